@@ -60,14 +60,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterator[Callable[[], Store]]:
     """Opens the test's one store, again after it was closed."""
-    if kind == "qdrant-server":
-        async with running_server() as opens:
+    if kind.startswith("qdrant-server"):
+        async with running_server(shared=kind.endswith("shared")) as opens:
             yield opens
         return
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
-    if kind == "qdrant-grpc":
+    if kind in ("qdrant-grpc", "qdrant-shared"):
+        layout = Layout(shared=kind == "qdrant-shared")
         async with serving(client) as server:
-            yield lambda: QdrantStore(Connection.to(server.url, None, 10.0), Layout())
+            yield lambda: QdrantStore(Connection.to(server.url, None, 10.0), layout)
         return
     stores: dict[str, Callable[[], Store]] = {
         "memory": lambda: memory,

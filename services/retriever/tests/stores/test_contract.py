@@ -1,7 +1,8 @@
 """The contract of the store port: the fake, the embedded engine, a Qdrant server and the store of docs/extending.md
 behave the same.
 
-The server is the client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``).
+The server is the client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``), where
+indexes may share a collection (``qdrant-shared``).
 """
 
 import asyncio
@@ -31,7 +32,7 @@ NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
 
 
-@pytest.fixture(params=kinds("memory", "edge", "qdrant", "qdrant-grpc", "example"))
+@pytest.fixture(params=kinds("memory", "edge", "qdrant", "qdrant-grpc", "qdrant-shared", "example"))
 def kind(request: pytest.FixtureRequest) -> str:
     """All stores."""
     name: str = request.param

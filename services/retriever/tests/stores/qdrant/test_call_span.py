@@ -15,6 +15,7 @@ from retriever.domain.index import IndexSpec
 from retriever.ports.store import EVERYTHING, Terms
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import Unavailable
 
@@ -53,17 +54,18 @@ async def test_a_search_is_a_call_of_the_database() -> None:
 
 
 async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> None:
-    """The first upload to an index asks for what is not there yet; a server that is away is an error."""
+    """A collection that is not there is an answer; a server that is away is an error."""
     span_exporter()
 
     async def away(_: str) -> None:
         raise ConnectionError
 
     async with serving() as server:
-        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout())
-        with trace.get_tracer(__name__).start_as_current_span("first upload") as parent:
-            assert await store.find("local", "nothing") is None
-        [asked] = below(parent)
+        connection = Connection.to(server.url, None, 5.0)
+        store = await QdrantStore.open(connection, Layout())
+        with trace.get_tracer(__name__).start_as_current_span("a look") as parent, pytest.raises(Missing):
+            await connection.read(AsyncQdrantClient.get_collection, "nothing")
+        asked = below(parent)[0]
         assert asked.attributes is not None
         assert asked.attributes["db.response.status_code"] == "NOT_FOUND"
         assert asked.status.status_code is StatusCode.UNSET

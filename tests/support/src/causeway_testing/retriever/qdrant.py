@@ -16,6 +16,7 @@ from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc, grpc_to
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.node import Node
 
+from causeway_testing.retriever import qdrant_spaces
 from causeway_testing.servers import free_ports
 
 VERSION = "1.19.0"
@@ -57,6 +58,7 @@ class Server:
         client: Local mode, which does the work.
         calls: Names of the calls that came.
         created: The requests that made collections.
+        indexed: The requests that made indexes of payloads.
         before: Awaited before each call with its name; may wait, or abort.
         cut_off: Number of following calls that are answered without a message.
         params: Of each collection: copies, write consistency, fan-out delay.
@@ -70,6 +72,7 @@ class Server:
         self.version = VERSION
         self.calls: list[str] = []
         self.created: list[q.CreateCollection] = []
+        self.indexed: list[q.CreateFieldIndexCollection] = []
         self.metadata: dict[str, Any] = {}
         self.before: Callable[[str], Awaitable[None]] | None = None
         self.api_key: str | None = None
@@ -143,6 +146,7 @@ class _Watching(grpc.aio.ServerInterceptor):
             try:
                 if self._told.before is not None:
                     await self._told.before(name)
+                qdrant_spaces.check(name, request)
                 return await handler.unary_unary(request, context)
             except ConnectionError:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
@@ -198,6 +202,7 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
     async def CreateFieldIndex(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         if not await self._told.client.collection_exists(request.collection_name):
             raise ValueError(f"Collection {request.collection_name} not found")
+        self._told.indexed.append(request)
         return q.PointsOperationResponse(result=q.UpdateResult(operation_id=0, status=q.UpdateStatus.Completed))
 
     async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 from qdrant_client import AsyncQdrantClient
+from retriever.stores.qdrant.aliases import SPACE
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
@@ -25,20 +26,21 @@ _RECOVER_SECONDS = 120.0
 
 def kinds(*otherwise: str) -> list[str]:
     """Return the kinds of stores that a test runs with: the server that runs already, where there is one."""
-    return ["qdrant-server"] if "CAUSEWAY_TEST_QDRANT" in os.environ else list(otherwise)
+    servers = ["qdrant-server", "qdrant-server-shared"]
+    return servers if "CAUSEWAY_TEST_QDRANT" in os.environ else list(otherwise)
 
 
 @asynccontextmanager
-async def running_server() -> AsyncIterator[Callable[[], QdrantStore]]:
+async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], QdrantStore]]:
     """What opens a store on the server of this process's variables; all under one prefix is removed at the end."""
     url = os.environ["CAUSEWAY_QDRANT_URL"]
     hosts = list(filter(None, os.environ.get("CAUSEWAY_QDRANT_HOSTS", "").split(",")))
     count = max(1, len(hosts))
-    layout = Layout(f"test-{uuid.uuid4().hex}", replicas=count, write_consistency=count // 2 + 1)
+    layout = Layout(f"test-{uuid.uuid4().hex}", replicas=count, write_consistency=count // 2 + 1, shared=shared)
     yield lambda: QdrantStore(Connection.to(url, None, 20.0, hosts=hosts), layout)
     connection = Connection.to(url, None, 20.0, hosts=hosts)
     for each in (await connection.read(AsyncQdrantClient.get_collections)).collections:
-        if each.name.startswith(f"{layout.prefix}."):
+        if each.name.startswith((f"{layout.prefix}.", f"{layout.prefix}{SPACE}.")):
             await connection.write(AsyncQdrantClient.delete_collection, each.name)
     await connection.aclose()
 

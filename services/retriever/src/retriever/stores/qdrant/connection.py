@@ -37,6 +37,22 @@ class Read(Protocol):
         ...
 
 
+class Calls(Protocol):
+    """What reaches the points of a collection: all of them, or those of one index."""
+
+    async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
+        """See `Connection.read`."""
+        ...
+
+    async def write(self, method: Method[..., T], *args: Any, **options: Any) -> T:
+        """See `Connection.write`."""
+        ...
+
+    async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
+        """See `Connection.read_each`."""
+        ...
+
+
 class Connection:
     """Clients of the nodes of a cluster, or of the one server.
 

@@ -15,7 +15,7 @@ from qdrant_client import AsyncQdrantClient, models
 from servicekit.errors import Unavailable
 
 from retriever.stores import payload
-from retriever.stores.qdrant.connection import Connection, Read
+from retriever.stores.qdrant.connection import Calls, Read
 from retriever.stores.qdrant.layout import CONSISTENCY
 
 _PAGE = 1000
@@ -28,14 +28,14 @@ class Copies:
     """The points of a collection, as its copies have them.
 
     Args:
-        connection: To the cluster.
+        calls: Reach the points.
         collection: Name of the collection.
         replicas: Number of copies.
     """
 
-    def __init__(self, connection: Connection, collection: str, replicas: int) -> None:
+    def __init__(self, calls: Calls, collection: str, replicas: int) -> None:
         self.replicas = replicas
-        self._connection = connection
+        self._calls = calls
         self._collection = collection
 
     async def retrieve(self, ids: Sequence[str], fields: list[str] | bool) -> dict[str, models.Record]:
@@ -49,7 +49,7 @@ class Copies:
         missing: Collection[str] = ids
         until = time.monotonic() + _SETTLED_SECONDS
         while missing:
-            found |= await self._retrieve(self._connection.read, missing, fields, CONSISTENCY)
+            found |= await self._retrieve(self._calls.read, missing, fields, CONSISTENCY)
             missing = [each for each in missing if each not in found]
             if missing and self.replicas > 1:
                 missing = await self._on_any_node(missing)
@@ -68,7 +68,7 @@ class Copies:
         """
         found: dict[str, models.Record] = {}
         if ids:
-            found = await self._retrieve(self._connection.read, ids, fields, None)
+            found = await self._retrieve(self._calls.read, ids, fields, None)
         missing = [each for each in ids if each not in found]
         if missing and self.replicas > 1:
             found |= await self.retrieve(missing, fields)
@@ -98,7 +98,7 @@ class Copies:
         start: Any = None
         last: Any = None
         while True:
-            points, following = await (read or self._connection.read)(
+            points, following = await (read or self._calls.read)(
                 AsyncQdrantClient.scroll,
                 self._collection,
                 scroll_filter=wanted,
@@ -129,13 +129,11 @@ class Copies:
             pages = self.pages(wanted, fields=list(fields) or False, read=read)
             return {str(point.id): point.payload or {} async for points in pages for point in points}
 
-        answers = [await ask(None)] if self.replicas == 1 else await self._connection.read_each(ask)
+        answers = [await ask(None)] if self.replicas == 1 else await self._calls.read_each(ask)
         return {id_: said for answer in answers for id_, said in answer.items()}
 
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:
-        answers = await self._connection.read_each(
-            partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY)
-        )
+        answers = await self._calls.read_each(partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY))
         return [each for each in ids if any(each in answer for answer in answers)]
 
     async def _retrieve(

@@ -54,10 +54,16 @@ class QdrantSettings(StoreSettings):
         "none", description="How the vectors of a new collection are shortened in the server's memory."
     )
     qdrant_on_disk: bool = Field(False, description="Leave the full vectors of a new collection on the disk.")
+    qdrant_shared: bool = Field(
+        False,
+        description="Keep new indexes of one embedding model in one collection, for very many of them "
+        "(docs/qdrant.md); else each index gets a collection of its own.",
+    )
 
 
 async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
     # The client takes longer to import than all else together, and the embedded engine does without it.
+    from retriever.stores.qdrant.aliases import SPACE
     from retriever.stores.qdrant.connection import Connection
     from retriever.stores.qdrant.layout import Layout, needed_write_consistency
     from retriever.stores.qdrant.store import QdrantStore
@@ -70,7 +76,12 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
         settings.qdrant_write_consistency,
         settings.qdrant_quantization,
         settings.qdrant_on_disk,
+        settings.qdrant_shared,
     )
+    if layout.prefix.endswith(SPACE):
+        raise InvalidRequest(
+            f"CAUSEWAY_QDRANT_PREFIX ends with {SPACE!r}: names of another installation could be taken for its own."
+        )
     least = needed_write_consistency(layout.replicas)
     if layout.write_consistency < least:
         raise InvalidRequest(

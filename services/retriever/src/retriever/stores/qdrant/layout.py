@@ -36,6 +36,7 @@ class Layout:
         write_consistency: Copies that must have taken a write before it is answered.
         quantization: ``none``, ``scalar`` (a byte a number) or ``binary`` (a bit a number) vectors in memory.
         on_disk: Whether the full vectors stay on the disk.
+        shared: Whether new indexes share a collection with others of the same model.
     """
 
     prefix: str = "causeway"
@@ -44,6 +45,7 @@ class Layout:
     write_consistency: int = 1
     quantization: str = "none"
     on_disk: bool = False
+    shared: bool = False
 
     def dense(self, dimension: int) -> models.VectorParams:
         """Parameters of the vectors."""

@@ -18,7 +18,7 @@ from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
-from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.connection import Calls
 from retriever.stores.qdrant.copies import Copies
 from retriever.stores.qdrant.layout import ORDERING
 from retriever.stores.qdrant.node import Missing
@@ -59,7 +59,7 @@ class Leases:
     """The leases that a process holds in one collection.
 
     Args:
-        connection: To the server.
+        calls: Reach its points.
         copies: Reads the collection's points.
         collection: Name of the collection on the server.
         holder: Names the process.
@@ -67,9 +67,9 @@ class Leases:
     """
 
     def __init__(
-        self, connection: Connection, copies: Copies, collection: str, holder: str, seconds: float = SECONDS
+        self, calls: Calls, copies: Copies, collection: str, holder: str, seconds: float = SECONDS
     ) -> None:
-        self._connection = connection
+        self._calls = calls
         self._copies = copies
         self._collection = collection
         self.holder = holder
@@ -123,7 +123,7 @@ class Leases:
         async with self._renewing:
             self._held.pop(id_, None)
         mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
-        await self._connection.write(
+        await self._calls.write(
             AsyncQdrantClient.delete,
             self._collection,
             models.FilterSelector(filter=mine),
@@ -164,7 +164,7 @@ class Leases:
                     lease.until = 0.0  # it stays among the held, so that who works under it finds out
 
     async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float) -> None:
-        await self._connection.write(
+        await self._calls.write(
             AsyncQdrantClient.upsert,
             self._collection,
             [

@@ -90,12 +90,12 @@ class Points:
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
         """Calls a method of the client that changes nothing, with the name of the collection."""
         with self.there():
-            return await self._location.connection.read(method, self._location.name, *args, **options)
+            return await self._location.calls.read(method, self._location.name, *args, **options)
 
     async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
         """Calls a method of the client that may be called twice, with the name of the collection."""
         with self.there():
-            return await self._location.connection.write(method, self._location.name, *args, **options)
+            return await self._location.calls.write(method, self._location.name, *args, **options)
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:

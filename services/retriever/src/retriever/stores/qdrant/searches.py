@@ -111,7 +111,7 @@ class QdrantSearches:
             using=payload.DENSE,
             limit=limit,
             filter=schema.within(scope, payload.CHUNK, ids, marked),
-            params=self._location.layout.search,
+            params=self._location.collection.layout.search,
             with_payload=False,
         )
 

@@ -17,14 +17,21 @@ from servicekit.errors import CausewayError
 
 from retriever.domain.index import IndexSpec
 from retriever.stores.qdrant import leases, snapshots
+from retriever.stores.qdrant.aliases import SPACE, Aliases, Entry
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.leases import Leases
 from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.node import Missing
+from retriever.stores.qdrant.server_collection import ServerCollection
+from retriever.stores.qdrant.shared_location import SharedLocation
+from retriever.stores.qdrant.space import Space
 
 _log = structlog.get_logger(__name__)
+
+_TIDIED = 20_000
+"""Points of one incarnation that are removed at a time."""
 
 
 class QdrantStore:
@@ -43,6 +50,8 @@ class QdrantStore:
         self._layout = layout
         self._lease_seconds = lease_seconds
         self._holder = uuid.uuid4().hex
+        self._aliases = Aliases(connection, layout.prefix)
+        self._spaces: dict[str, Space] = {}
         self._collections: dict[str, QdrantCollection] = {}
         self._nameless: dict[str, float] = {}
         self._renewing: asyncio.Task[None] | None = None
@@ -63,14 +72,8 @@ class QdrantStore:
 
     async def collections(self) -> Sequence[QdrantCollection]:
         """The collections that aliases lead to."""
-        begin = f"{self._layout.prefix}."
-        told = await self._connection.read(AsyncQdrantClient.get_aliases)
-        locations = [
-            Location(self._connection, self._layout, each.collection_name, each.alias_name)
-            for each in told.aliases
-            if each.alias_name.startswith(begin)
-        ]
-        found = [await self._at(location) for location in locations]
+        entries = await self._aliases.read()
+        found = [await self._at(self._location(entry)) for entry in entries.values()]
         return [each for each in found if each is not None]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
@@ -79,26 +82,29 @@ class QdrantStore:
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
         """The collection that an index's alias leads to."""
-        alias = keys.server_alias(self._layout.prefix, tenant, name)
-        try:
-            # One small call where there is none, however many others there are: anybody may ask for anything.
-            await Location(self._connection, self._layout, alias, alias).spec()
-        except Missing:
-            return None
-        told = await self._connection.read(AsyncQdrantClient.get_aliases)
-        leads_to = {each.alias_name: each.collection_name for each in told.aliases}.get(alias)
-        return (
-            None if leads_to is None else await self._at(Location(self._connection, self._layout, leads_to, alias))
-        )
+        # One call for all who ask at a time, whether or not there is one: anybody may ask for anything.
+        entry = (await self._aliases.read()).get(keys.collection(tenant, name))
+        return None if entry is None else await self._at(self._location(entry))
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
         """A new collection, not published; of those that are not to replace another, the same to all."""
-        location = Location.of(self._connection, self._layout, spec, beside=beside)
-        await location.make(spec)
-        collection = self._known(location, spec)
-        # Where another process holds it, that one renews it, or publishes.
-        await collection.leases.take(location.lease(spec))
-        return collection
+        if not self._layout.shared:
+            alias = keys.server_alias(self._layout.prefix, spec.tenant, spec.name)
+            name = Location.new_name(alias, spec, beside=beside)
+            return await self._begin(self._location(Entry(alias, name)), spec, beside=beside)
+        space = self._space(Space.name_of(self._layout, spec))
+        await space.ready(spec.dimension)
+        if beside:
+            return await self._begin(self._incarnation(space, spec, uuid.uuid4()), spec, beside=True)
+        begun = await self._begun(space, spec)
+        mine = begun or uuid.uuid4()
+        collection = await self._begin(self._incarnation(space, spec, mine), spec, beside=False)
+        # Two processes may both have looked before either had begun. Then all go on with the same one.
+        first = mine if begun else await self._begun(space, spec)
+        if first in (None, mine):
+            return collection
+        await collection.drop()
+        return await self._begin(self._incarnation(space, spec, first), spec, beside=False)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> QdrantCollection:
         """A new collection with what a snapshot holds."""
@@ -111,16 +117,16 @@ class QdrantStore:
         return collection
 
     async def tidy(self) -> None:
-        """Removes collections without an alias whose lease has run out."""
-        told = await self._connection.read(AsyncQdrantClient.get_aliases)
-        aliased = {each.collection_name for each in told.aliases}
-        found = await self._connection.read(AsyncQdrantClient.get_collections)
-        for each in found.collections:
+        """Removes what no alias leads to and whose lease has run out: collections, and points of spaces."""
+        found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
+        aliased = {entry.collection for entry in (await self._aliases.read()).values()}
+        for each in found:
             alias, _, _ = each.name.rpartition(".")
-            if each.name in aliased or not alias.startswith(f"{self._layout.prefix}."):
-                continue
             try:
-                await self._tidy(Location(self._connection, self._layout, each.name, alias))
+                if alias == self._layout.prefix + SPACE:
+                    await self._tidy_space(self._space(each.name))
+                elif each.name not in aliased and alias.startswith(f"{self._layout.prefix}."):
+                    await self._tidy(self._location(Entry(alias, each.name)))
             except Missing:
                 continue
 
@@ -136,7 +142,7 @@ class QdrantStore:
 
     async def _at(self, location: Location) -> QdrantCollection | None:
         """The collection at a location; None where it is gone by now."""
-        known = self._collections.get(location.name)
+        known = self._collections.get(location.key)
         if known is not None and not known.is_gone:
             return known
         try:
@@ -147,13 +153,54 @@ class QdrantStore:
         return None if spec is None else self._known(location, spec)
 
     def _known(self, location: Location, spec: IndexSpec) -> QdrantCollection:
-        known = self._collections.get(location.name)
+        known = self._collections.get(location.key)
         if known is None or known.is_gone:
-            leases = Leases(self._connection, location.copies, location.name, self._holder, self._lease_seconds)
+            leases = Leases(location.calls, location.copies, location.name, self._holder, self._lease_seconds)
             known = QdrantCollection(location, leases, spec)
-            self._collections = {name: each for name, each in self._collections.items() if not each.is_gone}
-            self._collections[location.name] = known
+            self._collections = {key: each for key, each in self._collections.items() if not each.is_gone}
+            self._collections[location.key] = known
         return known
+
+    async def _begin(self, location: Location, spec: IndexSpec, *, beside: bool) -> QdrantCollection:
+        await location.make(spec)
+        collection = self._known(location, spec)
+        # Where another process holds it, that one renews it, or publishes.
+        await collection.leases.take(location.lease(spec, beside=beside))
+        return collection
+
+    def _location(self, entry: Entry) -> Location:
+        if self._aliases.is_shared(entry.alias):
+            return SharedLocation(self._aliases, self._space(entry.collection), entry.alias)
+        collection = ServerCollection(self._connection, self._layout, entry.collection)
+        return Location(self._aliases, collection, entry.alias)
+
+    def _space(self, name: str) -> Space:
+        return self._spaces.setdefault(name, Space(self._connection, self._layout, name))
+
+    def _incarnation(self, space: Space, spec: IndexSpec, id_: uuid.UUID) -> SharedLocation:
+        return SharedLocation(self._aliases, space, SharedLocation.alias_of(self._layout.prefix, spec, id_))
+
+    async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
+        """The incarnation of an index that a process is making at the moment."""
+        held, now = await space.held(), time.time()
+        await self._aliases.read()
+        begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
+        prefix = self._layout.prefix
+        free = [each for each in begun if SharedLocation.alias_of(prefix, spec, each) not in self._aliases.names]
+        return free[0] if free else None
+
+    async def _tidy_space(self, space: Space) -> None:
+        await space.seen()
+        held, now = await space.held(), time.time()
+        published = {entry.alias for entry in (await self._aliases.read()).values()}
+        for each in held:
+            location = self._incarnation(space, each.spec, each.incarnation)
+            if each.until < now and location.alias not in published:
+                await location.adapt()
+                if location.alias in self._aliases.names:
+                    await location.remove()
+                elif await location.clear(_TIDIED):
+                    _log.info("removed what an index had in a collection of many", index=each.spec.name)
 
     async def _tidy(self, location: Location) -> None:
         until = await location.until()

@@ -1,0 +1,164 @@
+"""Calls of a Qdrant server that reach the points of one incarnation of an index, and no others.
+
+Indexes that share a collection are told apart by a payload field, which holds the incarnation: a UUID that each
+building of an index gets. `Incarnation` adds it to every filter, every corpus that words are counted in, and every
+point, and leaves out what a read by ids returns of another incarnation. A call that it does not know is an error.
+
+The id of a point on the server is the id outside of the store, combined with the incarnation by exclusive or. So
+two incarnations of one index share no point, and the id outside follows from the one on the server.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from qdrant_client import models
+
+from retriever.stores import payload
+from retriever.stores.qdrant.connection import Connection, Read
+from retriever.stores.qdrant.node import Method
+
+FIELD = "incarnation"
+
+T = TypeVar("T")
+
+
+class Incarnation:
+    """See `retriever.stores.qdrant.connection.Calls`.
+
+    Args:
+        connection: To the server.
+        id_: The incarnation's.
+    """
+
+    def __init__(self, connection: Connection, id_: uuid.UUID) -> None:
+        self._connection = connection
+        self._id = id_
+        self._is_mine = models.FieldCondition(key=FIELD, match=models.MatchValue(value=id_.hex))
+
+    async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
+        """Return what a method returns that changes nothing; see `Connection.read`."""
+        return await self._call(self._connection.read, method, *args, **options)
+
+    async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
+        """Return what a method returns that may be called twice; see `Connection.write`."""
+        return await self._call(self._connection.write, method, *args, **options)
+
+    async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
+        """Return what a coroutine function returns for each node; see `Connection.read_each`."""
+        return await self._connection.read_each(lambda read: ask(partial(self._call, read)))
+
+    async def _call(self, call: Read, method: Method[..., Any], collection: str, *args: Any, **options: Any) -> Any:
+        match method.__name__:
+            case "scroll":
+                options |= {"scroll_filter": self._within(options["scroll_filter"])}
+                if options.get("offset") is not None:
+                    options["offset"] = self._other_id(options["offset"])
+                points, following = await call(method, collection, **options)
+                return self._outside(points), None if following is None else self._other_id(following)
+            case "retrieve":
+                return await self._retrieve(call, method, collection, *args, **options)
+            case "count":
+                options["count_filter"] = self._within(options["count_filter"])
+                return await call(method, collection, **options)
+            case "query_points":
+                options["search_params"] = self._counted(options["using"], options["search_params"])
+                options["query_filter"] = self._within(options["query_filter"])
+                found = await call(method, collection, **options)
+                return found.model_copy(update={"points": self._outside(found.points)})
+            case "query_batch_points":
+                answers = await call(method, collection, [self._request(each) for each in args[0]])
+                return [each.model_copy(update={"points": self._outside(each.points)}) for each in answers]
+            case "upsert":
+                # A point that another incarnation has under this id is left as it is.
+                options["update_filter"] = self._within(options.get("update_filter"))
+                return await call(method, collection, [self._point(each) for each in args[0]], **options)
+            case "delete":
+                return await call(method, collection, self._selector(args[0]), **options)
+            case "set_payload":
+                options["points"] = self._these(options["points"])
+                return await call(method, collection, **options)
+            case name:
+                raise TypeError(f"{name} cannot be limited to one incarnation of an index.")
+
+    async def _retrieve(
+        self,
+        call: Read,
+        method: Method[..., Any],
+        collection: str,
+        ids: Sequence[str],
+        *,
+        with_payload: bool | list[str],
+        **options: Any,
+    ) -> list[models.Record]:
+        fields = with_payload if with_payload is True else [*(with_payload or ()), FIELD]
+        inside = [self._other_id(each) for each in ids]
+        found = await call(method, collection, inside, with_payload=fields, **options)
+        return self._outside([each for each in found if (each.payload or {}).get(FIELD) == self._id.hex])
+
+    def _request(self, request: models.QueryRequest) -> models.QueryRequest:
+        prefetch = [
+            each.model_copy(
+                update={"filter": self._within(each.filter), "params": self._counted(each.using, each.params)}
+            )
+            for each in _listed(request.prefetch)
+        ]
+        return request.model_copy(
+            update={
+                "prefetch": prefetch or None,
+                "filter": self._within(request.filter),
+                "params": self._counted(request.using, request.params),
+            }
+        )
+
+    def _counted(self, using: str | None, params: models.SearchParams | None) -> models.SearchParams | None:
+        """Return what has a search by words count them in the incarnation, or in a part of it."""
+        if using != payload.SPARSE:
+            return params
+        params = params or models.SearchParams()
+        part = params.idf.corpus if isinstance(params.idf, models.IdfCorpusParams) else None
+        return params.model_copy(update={"idf": models.IdfCorpusParams(corpus=self._within(part))})
+
+    def _selector(self, selector: models.FilterSelector | models.PointIdsList) -> models.FilterSelector:
+        if isinstance(selector, models.PointIdsList):
+            return models.FilterSelector(filter=self._these([str(each) for each in selector.points]))
+        return models.FilterSelector(filter=self._within(selector.filter))
+
+    def _these(self, ids: Sequence[str]) -> models.Filter:
+        return self._within(models.Filter(must=[models.HasIdCondition(has_id=list(ids))]))
+
+    def _within(self, wanted: models.Filter | None) -> models.Filter:
+        if wanted is None:
+            return models.Filter(must=[self._is_mine])
+        inside = self._with_ids(wanted)
+        return inside.model_copy(update={"must": [self._is_mine, *_listed(inside.must)]})
+
+    def _with_ids(self, wanted: models.Filter) -> models.Filter:
+        """Return a filter with the ids that the points have on the server."""
+        conditions = {name: _listed(getattr(wanted, name)) for name in ("must", "should", "must_not")}
+        return wanted.model_copy(
+            update={name: [self._condition(each) for each in given] for name, given in conditions.items() if given}
+        )
+
+    def _condition(self, condition: models.Condition) -> models.Condition:
+        if isinstance(condition, models.HasIdCondition):
+            return models.HasIdCondition(has_id=[self._other_id(each) for each in condition.has_id])
+        return self._with_ids(condition) if isinstance(condition, models.Filter) else condition
+
+    def _point(self, point: models.PointStruct) -> models.PointStruct:
+        said = {**(point.payload or {}), FIELD: self._id.hex}
+        return point.model_copy(update={"id": self._other_id(point.id), "payload": said})
+
+    def _outside(self, points: Sequence[Any]) -> list[Any]:
+        return [point.model_copy(update={"id": self._other_id(point.id)}) for point in points]
+
+    def _other_id(self, id_: Any) -> str:
+        """Return the id on the server for the one outside, and the other way round."""
+        return str(uuid.UUID(int=uuid.UUID(str(id_)).int ^ self._id.int))
+
+
+def _listed(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list) else [given]

@@ -1,0 +1,111 @@
+"""An index in a collection that it shares with others (`space`).
+
+::
+
+    <prefix>-space.<tenant>.<index>.<incarnation>    an alias of the space
+
+Each building of an index is an incarnation of its own, a UUID. Its points hold it, and every call names it
+(`incarnation`). The alias tells which incarnation is the index. Points of an incarnation without an alias that
+nobody makes any more are removed by `QdrantStore.tidy`, some at a time; the point that tells what it is goes last.
+"""
+
+import uuid
+
+from qdrant_client import AsyncQdrantClient, models
+from servicekit import keys
+
+from retriever.domain.index import IndexSpec
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.aliases import SPACE, Aliases
+from retriever.stores.qdrant.incarnation import Incarnation
+from retriever.stores.qdrant.layout import ORDERING
+from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.node import Missing
+from retriever.stores.qdrant.space import Space
+
+_CURRENT_SECONDS = 0.5
+_REMOVED = 500
+
+
+class SharedLocation(Location):
+    """One incarnation of an index.
+
+    Args:
+        aliases: Tell where each index is.
+        space: The collection.
+        alias: The incarnation's.
+    """
+
+    def __init__(self, aliases: Aliases, space: Space, alias: str) -> None:
+        id_ = uuid.UUID(alias.rpartition(".")[2])
+        super().__init__(aliases, space, alias, Incarnation(space.connection, id_))
+        self.key = alias
+        self._space = space
+
+    @staticmethod
+    def alias_of(prefix: str, spec: IndexSpec, incarnation: uuid.UUID) -> str:
+        """Return the alias of an incarnation."""
+        return f"{keys.server_alias(prefix + SPACE, spec.tenant, spec.name)}.{incarnation.hex}"
+
+    async def make(self, spec: IndexSpec) -> None:
+        """Makes the space, if it is not there.
+
+        Raises:
+            Unavailable: The server does not do it.
+        """
+        await self._space.ready(spec.dimension)
+        self.copies.replicas = self._space.replicas
+
+    async def adapt(self) -> None:
+        """Learn how the space is made.
+
+        Raises:
+            Missing: It is gone.
+        """
+        await self._space.seen()
+        self.copies.replicas = self._space.replicas
+
+    async def is_aliased(self) -> bool:
+        """Whether this incarnation is the index; one call for all indexes that ask at a time."""
+        told = await self.aliases.read(_CURRENT_SECONDS)
+        return told.get(self.aliases.index_of(self.alias) or "") == self.entry
+
+    async def remove(self) -> None:
+        """Have the index gone at once, and its points removed by who tidies next."""
+        await self.aliases.read()
+        if self.alias in self.aliases.names:
+            gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
+            await self.aliases.change([gone])
+        try:
+            await self.calls.write(
+                AsyncQdrantClient.set_payload,
+                self.name,
+                payload={schema.UNTIL: 1.0},
+                points=[self.index_point],
+                wait=True,
+                ordering=ORDERING,
+            )
+        except Missing:
+            return
+
+    async def clear(self, most: int) -> bool:
+        """Remove points of an incarnation that is the index no more; whether all are gone.
+
+        Args:
+            most: Points to remove.
+        """
+        others = models.Filter(must_not=[models.HasIdCondition(has_id=[self.index_point])])
+        removed = 0
+        async for page in self.copies.pages(others, fields=False, size=_REMOVED):
+            await self._delete([str(point.id) for point in page])
+            removed += len(page)
+            if removed >= most:
+                return False
+        if await self.copies.said_by_any(others, fields=()):
+            return False
+        await self._delete([self.index_point])
+        return True
+
+    async def _delete(self, ids: list[str]) -> None:
+        points = models.PointIdsList(points=[*ids])
+        await self.calls.write(AsyncQdrantClient.delete, self.name, points, wait=True, ordering=ORDERING)

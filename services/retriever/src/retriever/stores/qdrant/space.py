@@ -1,0 +1,105 @@
+"""A collection that many indexes share, because their vectors are alike: same model, length and place.
+
+::
+
+    <prefix>-space.<digest of model, dimension, quantization, place of the vectors>
+
+The version of the retriever that knows no spaces removes collections whose names begin with ``<prefix>.`` and that
+have no alias. These names do not.
+"""
+
+import hashlib
+import uuid
+from typing import NamedTuple
+
+import msgspec
+from qdrant_client import models
+
+from retriever.domain.index import IndexSpec
+from retriever.stores.payload import FACTS, NUMBERS
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.aliases import SPACE
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.copies import Copies
+from retriever.stores.qdrant.incarnation import FIELD
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.server_collection import ServerCollection
+
+_LINKS = 16
+_spec = msgspec.json.Decoder(IndexSpec)
+
+PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaParams], ...] = (
+    (FIELD, models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)),
+    (FACTS, models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, enable_hnsw=False)),
+    (
+        f"{NUMBERS}[].key",
+        models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, enable_hnsw=False),
+    ),
+    (f"{NUMBERS}[].value", models.FloatIndexParams(type=models.FloatIndexType.FLOAT, enable_hnsw=False)),
+    ("number", models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, enable_hnsw=False)),
+)
+"""Graphs connect the points of one incarnation. With `payload_m` each other index would get graphs, too."""
+
+
+class Held(NamedTuple):
+    """An incarnation that a space holds points of.
+
+    Attributes:
+        incarnation: Its id.
+        spec: What it is.
+        until: The end of the lease of who makes it, in seconds since 1970.
+        beside: It is to replace another one.
+    """
+
+    incarnation: uuid.UUID
+    spec: IndexSpec
+    until: float
+    beside: bool
+
+
+class Space(ServerCollection):
+    """One such collection."""
+
+    def __init__(self, connection: Connection, layout: Layout, name: str) -> None:
+        super().__init__(connection, layout, name)
+        self._is_known = False
+
+    @staticmethod
+    def name_of(layout: Layout, spec: IndexSpec) -> str:
+        """Return the name of the space that an index belongs to."""
+        kind = spec.embedding_model, spec.dimension, layout.quantization, layout.on_disk
+        return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
+
+    async def ready(self, dimension: int) -> None:
+        """Make the collection, if this process has not seen it yet and it is not there.
+
+        Raises:
+            Unavailable: The server does not do it.
+        """
+        if not self._is_known:
+            await self.make(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
+            self._is_known = True
+
+    async def seen(self) -> None:
+        """Learn how the collection is made, once.
+
+        Raises:
+            Missing: It is gone.
+        """
+        if not self._is_known:
+            await self.adapt()
+            self._is_known = True
+
+    async def held(self) -> list[Held]:
+        """Return the incarnations that the collection holds points of, published or not.
+
+        Raises:
+            Missing: It is gone.
+        """
+        copies = Copies(self.connection, self.name, self.replicas)
+        fields = [FIELD, "spec", schema.UNTIL, "beside"]
+        told = await copies.said_by_any(schema.of_kind(schema.INDEX), fields)
+        return sorted(
+            Held(uuid.UUID(said[FIELD]), _spec.decode(said["spec"]), said[schema.UNTIL], said["beside"])
+            for said in told.values()
+        )

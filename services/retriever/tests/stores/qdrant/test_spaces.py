@@ -1,0 +1,318 @@
+"""Indexes that share a collection of a Qdrant server: none sees, changes or removes what is another one's."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+from causeway_testing.retriever.qdrant import Server, serving
+from causeway_testing.retriever.store import MemoryStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qdrant_client import AsyncQdrantClient, models
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Terms
+from retriever.stores.qdrant.collection import QdrantCollection
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.incarnation import Incarnation
+from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit import keys
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
+
+SPEC = IndexSpec("one", "notes", "m", 2)
+OTHER = replace(SPEC, tenant="other")
+SHARED = Layout(shared=True)
+LEASE = 1.0
+
+
+@asynccontextmanager
+async def opened(server: Server, layout: Layout = SHARED, lease: float = 30.0) -> AsyncIterator[QdrantStore]:
+    """A process's store on a server."""
+    store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout, lease)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def points(document: str, generation: int, count: int) -> list[ChunkPoint]:
+    """Passages whose ids are the same in every index."""
+    return [
+        ChunkPoint(
+            str(keys.point_id("c", document, generation, number, "")),
+            Chunk(number, f"{document} {number}", "", 1, (), [1.0, 0.0] if number % 2 else [0.6, 0.8]),
+            Terms((1, 2 + number), (1.0, 0.5)),
+        )
+        for number in range(count)
+    ]
+
+
+async def put(collection: Collection, document: str, generation: int, count: int) -> None:
+    """Store a version of a document in the place of the one before."""
+    record = Document(document, generation=generation, chunk_count=count)
+    await collection.mark(document)
+    await collection.add_chunks(record, points(document, generation, count))
+    await collection.put_record(record)
+    await collection.remove_chunks(document, keep=generation)
+    await collection.unmark(document)
+
+
+async def seen(collection: Collection) -> object:
+    """All that a collection shows of itself, by every way of reading."""
+    every = [point.id for document in "abc" for point in points(document, 1, 3) + points(document, 2, 3)]
+    near = await collection.dense([1.0, 0.0], 100, EVERYTHING)
+    best = await collection.sparse(Terms((1, 2), (1.0, 1.0)), 100, EVERYTHING)
+    records = await collection.records(["a", "b", "c"])
+    whole = [
+        point.id
+        for record in records.values()
+        async for some in collection.points_of(record.version)
+        for point in some
+    ]
+    return (
+        sorted((hit.id, round(hit.score, 4)) for hit in near),
+        sorted((hit.id, round(hit.score, 4)) for hit in best),
+        sorted((hit.id, round(hit.score, 4)) for hit in await collection.dense([1.0, 0.0], 9, EVERYTHING, every)),
+        {id_: chunk.text for id_, chunk in (await collection.chunks(every)).items()},
+        [chunk.text for chunk in await collection.chunks_of(Version("a", 1), 0, 9)],
+        sorted(whole),
+        {id_: record.chunk_count for id_, record in records.items()},
+        sorted(await collection.document_ids(EVERYTHING)),
+        (await collection.count_chunks(EVERYTHING), await collection.count_documents(EVERYTHING)),
+        (await collection.versions(), sorted(await collection.marked()), await collection.abandoned()),
+        await collection.note(),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to one of two indexes."""
+
+    index: int
+    what: str
+    document: str
+    generation: int
+    count: int
+
+
+steps = st.builds(
+    Step,
+    st.integers(0, 1),
+    st.sampled_from(["put", "remove", "add", "mark", "note"]),
+    st.sampled_from("abc"),
+    st.integers(1, 2),
+    st.integers(1, 3),
+)
+
+
+async def do(step: Step, collection: Collection) -> None:
+    """Carry a step out."""
+    match step.what:
+        case "put":
+            await put(collection, step.document, step.generation, step.count)
+        case "remove":
+            await collection.remove_record(step.document)
+            await collection.remove_chunks(step.document, keep=None)
+        case "add":
+            document = Document(step.document, generation=step.generation)
+            await collection.add_chunks(document, points(step.document, step.generation, step.count))
+        case "mark":
+            await collection.mark(step.document)
+        case "note":
+            await collection.put_note(step.document.encode())
+
+
+def test_an_index_is_as_if_it_were_alone() -> None:
+    """After any steps on two indexes in one collection, in any order, with the same ids, each shows what it shows
+    in a store in which nothing is beside it.
+    """
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        server = runner.run(stack.enter_async_context(serving()))
+        store = runner.run(stack.enter_async_context(opened(server)))
+
+        @settings(max_examples=30, deadline=None)
+        @given(st.lists(steps, max_size=8))
+        def alone(done: Sequence[Step]) -> None:
+            async def check() -> None:
+                name = uuid.uuid4().hex
+                specs = [replace(spec, name=name) for spec in (SPEC, OTHER)]
+                shared = [await store.create(spec) for spec in specs]
+                apart = [await MemoryStore().create(spec) for spec in specs]
+                for each in shared:
+                    await each.publish()
+                for step in done:
+                    await do(step, shared[step.index])
+                    await do(step, apart[step.index])
+                for here, there in zip(shared, apart, strict=True):
+                    assert await seen(here) == await seen(there)
+                await shared[0].drop()
+                assert await seen(shared[1]) == await seen(apart[1])
+                await shared[1].drop()
+
+            runner.run(check())
+
+        alone()
+        assert len(server.created) == 1
+        runner.run(stack.aclose())
+
+
+async def test_spaces_are_made_for_many_indexes() -> None:
+    """Indexes of one model and length share a collection, which has graphs for each incarnation and no others."""
+    async with serving() as server, opened(server) as store:
+        for spec in (SPEC, OTHER, replace(SPEC, name="more"), replace(SPEC, name="long", dimension=3)):
+            await (await store.create(spec)).publish()
+        assert [each.vectors_config.params_map.map["dense"].size for each in server.created] == [2, 3]
+        asked = server.created[0]
+        assert asked.collection_name.startswith("causeway-space.")
+        assert (asked.hnsw_config.m, asked.hnsw_config.payload_m) == (0, 16)
+        tenant, *others = [each for each in server.indexed if each.collection_name == asked.collection_name]
+        assert tenant.field_name == "incarnation"
+        assert tenant.field_index_params.keyword_index_params.is_tenant
+        assert [each.field_name for each in others] == ["facts", "numbers[].key", "numbers[].value", "number"]
+        for each in others:
+            params = each.field_index_params
+            assert getattr(params, params.WhichOneof("index_params")).enable_hnsw is False
+        assert sorted(each.spec.name for each in await store.collections()) == ["long", "more", "notes", "notes"]
+
+
+async def test_calls_that_name_no_index_are_refused() -> None:
+    """The stand-in refuses what reaches the points of all indexes: no test passes with a filter forgotten."""
+    async with serving() as server, opened(server) as store:
+        collection = await store.create(SPEC)
+        await put(collection, "a", 1, 1)
+        connection, name = Connection.to(server.url, None, 5.0), collection.location.name
+        everything = models.Filter(must=[models.FieldCondition(key="number", range=models.Range(gte=0))])
+        selector = models.FilterSelector(filter=everything)
+        vector = models.SparseVector(indices=[1], values=[1.0])
+        for call in (
+            connection.read(AsyncQdrantClient.scroll, name, scroll_filter=everything),
+            connection.read(AsyncQdrantClient.count, name, count_filter=everything),
+            connection.read(AsyncQdrantClient.retrieve, name, [str(uuid.uuid4())], with_payload=False),
+            connection.read(AsyncQdrantClient.query_points, name, query=[1.0, 0.0], using="dense"),
+            connection.read(AsyncQdrantClient.query_points, name, query=vector, using="bm25"),
+            connection.write(AsyncQdrantClient.delete, name, selector),
+            connection.write(AsyncQdrantClient.set_payload, name, payload={"a": 1}, points=everything),
+            connection.write(
+                AsyncQdrantClient.upsert, name, [models.PointStruct(id=1, vector={}, payload={"incarnation": "a"})]
+            ),
+        ):
+            with pytest.raises(Unavailable, match="refuses"):
+                await call
+        with pytest.raises(TypeError, match="delete_vectors"):
+            await collection.location.calls.write(AsyncQdrantClient.delete_vectors, name, ["dense"], [1])
+        await connection.aclose()
+
+
+async def test_an_id_of_another_index_is_not_written_over() -> None:
+    """Under the id that another index's point has on the server nothing is written, changed, read or removed."""
+    async with serving() as server, opened(server) as store:
+        mine, theirs = await store.create(SPEC), await store.create(OTHER)
+        await put(theirs, "a", 1, 1)
+        inner: dict[QdrantCollection, Incarnation] = {}
+        for each in (mine, theirs):
+            assert isinstance(each.location.calls, Incarnation)
+            inner[each] = each.location.calls
+        (point,) = points("a", 1, 1)
+        forged = inner[mine]._other_id(inner[theirs]._other_id(point.id))
+        await mine.add_chunks(Document("b", generation=1), [replace(point, id=forged)])
+        name = mine.location.name
+        await inner[mine].write(AsyncQdrantClient.set_payload, name, payload={"text": "forged"}, points=[forged])
+        await inner[mine].write(AsyncQdrantClient.delete, name, models.PointIdsList(points=[forged]))
+        assert await mine.chunks([forged]) == {}
+        assert await mine.count_chunks(EVERYTHING) == 0
+        assert {id_: chunk.text for id_, chunk in (await theirs.chunks([point.id])).items()} == {point.id: "a 0"}
+
+
+async def points_left(server: Server) -> int:
+    """Number of points in all collections."""
+    names = [each.name for each in (await server.client.get_collections()).collections]
+    return sum([(await server.client.count(name)).count for name in names])
+
+
+async def test_what_a_removed_index_had_is_cleared_away() -> None:
+    """An index is gone at once, its points when a process tidies; another one ends what was interrupted."""
+    async with serving() as server, opened(server) as store, opened(server) as another:
+        kept, gone = await store.create(OTHER), await store.create(SPEC)
+        for each in (kept, gone):
+            await put(each, "a", 1, 3)
+            await each.publish()
+        alone = await seen(kept)
+        await gone.drop()
+        assert await another.find(SPEC.tenant, SPEC.name) is None
+        assert await points_left(server) == 10  # three passages, a record, and what tells the index; of both
+        assert not await gone.location.clear(1)  # type: ignore[attr-defined]  # it is a SharedLocation
+        assert await points_left(server) < 10
+        await another.tidy()
+        assert await points_left(server) == 5
+        assert await seen(kept) == alone
+        again = await another.create(SPEC)
+        assert await again.count_documents(EVERYTHING) == 0
+        with pytest.raises(NotFound):
+            await gone.count_documents(EVERYTHING)
+
+
+async def test_what_was_begun_and_left_is_cleared_away() -> None:
+    """An incarnation that was not published goes when its process is gone, not before."""
+    async with serving() as server, opened(server, lease=LEASE) as store:
+        async with opened(server, lease=LEASE) as one:
+            left, beside = await one.create(SPEC), await one.create(SPEC, beside=True)
+            for each in (left, beside):
+                await each.add_chunks(Document("a", generation=1), points("a", 1, 2))
+            await asyncio.sleep(LEASE * 1.5)
+            await store.tidy()
+            assert await points_left(server) == 6
+        await store.tidy()
+        assert await points_left(server) == 0
+
+
+async def test_two_processes_begin_the_same_index() -> None:
+    """They make one incarnation of it, also where they begin at the same time; who replaces it makes another."""
+    async with serving() as server, opened(server) as one, opened(server) as other:
+        for name in map(str, range(5)):
+            spec = replace(SPEC, name=name)
+            beside = await one.create(spec, beside=True)
+            first, second = await asyncio.gather(one.create(spec), other.create(spec))
+            assert first.location.key == second.location.key != beside.location.key
+            await first.publish()
+            await second.publish()
+            found = await other.find(spec.tenant, name)
+            assert found is second
+            with pytest.raises(Unavailable, match="meanwhile"):
+                await beside.publish()
+
+
+async def test_the_setting_holds_for_new_indexes() -> None:
+    """Indexes of both layouts are served with either setting, and a rebuilt one gets the layout that is chosen."""
+    async with serving() as server, opened(server) as shared, opened(server, Layout()) as own:
+        await (await shared.create(SPEC)).publish()
+        await (await own.create(OTHER)).publish()
+        for store in (shared, own):
+            assert sorted(each.spec.tenant for each in await store.collections()) == ["one", "other"]
+            await store.tidy()
+        for store, spec, is_shared in ((own, SPEC, False), (shared, OTHER, True)):
+            old = await store.find(spec.tenant, spec.name)
+            assert old is not None
+            new = await store.create(spec, beside=True)
+            await put(new, "a", 1, 2)
+            await new.publish(old)
+            for each in (own, shared):
+                found = await each.find(spec.tenant, spec.name)
+                assert found is not None
+                assert isinstance(found.location.calls, Incarnation) is is_shared
+                assert await found.count_chunks(EVERYTHING) == 2
+            with pytest.raises(Unavailable, match="replaced"):
+                await old.count_chunks(EVERYTHING)
+
+
+async def test_a_prefix_that_spaces_have_is_refused() -> None:
+    """An installation whose prefix ends as names of spaces begin would take the spaces of another for its own."""
+    made = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
+    with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_PREFIX"):
+        await QDRANT.open(made, Scheduler())

@@ -1,0 +1,66 @@
+"""For tests: what the stand-in refuses of a collection that many indexes share.
+
+A call that reaches points must name one incarnation of an index: in its filter, in the corpus that words are
+counted in, in the points that it writes and in the condition of the write. Exceptions are reading by ids, whose
+answer the reader looks through, and listing the points that tell which indexes there are.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+FIELD = "incarnation"
+_LISTED = "kind:index"
+
+
+def check(name: str, request: Any) -> None:
+    """Check a call.
+
+    Args:
+        name: Of the call.
+        request: Its message.
+
+    Raises:
+        ValueError: It reaches points of many indexes.
+    """
+    if "-space." not in getattr(request, "collection_name", ""):
+        return
+    if not all(_is_limited(name, request)):
+        raise ValueError(f"{name} on {request.collection_name} names no {FIELD}")
+
+
+def _is_limited(name: str, request: Any) -> Iterable[bool]:
+    match name:
+        case "Scroll":
+            yield _names_one(request.filter) or _lists(request.filter)
+        case "Count":
+            yield _names_one(request.filter)
+        case "Delete":
+            yield _names_one(request.points.filter)
+        case "SetPayload":
+            yield _names_one(request.points_selector.filter)
+        case "Upsert":
+            yield _names_one(request.update_filter)
+            yield from (FIELD in point.payload for point in request.points)
+        case "Query":
+            yield from _query(request)
+        case "QueryBatch":
+            for each in request.query_points:
+                yield from _query(each)
+        case "Get" if request.DESCRIPTOR.name == "GetPoints":
+            yield FIELD in request.with_payload.include.fields or request.with_payload.enable
+
+
+def _query(query: Any) -> Iterable[bool]:
+    yield _names_one(query.filter)
+    if query.using == "bm25":
+        yield _names_one(query.params.idf.corpus)
+    for each in query.prefetch:
+        yield from _query(each)
+
+
+def _names_one(filter_: Any) -> bool:
+    return any(each.field.key == FIELD and each.field.match.keyword for each in filter_.must)
+
+
+def _lists(filter_: Any) -> bool:
+    return any(list(each.field.match.keywords.strings) == [_LISTED] for each in filter_.must)
