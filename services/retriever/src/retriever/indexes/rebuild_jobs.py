@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import Enum
+from functools import partial
 
 import msgspec
 import structlog
@@ -256,9 +257,8 @@ class Rebuilds:
                     self._indexes,
                     index,
                     target,
-                    model.passages,
-                    self._words,
-                    lambda: msgspec.json.encode(self._progress[index].over(RebuildState.SUCCEEDED)),
+                    rebuild.Anew(index.collection, target, model.passages, self._words),
+                    partial(self._note_success, index, target),
                     self._noting(index),
                 )
                 return
@@ -271,6 +271,9 @@ class Rebuilds:
             except BaseException:
                 await asyncio.shield(self._drop(target))
                 raise
+
+    async def _note_success(self, index: Index, target: Collection) -> None:
+        await target.put_note(msgspec.json.encode(self._progress[index].over(RebuildState.SUCCEEDED)))
 
     def _noting(self, index: Index) -> Callable[[int, int], Awaitable[None]]:
         loop = asyncio.get_running_loop()

@@ -116,6 +116,16 @@ class QdrantStore:
             raise
         return collection
 
+    async def elsewhere(self) -> list[tuple[str, str]]:
+        """Tenant and name of the indexes that are not where this store makes new ones."""
+        specs = [each.spec for each in await self.collections() if not self._is_in_place(each)]
+        return sorted((spec.tenant, spec.name) for spec in specs)
+
+    def _is_in_place(self, collection: QdrantCollection) -> bool:
+        if self._layout.shared:
+            return collection.location.name == Space.name_of(self._layout, collection.spec)
+        return not isinstance(collection.location, SharedLocation)
+
     async def tidy(self) -> None:
         """Removes what no alias leads to and whose lease has run out: collections, and points of spaces."""
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections

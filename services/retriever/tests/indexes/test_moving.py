@@ -1,0 +1,183 @@
+"""Moving indexes between collections of their own and one for many, on the stand-in of a Qdrant server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.qdrant import Server, serving
+from retriever.concurrency.retry import retry_when_replaced
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSettings
+from retriever.move_indexes import move_all
+from retriever.ports.store import EVERYTHING, REBUILD
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.incarnation import Incarnation
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import Unavailable
+from servicekit.tasks import ended
+
+LEASE = 1.0
+"""Of a process that is killed, so that others need not wait for long."""
+DOCUMENTS = 6
+
+
+class Dying(Connection):
+    """A process's connection that nothing passes after a number of writes, as when the process is killed."""
+
+    left = 10**9
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.over = asyncio.Event()
+
+    async def _call(self, *args: Any, **options: Any) -> Any:
+        await self._passed()
+        return await super()._call(*args, **options)
+
+    async def write(self, *args: Any, **options: Any) -> Any:
+        """Count a write."""
+        self.left -= 1
+        return await super().write(*args, **options)
+
+    async def write_once(self, *args: Any, **options: Any) -> Any:
+        """Count a write."""
+        self.left -= 1
+        await self._passed()
+        return await super().write_once(*args, **options)
+
+    async def _passed(self) -> None:
+        if self.left < 0:
+            await self.over.wait()
+            raise Unavailable("The process was killed.")
+
+
+@asynccontextmanager
+async def process(server: Server, layout: Layout, dies_after: int | None = None) -> AsyncIterator[QdrantStore]:
+    """A process's store."""
+    connection = Dying.to(server.url, None, 10.0)
+    store = await QdrantStore.open(connection, layout, 30.0 if dies_after is None else LEASE)
+    assert isinstance(connection, Dying)
+    connection.left = 10**9 if dies_after is None else dies_after
+    try:
+        yield store
+    finally:
+        connection.over.set()
+        await store.aclose()
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[Server, Bench]]:
+    """A retriever with an index in a collection of its own."""
+    async with serving() as server, process(server, Layout()) as store:
+        bench = await Bench.open(store)
+        for number in range(DOCUMENTS):
+            await bench.put(Document(f"d{number}", generation=1), [f"ferry {number}", f"harbour {number}"])
+        yield server, bench
+        await bench.indexes.aclose()
+
+
+@retry_when_replaced
+async def shown(bench: Bench) -> tuple[object, ...]:
+    """Ids, counts and records of an index, as a retriever shows them."""
+    collection = (await bench.indexes.get("local", INDEX)).collection
+    vector = (await bench.embedder.embed(["ferry"]))[0].tolist()
+    found = await collection.dense(vector, 100, EVERYTHING)
+    return (
+        sorted((hit.id, round(hit.score, 4)) for hit in found),
+        await collection.count_chunks(EVERYTHING),
+        await collection.records(sorted(await collection.document_ids(EVERYTHING))),
+        collection.spec,
+        await collection.note(),
+    )
+
+
+async def points_left(server: Server) -> int:
+    """Number of points in all collections."""
+    names = [each.name for each in (await server.client.get_collections()).collections]
+    return sum([(await server.client.count(name)).count for name in names])
+
+
+async def moved(store: QdrantStore) -> None:
+    """Move what is to be moved, as often as it takes."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await move_all(store)
+                return
+            except Unavailable:  # a process that was killed has left its marks
+                await asyncio.sleep(0.1)
+
+
+async def cleared(server: Server, store: QdrantStore, points: int) -> None:
+    """Wait until no more points are left than one index has."""
+    async with asyncio.timeout(60):
+        while await points_left(server) != points:
+            await asyncio.sleep(0.1)
+            await store.tidy()
+
+
+async def test_an_index_moves_while_it_is_read_and_written() -> None:
+    """It shows the same before and after, and a search never finds a document twice, or not at all; what is written
+    meanwhile, and its settings and its note, are there in the end; the other way round, too.
+    """
+    async with served() as (server, bench), process(server, Layout(shared=True)) as mover:
+        index = await bench.indexes.get("local", INDEX)
+        await index.collection.put_note(b'{"embedding_model": "m"}')
+        before, points = await shown(bench), await points_left(server)
+        over = asyncio.Event()
+        searches = 0
+
+        async def read() -> None:
+            nonlocal searches
+            while not over.is_set():
+                passages = [each.text for each in await bench.ask("ferry", top=24, expand=False)]
+                ferries = sorted(each for each in passages if "ferry" in each)
+                assert ferries == [f"ferry {number}" for number in range(DOCUMENTS)]
+                searches += 1
+
+        reading = asyncio.create_task(read())
+        await move_all(mover)
+        over.set()
+        await reading
+        assert searches
+        assert await shown(bench) == before
+        found = await mover.find("local", INDEX)
+        assert found is not None
+        assert isinstance(found.location.calls, Incarnation)
+        assert await mover.elsewhere() == []
+        await cleared(server, mover, points)
+        async with process(server, Layout()) as back:
+            await bench.put(Document("d0", generation=2), ["another ferry"])
+            await (await bench.indexes.get("local", INDEX)).collection.put_settings(IndexSettings(expand=False))
+            changed = await shown(bench)
+            await move_all(back)
+            assert await shown(bench) == changed
+            await cleared(server, back, points - 1)
+
+
+@pytest.mark.parametrize("writes", [0, 8, 13, 22])
+async def test_a_move_that_was_killed_is_begun_again(writes: int) -> None:
+    """The process dies after a number of writes: the index shows the same, another run ends it, nothing is left."""
+    async with served() as (server, bench):
+        before, points = await shown(bench), await points_left(server)
+        async with process(server, Layout(shared=True), writes) as killed:
+            dying = asyncio.create_task(move_all(killed))
+            async with asyncio.timeout(60):
+                connection = killed._connection
+                assert isinstance(connection, Dying)
+                while connection.left >= 0 and not dying.done():  # noqa: ASYNC110  # nobody tells
+                    await asyncio.sleep(0.01)
+            assert await shown(bench) == before
+            async with process(server, Layout(shared=True)) as mover:
+                await moved(mover)
+                assert await shown(bench) == before
+                assert await mover.elsewhere() == []
+                collection = (await bench.indexes.get("local", INDEX)).collection
+                await cleared(server, mover, points)
+                assert REBUILD not in await collection.marked()
+            connection.over.set()
+            await ended(dying)
