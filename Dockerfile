@@ -67,6 +67,7 @@ FROM model AS retriever-model
 FROM no-model AS generator-model
 FROM model AS guardrails-model
 FROM model AS ingest-model
+FROM no-model AS cli-model
 FROM ${SERVICE}-model AS models
 
 
@@ -92,6 +93,7 @@ FROM no-page AS retriever-page
 FROM no-page AS generator-page
 FROM no-page AS guardrails-page
 FROM no-page AS ingest-page
+FROM no-page AS cli-page
 FROM ${SERVICE}-page AS pages
 
 
@@ -104,14 +106,17 @@ RUN --mount=type=cache,target=/root/.cache/uv \
  && uv pip install --python /opt/causeway/bin/python --compile-bytecode --require-hashes --no-deps -r requirements/${SERVICE}.txt \
  && find /opt/causeway -exec touch --no-dereference --date=@1 {} +
 COPY --from=wheels /wheels /wheels
-COPY services/${SERVICE} services/${SERVICE}
+COPY services services
+# The command line's image is for the backups of a cluster.
+COPY cli services/cli
 COPY --from=pages /static services/${SERVICE}/src/${SERVICE}/static
 # Without an index nothing but our own wheels can be added: those of the libraries that the service declares. A
 # dependency that the lock lacks fails here. Dates would be all that differs from one build to the next: those of
 # files, and those of the wheels, which uv notes.
 RUN uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels services/${SERVICE} \
  && uv pip install --python /opt/causeway/bin/python --compile-bytecode --no-index --find-links /wheels causeway-${SERVICE} \
- && ln -s causeway-${SERVICE} /opt/causeway/bin/service \
+ && if [ "${SERVICE}" = cli ]; then command=causeway; else command="causeway-${SERVICE}"; fi \
+ && ln -s "${command}" /opt/causeway/bin/service \
  && rm /opt/causeway/lib/python3.*/site-packages/causeway_*.dist-info/uv_cache.json \
  && sed --in-place /uv_cache.json/d /opt/causeway/lib/python3.*/site-packages/causeway_*.dist-info/RECORD \
  && find /opt/causeway -newermt @1 -exec touch --no-dereference --date=@1 {} +

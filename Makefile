@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 MEMBERS := libs/contracts libs/servicekit libs/embedding libs/text services/gateway services/retriever services/generator services/guardrails services/ingest cli tests/support
 READY := $(VENV)/.ready
 # Each has a lock of its own: requirements/NAME.txt.
-IMAGES := gateway retriever generator guardrails ingest
+IMAGES := gateway retriever generator guardrails ingest cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean

@@ -32,13 +32,16 @@ class Manifests:
 
     @property
     def workloads(self) -> dict[str, dict[str, Any]]:
-        """Deployments and stateful sets by name."""
-        return {each["metadata"]["name"]: each for each in self.of("Deployment", "StatefulSet")}
+        """Deployments, stateful sets and what runs at times, by name."""
+        return {each["metadata"]["name"]: each for each in self.of("Deployment", "StatefulSet", "CronJob")}
 
     @property
     def pods(self) -> dict[str, dict[str, Any]]:
         """The specification of the pods of each workload."""
-        return {name: each["spec"]["template"]["spec"] for name, each in self.workloads.items()}
+        return {
+            name: each["spec"].get("jobTemplate", each)["spec"]["template"]["spec"]
+            for name, each in self.workloads.items()
+        }
 
     @property
     def containers(self) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import ssl
@@ -257,3 +258,33 @@ async def test_all_of_it_with_certificates(site: Site, http: httpx.AsyncClient) 
     for name, process in site.processes.items():
         assert process.returncode is None, name
     assert "certificates renewed" in (site.directory / "gateway.log").read_text()
+
+
+async def test_a_backup_over_mutual_tls(site: Site, http: httpx.AsyncClient, tmp_path: Path) -> None:
+    """The operator's certificate opens NATS and the retriever to `causeway backup`; no other one does, nor none."""
+    await ingested(http, "tides.md")
+
+    async def back_up(folder: str, **tls: str) -> tuple[int, str]:
+        target = f"localhost:{site.ports['retriever']}"
+        command = ("backup", str(tmp_path / folder), "--nats-url", site.nats_url, "--retriever", target)
+        process = await asyncio.create_subprocess_exec(
+            *(BIN / "causeway", *command),
+            env={**os.environ, **tls},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 120)
+        return process.returncode or 0, out.decode()
+
+    code, out = await back_up("whole", **site.tls(OPERATOR))
+    assert code == 0, out
+    contents = json.loads((tmp_path / "whole" / "backup.json").read_text())
+    assert [(each["tenant"], each["name"]) for each in contents["indexes"]] == [("local", "tides")]
+    held = {each["name"]: each["messages"] for each in contents["streams"]}
+    assert held["OBJ_causeway-originals"] > 0
+    assert held["KV_causeway-api-keys"] == 1
+    for name, tls in {"none": {}, "guardrails": site.tls("guardrails"), INGEST: site.tls(INGEST)}.items():
+        code, out = await back_up(name, **tls)
+        assert code != 0, name
+        assert "Traceback" not in out
+        assert not (tmp_path / name / "backup.json").exists()

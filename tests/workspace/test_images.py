@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
+IMAGES = sorted([*SERVICES, "cli"])
 SEPARATE = {
     "services/guardrails/src/guardrails/detectors/presidio/child.py": "pii",
     "services/ingest/src/ingest/ocr/child.py": "ocr",
@@ -22,13 +23,18 @@ def dockerfile() -> str:
     return (ROOT / "Dockerfile").read_text()
 
 
-@pytest.mark.parametrize("service", SERVICES)
+def source(image: str) -> Path:
+    """Where the package of an image is."""
+    return ROOT / "cli" if image == "cli" else ROOT / "services" / image
+
+
+@pytest.mark.parametrize("service", IMAGES)
 def test_an_image_holds_what_its_service_imports(service: str) -> None:
     """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
     ours = {"causeway", "embedding", "servicekit", "text", service}
     distributions = packages_distributions()
     pinned = {environment: _pinned(environment) for environment in (service, *SEPARATE.values())}
-    for file in (ROOT / "services" / service / "src").rglob("*.py"):
+    for file in (source(service) / "src").rglob("*.py"):
         path = str(file.relative_to(ROOT))
         for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
             # The environment of a separate program need not be this one: its packages are called like its modules.
@@ -53,12 +59,9 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 def test_the_image_is_made_for_every_service() -> None:
-    """Each service has a stage that decides on the model; it goes to those that declare the embedding library."""
+    """Each image has a stage that decides on the model; it goes to those that declare the embedding library."""
     stages = re.findall(r"^FROM (no-model|model) AS (\w+)-model$", dockerfile(), re.MULTILINE)
-    embeds = {
-        service: "causeway-embedding" in (ROOT / "services" / service / "pyproject.toml").read_text()
-        for service in SERVICES
-    }
+    embeds = {image: "causeway-embedding" in (source(image) / "pyproject.toml").read_text() for image in IMAGES}
     assert {service: stage == "model" for stage, service in stages} == embeds
 
 
@@ -91,9 +94,9 @@ def test_an_image_says_what_it_is() -> None:
 
 
 def test_a_release_makes_and_signs_every_image() -> None:
-    """The workflow builds each service's image, attaches what it holds, and signs the digest that was pushed."""
+    """The workflow builds each image, attaches what it holds, and signs the digest that was pushed."""
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]["images"]
-    assert sorted(release["strategy"]["matrix"]["service"]) == SERVICES
+    assert sorted(release["strategy"]["matrix"]["service"]) == IMAGES
     (build,) = (step["run"] for step in release["steps"] if "buildx build" in step.get("run", ""))
     assert {"--push", "--sbom=true", "--provenance=mode=max"} <= set(build.split())
     given = set(re.findall(r"--build-arg (\w+)=", build))
@@ -104,8 +107,8 @@ def test_a_release_makes_and_signs_every_image() -> None:
     assert release["permissions"]["id-token"] == "write"
 
 
-def test_every_service_has_an_image() -> None:
-    """`make images` builds one of each service."""
+def test_every_image_is_built() -> None:
+    """`make images` builds one of each service, and that of the command line."""
     found = re.search(r"^IMAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert found is not None
-    assert sorted(found[1].split()) == SERVICES
+    assert sorted(found[1].split()) == IMAGES

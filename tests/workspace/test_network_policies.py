@@ -81,6 +81,7 @@ ARROWS = {
 }
 # What a component that no overlay has adds to them.
 COMPONENTS = {
+    "backup": {("backup", "nats", "4222/TCP"), ("backup", "retriever", "50051/TCP")},
     "ingest-urls": {("ingest", "internet", "80/TCP"), ("ingest", "internet", "443/TCP")},
     "s3-originals": {("gateway", "internet", "443/TCP"), ("ingest", "internet", "443/TCP")},
     "remote-detectors": {("guardrails", "namespace detectors", port) for port in ("8000/TCP", "8085/TCP")},

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Makes a backup in a folder that is named by the time, then removes all but the newest $KEEP folders.
+set -eu
+backups=${BACKUPS:-/backups}
+certificates=${CERTIFICATES:-/etc/causeway/tls}
+if [ -e "$certificates/tls.crt" ]; then
+  export CAUSEWAY_TLS_CERT_FILE="$certificates/tls.crt" CAUSEWAY_TLS_KEY_FILE="$certificates/tls.key"
+  export CAUSEWAY_TLS_CA_FILE="$certificates/ca.crt"
+fi
+causeway backup "$backups/$(date -u +%Y%m%dT%H%M%SZ)"
+# Folders of attempts that failed are counted, too: they go with time.
+ls -1 "$backups" | grep -E '^[0-9]{8}T[0-9]{6}Z$' | sort -r | tail -n "+$((KEEP + 1))" | while read -r old; do
+  rm -r -- "${backups:?}/$old"
+done

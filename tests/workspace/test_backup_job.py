@@ -1,0 +1,139 @@
+"""The component `backup`: a job that may do what it must, and a script that keeps what it should."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from causeway.cli.commands import backup
+from manifests import K8S, Manifests, size
+from typer.models import OptionInfo
+
+COMPONENT = K8S / "components" / "backup"
+# Writes a backup where it is told to, and notes which certificate it has.
+CAUSEWAY = """#!/bin/sh
+test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2/backup.json"
+"""
+
+
+@pytest.fixture(params=["embedded", "prod"])
+def cluster(request: pytest.FixtureRequest, compose: Callable[..., Manifests]) -> Manifests:
+    """An overlay with the component."""
+    return compose(request.param, ["backup"])
+
+
+def job_of(cluster: Manifests) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.workloads["backup"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize("kubernetes", ["1.30", "1.37"])
+def test_a_cluster_takes_it(cluster: Manifests, kubernetes: str) -> None:
+    """Every object of it fits the schema; there is one of each kind that it needs."""
+    own = [
+        each
+        for each in cluster.objects
+        if each["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "backup"
+    ]
+    assert {"CronJob", "NetworkPolicy", "ServiceAccount", "PersistentVolumeClaim", "ConfigMap"} == {
+        each["kind"] for each in own
+    }
+    for each in own:
+        kubernetes_validate.validate(each, kubernetes, strict=True)
+
+
+def test_one_backup_runs_at_a_time(cluster: Manifests) -> None:
+    """A second one does not start beside it, and one that hangs comes to an end."""
+    job = job_of(cluster)
+    assert job["concurrencyPolicy"] == "Forbid"
+    assert 0 < job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 86400
+
+
+def test_its_pod_is_restricted(cluster: Manifests) -> None:
+    """It keeps to the restricted standard, writes to the backups and /tmp alone, and has no key to the cluster."""
+    pod = cluster.pods["backup"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"] == 65532
+    assert pod["automountServiceAccountToken"] is pod["enableServiceLinks"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")} == {
+        "/backups",
+        "/tmp",
+    }
+    [scratch] = [each["emptyDir"]["sizeLimit"] for each in pod["volumes"] if "emptyDir" in each]
+    assert size(scratch) == size(container["resources"]["requests"]["ephemeral-storage"])
+    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
+    assert container["image"].startswith("causeway/cli:")
+
+
+def test_its_settings_are_options_of_the_command(cluster: Manifests) -> None:
+    """The command reads the variables, which name services of the cluster; the rest is the script's."""
+    [container] = cluster.pods["backup"]["containers"]
+    told = cluster.environment(container)
+    known = {
+        each.envvar
+        for option in backup.backup.__annotations__.values()
+        for part in getattr(option, "__args__", (option,))
+        for each in getattr(option, "__metadata__", ())
+        if isinstance(each, OptionInfo) and part is not None
+    }
+    assert told.keys() - known == {"KEEP"}
+    assert told["CAUSEWAY_NATS_URL"] == "nats://nats:4222"
+    assert told["CAUSEWAY_RETRIEVER_TARGET"] == "dns:///retriever:50051"
+
+
+def test_it_shows_the_operators_certificate(cluster: Manifests) -> None:
+    """The Secret is that of the certificate `operator`, and may be missing where there is no component `tls`."""
+    [volume] = [each["secret"] for each in cluster.pods["backup"]["volumes"] if "secret" in each]
+    assert volume == {"secretName": "operator-tls", "optional": True}
+    made = {each["spec"]["secretName"]: each["spec"]["commonName"] for each in cluster.of("Certificate")}
+    assert not made or made["operator-tls"] == "operator"
+
+
+@pytest.mark.parametrize("certified", [False, True], ids=["plain", "tls"])
+def test_the_script_keeps_the_newest(certified: bool, tmp_path: Path) -> None:
+    """It makes a backup, removes the oldest folders alone, and names the certificate where there is one."""
+    backups, certificates, programs = (tmp_path / each for each in ("backups", "tls", "bin"))
+    for each in (backups, certificates, programs):
+        each.mkdir()
+    (programs / "causeway").write_text(CAUSEWAY)
+    (programs / "causeway").chmod(0o755)
+    if certified:
+        (certificates / "tls.crt").touch()
+    for day in range(1, 5):
+        (backups / f"2026010{day}T023000Z").mkdir()
+    (backups / "lost+found").mkdir()
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "BACKUPS": str(backups),
+        "CERTIFICATES": str(certificates),
+        "KEEP": "3",
+    }
+    subprocess.run(["sh", COMPONENT / "backup.sh"], env=environment, check=True)
+    left = sorted(each.name for each in backups.iterdir() if each.name != "lost+found")
+    assert left[:2] == ["20260103T023000Z", "20260104T023000Z"]
+    assert len(left) == 3
+    assert (backups / "lost+found").is_dir()
+    shown = (backups / left[2] / "backup.json").read_text().strip()
+    assert shown == (str(certificates / "tls.crt") if certified else "none")
+
+
+def test_a_failed_backup_removes_nothing(tmp_path: Path) -> None:
+    """Where the command fails, the script fails, and the backups from before stay."""
+    for day in range(1, 5):
+        (tmp_path / f"2026010{day}T023000Z").mkdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "causeway").symlink_to("/bin/false" if Path("/bin/false").exists() else sys.executable)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "BACKUPS": str(tmp_path), "KEEP": "1"}
+    assert subprocess.run(["sh", COMPONENT / "backup.sh"], env=environment, check=False).returncode != 0
+    assert len(list(tmp_path.glob("2026*"))) == 4
