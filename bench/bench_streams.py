@@ -1,0 +1,366 @@
+"""Thousands of slow streams on one gateway: memory and CPU for each, fairness, cancellation.
+
+A stub model server sends each stream a token a second. Streams begin in steps; after each step memory is read. When
+all run, the tokens of each are counted for a while; then a part of the clients leaves at once, the others go on.
+As many generators as the streams need take the calls. Everything shares the machine, the load included.
+
+Usage: python bench/bench_streams.py [--streams N] [--pace SECONDS] [--seconds N] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import matplotlib as mpl
+import uvloop
+from causeway_testing.servers import free_ports
+from load import percentile
+from processes import cpu_seconds, memory_mib, running, wait_for
+from servicekit.broker import Broker
+
+mpl.use("svg")
+from matplotlib import pyplot as plt  # the backend has to be chosen first
+
+STEPS = 5
+CALLS = 1000  # of a generator, which takes 1,024 at once
+LEAVING = 0.4  # share of the clients that leave together
+QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "content": "Tell me something."}]}
+_TEXT = b'"content":"w'
+_START_SECONDS = 90
+_CANCELLED_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What answers.
+
+    Attributes:
+        port: Of the gateway.
+        gateway: Its process.
+        generators: Theirs.
+    """
+
+    port: int
+    gateway: int
+    generators: tuple[int, ...]
+
+    def answers(self) -> int:
+        """Return how many answers run, as the gateway says."""
+        url = f"http://127.0.0.1:{self.port}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as response:
+            lines = response.read().decode().splitlines()
+        return int(next(float(each.split()[-1]) for each in lines if each.startswith("causeway_answers_running")))
+
+
+class Stream:
+    """A client that reads one answer, and notes when tokens come."""
+
+    def __init__(self) -> None:
+        self.tokens: list[float] = []
+        self.broken = ""
+        self._reading: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def begin(self, port: int) -> None:
+        """Ask, and wait for the first token."""
+        reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+        body = json.dumps(QUESTION).encode()
+        self._writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        begun = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(reader, begun))
+        await begun.wait()
+
+    async def _read(self, reader: asyncio.StreamReader, begun: asyncio.Event) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                self.broken = head.decode().partition("\r\n")[0]
+            while not self.broken:
+                if piece := await reader.read(65536):
+                    now = time.perf_counter()
+                    self.tokens += [now] * piece.count(_TEXT)
+                    if b'"error"' in piece:
+                        self.broken = piece.decode(errors="replace")[:300]
+                    begun.set()
+                else:
+                    self.broken = "it ended"
+        except OSError as error:
+            self.broken = str(error)
+        finally:
+            begun.set()
+
+    def leave(self) -> None:
+        """Close the connection in mid-answer."""
+        assert self._reading is not None
+        assert self._writer is not None
+        self._reading.cancel()
+        self._writer.transport.abort()
+
+
+@contextmanager
+def platform_of(streams: int, pace: float, answer_seconds: float) -> Iterator[Platform]:
+    """Gateway and generators before a paced model server."""
+    count = -(-streams // CALLS)
+    gateway, broker, model, guardrails, *ports = free_ports(4 + count)
+    models = {
+        "servers": {"stub": {"kind": "openai", "url": f"http://127.0.0.1:{model}/v1"}},
+        "models": [
+            {"name": "stub", "deployments": [{"server": "stub", "model": "stub", "max_concurrency": CALLS + 24}]}
+        ],
+    }
+
+    def start(*command: str, **environment: str) -> "subprocess.Popen[bytes]":
+        told = {**os.environ, "CAUSEWAY_LOG_LEVEL": "ERROR", **environment}
+        return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    with TemporaryDirectory() as directory, ExitStack() as stack:
+        file = Path(directory) / "models.yaml"
+        file.write_text(json.dumps(models))
+        tokens = str(round(answer_seconds / pace))
+        stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
+        around = [
+            start(*Broker(Path(directory), broker).command()),
+            start(*stub, "--tokens", tokens, "--pace", str(pace)),
+        ]
+        generators = [
+            start(
+                *(sys.executable, "-m", "generator"),
+                CAUSEWAY_GENERATOR_PORT=str(port),
+                CAUSEWAY_MODELS_FILE=str(file),
+                CAUSEWAY_MODEL="stub",
+            )
+            for port in ports
+        ]
+        one = start(
+            *(sys.executable, "-m", "gateway"),
+            CAUSEWAY_GATEWAY_PORT=str(gateway),
+            CAUSEWAY_GENERATOR_TARGET="ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports),
+            CAUSEWAY_GUARDRAILS_TARGET=f"127.0.0.1:{guardrails}",
+            CAUSEWAY_NATS_URL=f"nats://127.0.0.1:{broker}",
+            CAUSEWAY_ANSWER_TIMEOUT=str(answer_seconds),
+            CAUSEWAY_MAX_ANSWERS=str(streams + 100),
+            CAUSEWAY_MAX_REQUESTS=str(streams + 1000),
+            CAUSEWAY_MAX_CONNECTIONS=str(max(10_000, 2 * streams)),
+        )
+        stack.enter_context(running(*around, *generators, one))
+        wait_for(f"http://127.0.0.1:{gateway}/v1/models", seconds=_START_SECONDS)
+        yield Platform(gateway, one.pid, tuple(each.pid for each in generators))
+
+
+async def measure(here: Platform, count: int, pace: float, rate: float, seconds: float) -> dict[str, Any]:
+    """Begin the streams, watch them, let some leave."""
+    streams: list[Stream] = []
+    memory = [_memory(here, 0)]
+    began = time.perf_counter()
+    for step in range(1, STEPS + 1):
+        coming = [Stream() for _ in range(count * step // STEPS - len(streams))]
+        beginning = []
+        for each in coming:
+            beginning.append(asyncio.create_task(each.begin(here.port)))
+            await asyncio.sleep(1 / rate)
+        await asyncio.gather(*beginning)
+        streams += coming
+        await asyncio.sleep(min(2 * pace, 4))
+        memory.append(_memory(here, len(streams)))
+        _say(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
+    ramp = time.perf_counter() - began
+    watched = await _watched(here, streams, seconds)
+    before = await asyncio.to_thread(here.answers)
+    return {
+        "ramp_seconds": ramp,
+        "memory": memory,
+        "answers": before,
+        "watched": watched,
+        "cancelled": await _cancelled(here, streams, before, pace),
+    }
+
+
+async def _watched(here: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
+    """Count the tokens of each stream, and how long each waits for the next."""
+    cpu = [cpu_seconds([here.gateway]), cpu_seconds(here.generators)]
+    begin = time.perf_counter()
+    await asyncio.sleep(seconds)
+    end = time.perf_counter()
+    used = [cpu_seconds([here.gateway]) - cpu[0], cpu_seconds(here.generators) - cpu[1]]
+    there = [[at for at in each.tokens if begin <= at < end] for each in streams]
+    counts = sorted(len(each) for each in there)
+    gaps = sorted(after - before for each in there for before, after in itertools.pairwise(each))
+    total = sum(counts)
+    return {
+        "seconds": end - begin,
+        "tokens": total,
+        "broken": sum(bool(each.broken) for each in streams),
+        "why": dict(Counter(each.broken for each in streams if each.broken).most_common(5)),
+        "gateway_cores": used[0] / (end - begin),
+        "generator_cores": used[1] / (end - begin),
+        "gateway_ms_a_token": used[0] / max(1, total) * 1000,
+        "generator_ms_a_token": used[1] / max(1, total) * 1000,
+        "tokens_of_a_stream": {
+            "least": counts[0],
+            "p1": percentile(counts, 0.01),
+            "median": percentile(counts, 0.5),
+            "most": counts[-1],
+        },
+        "jain": total * total / (len(counts) * sum(each * each for each in counts)),
+        "gap_ms": {name: percentile(gaps, share) * 1000 for name, share in _SHARES.items()},
+        "gaps": [percentile(gaps, number / 200) for number in range(201)],
+    }
+
+
+_SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
+
+
+async def _cancelled(here: Platform, streams: list[Stream], before: int, pace: float) -> dict[str, Any]:
+    """Let a part of the clients leave at once; how soon their answers have ended, what the others get meanwhile."""
+    leaving = streams[: round(len(streams) * LEAVING)]
+    staying = streams[len(leaving) :]
+    begin = time.perf_counter()
+    for each in leaving:
+        each.leave()
+    curve = []
+    while True:
+        left = await asyncio.to_thread(here.answers)
+        curve.append((time.perf_counter() - begin, left))
+        if left <= before - len(leaving) or curve[-1][0] > _CANCELLED_SECONDS:
+            break
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(max(0.0, min(5 * pace, 15) - (time.perf_counter() - begin)))
+    end = time.perf_counter()
+    counts = sorted(sum(begin <= at < end for at in each.tokens) for each in staying)
+    for each in staying:
+        each.leave()
+    return {
+        "left": len(leaving),
+        "seconds": curve[-1][0],
+        "running": curve[-1][1],
+        "curve": curve,
+        "others_seconds": end - begin,
+        "others_least": counts[0],
+        "others_median": percentile(counts, 0.5),
+        "others_broken": sum(bool(each.broken) for each in staying),
+    }
+
+
+def _memory(here: Platform, streams: int) -> dict[str, float]:
+    return {"streams": streams, "gateway": memory_mib([here.gateway]), "generators": memory_mib(here.generators)}
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def page(result: dict[str, Any]) -> str:
+    """The figures, for people."""
+    seen, gone, memory = result["watched"], result["cancelled"], result["memory"]
+    streams = memory[-1]["streams"]
+    each = {name: (memory[-1][name] - memory[0][name]) / streams * 1024 for name in ("gateway", "generators")}
+    of_one = seen["tokens_of_a_stream"]
+    gaps = seen["gap_ms"]
+    rows = {
+        "memory of the gateway, without streams and with all": f"{memory[0]['gateway']:.0f}; "
+        f"{memory[-1]['gateway']:.0f} MiB",
+        "memory of a stream, gateway; generators": f"{each['gateway']:.0f}; {each['generators']:.0f} KiB",
+        f"tokens a second, of {streams / result['pace']:.0f} that are sent": (
+            f"{seen['tokens'] / seen['seconds']:.0f}"
+        ),
+        "cores of the gateway; of the generators": f"{seen['gateway_cores']:.2f}; {seen['generator_cores']:.2f}",
+        "CPU of a token, gateway; generators": f"{seen['gateway_ms_a_token']:.2f}; "
+        f"{seen['generator_ms_a_token']:.2f} ms",
+        "tokens of one stream meanwhile: least, 1st percentile, median, most": ", ".join(
+            str(of_one[name]) for name in ("least", "p1", "median", "most")
+        ),
+        "fairness by Jain's index, 1 where all get the same": f"{seen['jain']:.4f}",
+        "from one token to the next: p50, p99, p99.9, longest": ", ".join(f"{gaps[name]:.0f}" for name in _SHARES)
+        + " ms",
+        "streams that broke": f"{seen['broken']}",
+        f"{gone['left']} clients leave at once: until their answers have ended": f"{gone['seconds']:.1f} s",
+        f"tokens of each of the others within {gone['others_seconds']:.1f} s of that: least, median": (
+            f"{gone['others_least']}, {gone['others_median']}"
+        ),
+    }
+    return "\n".join(
+        [
+            "# Slow streams on one gateway",
+            "",
+            f"{result['date']}, {result['machine']}. {streams} streams at once on one gateway; the model server "
+            f"sends each a token every {result['pace']:g} s. Generators: {result['generators']}. All of it "
+            f"and the load share the machine. The streams begin within {result['ramp_seconds']:.0f} s; then tokens "
+            f"are counted for {seen['seconds']:.0f} s.",
+            "",
+            "| what | figure |",
+            "|---|--:|",
+            *(f"| {name} | {figure} |" for name, figure in rows.items()),
+            "",
+            "![Memory by streams, times between tokens, answers after the clients have left](streams.svg)",
+            "",
+        ]
+    )
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Memory by streams; times between tokens; answers that run after the clients have left."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6))
+    memory, seen, gone = result["memory"], result["watched"], result["cancelled"]
+    for name in ("gateway", "generators"):
+        left.plot([each["streams"] for each in memory], [each[name] for each in memory], marker="o", label=name)
+    left.set(xlabel="streams", ylabel="memory, MiB", ylim=(0, None))
+    left.legend(fontsize=8)
+    middle.plot(seen["gaps"], [number / 200 for number in range(201)])
+    middle.axvline(result["pace"], color="grey", linewidth=0.8)
+    middle.set(xlabel="from one token to the next, s", ylabel="share", xlim=(0, None))
+    right.step([at for at, _ in gone["curve"]], [running for _, running in gone["curve"]], where="post")
+    right.set(xlabel=f"after {gone['left']} clients have left, s", ylabel="answers that run", ylim=(0, None))
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Runs everything and writes page, plot and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=5000, help="at once (default: 5000)")
+    parser.add_argument("--pace", type=float, default=1.0, help="seconds from token to token (default: 1)")
+    parser.add_argument("--rate", type=float, default=50.0, help="streams that begin a second (default: 50)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="in which tokens are counted (default: 30)")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    with platform_of(arguments.streams, arguments.pace, 900.0) as here:
+        figures = uvloop.run(measure(here, arguments.streams, arguments.pace, arguments.rate, arguments.seconds))
+        count = len(here.generators)
+    load = os.getloadavg()[1]
+    result = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"load {load:.0f}",
+        "pace": arguments.pace,
+        "generators": count,
+        **figures,
+    }
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "streams.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.results / "streams.md").write_text(page(result))
+    plot(result, arguments.results / "streams.svg")
+    _say(page(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

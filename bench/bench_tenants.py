@@ -1,0 +1,274 @@
+"""A thousand tenants with an index each on the embedded store: start-up, idle cost, search latency.
+
+One retriever process keeps every index; it holds 64 open at most, and those that were used just now. Indexes are
+made over gRPC, with a document each. After some numbers of indexes the process is started again, and the time until
+it serves is taken. With all of them: what it costs to do nothing, and how long a search takes in an index that is
+open, in one that is closed, and in any of all.
+
+Usage: python bench/bench_tenants.py [--tenants N] [--chunks N] [--seconds N] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from bench_retrieval import DIMENSION, MODEL, WORDS, Retriever, retriever, vectors
+from causeway.retriever.v1 import document_pb2, retriever_pb2
+from load import percentile
+from processes import cpu_seconds
+from servicekit.principal import Principal
+
+mpl.use("svg")
+from matplotlib import pyplot as plt  # the backend has to be chosen first
+
+INDEX = "own"
+OPEN = 64  # indexes that the store keeps open
+FEW = 32  # tenants that are asked again and again
+CLOSED = 200  # searches of closed indexes
+CLIENTS = 8
+WRITERS = 4
+
+
+def principal(tenant: int) -> Any:
+    """Who asks for a tenant."""
+    return Principal(tenant=f"tenant-{tenant}", user="bench").to_proto()
+
+
+async def make(stub: Any, tenant: int, chunks: int) -> None:
+    """Make a tenant's index, by its first document."""
+    source = random.Random(tenant)
+    document = document_pb2.Document(document_id="one", sourcefile="one.pdf", generation=1)
+    texts = [" ".join(source.choices(WORDS, k=100)) for _ in range(chunks)]
+    directions = vectors(source, chunks)
+    begin = retriever_pb2.UpsertBegin(
+        principal=principal(tenant), index=INDEX, document=document, embedding_model=MODEL, dimension=DIMENSION
+    )
+    pieces = [
+        document_pb2.Chunk(number=number, text=text, indexed_text=text, vector=direction)
+        for number, (text, direction) in enumerate(zip(texts, directions, strict=True))
+    ]
+    steps = [
+        retriever_pb2.UpsertRequest(begin=begin),
+        retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=pieces)),
+        retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=chunks)),
+    ]
+    await stub.Upsert(iter(steps))
+
+
+async def search(stub: Any, tenant: int, source: random.Random) -> float:
+    """Search a tenant's index; milliseconds."""
+    request = retriever_pb2.RetrieveRequest(
+        principal=principal(tenant), indexes=[INDEX], query=" ".join(source.choices(WORDS, k=8)), top=5
+    )
+    begin = time.perf_counter()
+    response = await stub.Retrieve(request)
+    assert len(response.passages) == 5
+    return (time.perf_counter() - begin) * 1000
+
+
+def held(pid: int) -> dict[str, float]:
+    """Megabytes, descriptors and threads of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return {
+        "memory_mb": int(status.split("VmRSS:")[1].split()[0]) / 1024,
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": int(status.split("Threads:")[1].split()[0]),
+    }
+
+
+async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:
+    """Search as so many clients, each of a tenant by chance, one search after the other."""
+    end = time.perf_counter() + seconds
+
+    async def one(number: int) -> list[float]:
+        source, times = random.Random(number), []
+        while time.perf_counter() < end:
+            times.append(await search(stub, source.choice(tenants), source))
+        return times
+
+    return [each for times in await asyncio.gather(*(one(number) for number in range(count))) for each in times]
+
+
+def case(name: str, times: list[float], seconds: float | None = None) -> dict[str, Any]:
+    """The figures of some searches, which are printed."""
+    shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
+    row = {
+        "case": name,
+        "searches": len(times),
+        "a_second": len(times) / seconds if seconds else None,
+        **{name: percentile(times, share) for name, share in shares.items()},
+        "distribution": [percentile(times, number / 100) for number in range(101)],
+    }
+    say(f"{name:<60} {len(times):>6} searches  p50 {row['p50']:8.2f} ms  p99 {row['p99']:8.2f} ms")
+    return row
+
+
+async def searched(running: Retriever, tenants: int, seconds: float) -> list[dict[str, Any]]:
+    """Searches of open, closed and any indexes."""
+    stub, source = running.stub, random.Random("order")
+    order = source.sample(range(tenants), tenants)
+    closed = [await search(stub, tenant, source) for tenant in order[: min(CLOSED, tenants)]]
+    few = order[-min(FEW, tenants) :]
+    for tenant in few:
+        await search(stub, tenant, source)
+    rows = [
+        case("an index that is closed, one client", closed),
+        case(f"{len(few)} indexes that are open, one client", await clients(stub, few, 1, seconds), seconds),
+    ]
+    for name, among in ((f"{len(few)} indexes that are open", few), (f"any of {tenants} indexes", order)):
+        rows.append(case(f"{name}, {CLIENTS} clients", await clients(stub, among, CLIENTS, seconds), seconds))
+    return rows
+
+
+async def idle(running: Retriever, seconds: float) -> float:
+    """Return the cores that the process uses while nobody asks."""
+    before, begin = cpu_seconds([running.pid]), time.perf_counter()
+    await asyncio.sleep(seconds)
+    return (cpu_seconds([running.pid]) - before) / (time.perf_counter() - begin)
+
+
+async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
+    """Make the indexes in steps, start again after each, and search all of them at the end."""
+    steps = sorted({each for each in (1, 10, 100, 300, 1000, 3000) if each < tenants} | {tenants})
+    starts: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as directory:
+        made = 0
+        making = 0.0
+        for step in steps:
+            async with retriever(Path(directory)) as running:
+                numbers = iter(range(made, step))
+
+                async def write(stub: Any = running.stub, numbers: Any = numbers) -> None:
+                    for number in numbers:
+                        await make(stub, number, chunks)
+
+                begin = time.perf_counter()
+                await asyncio.gather(*(write() for _ in range(WRITERS)))
+                making = (time.perf_counter() - begin) / (step - made) * 1000
+                made = step
+            begin = time.perf_counter()
+            async with retriever(Path(directory)) as running:
+                ready = time.perf_counter() - begin
+                first = await search(running.stub, 0, random.Random(0))
+                starts.append({"tenants": step, "ready_s": ready, "first_ms": first, **held(running.pid)})
+                say(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MB")
+                if step == tenants:
+                    none_open = await idle(running, seconds)
+                    rows = await searched(running, tenants, seconds)
+                    after = held(running.pid)
+                    some_open = await idle(running, seconds)
+        disk = sum(each.stat().st_blocks * 512 for each in Path(directory).rglob("*") if each.is_file())
+    return {
+        "tenants": tenants,
+        "chunks": chunks,
+        "making_ms": making,
+        "starts": starts,
+        "rows": rows,
+        "after": after,
+        "idle_cores": {"none": none_open, "some": some_open},
+        "disk_kb": disk / tenants / 1000,
+    }
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def page(result: dict[str, Any]) -> str:
+    """The figures, for people."""
+    after, cores = result["after"], result["idle_cores"]
+    lines = [
+        "# An index for each of many tenants",
+        "",
+        f"{result['date']}, {result['machine']}. One retriever process with the embedded store and the bundled "
+        f"embedding model; {result['tenants']} tenants with an index of {result['chunks']} chunks each. Client and "
+        "retriever share the machine. Searches are hybrid.",
+        "",
+        "| indexes | serves after s | first search ms | memory MB | descriptors | threads |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {each['tenants']} | {each['ready_s']:.2f} | {each['first_ms']:.0f} | {each['memory_mb']:.0f} | "
+        f"{each['descriptors']} | {each['threads']} |"
+        for each in result["starts"]
+    ]
+    lines += [
+        "",
+        "| searches | number | a second | p50 ms | p99 ms | longest ms |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for each in result["rows"]:
+        rate = f"{each['a_second']:.0f}" if each["a_second"] else ""
+        lines.append(
+            f"| {each['case']} | {each['searches']} | {rate} | {each['p50']:.1f} | {each['p99']:.1f} | "
+            f"{each['longest']:.1f} |"
+        )
+    lines += [
+        "",
+        f"Making an index with its first document takes {result['making_ms']:.0f} ms with {WRITERS} at once, and "
+        f"{result['disk_kb']:.0f} KB of disk. Idle, the process uses {cores['none'] * 100:.2f} % of a core with "
+        f"one index open, and {cores['some'] * 100:.2f} % after all these searches. It then has "
+        f"{after['memory_mb']:.0f} MB, "
+        f"{after['descriptors']:.0f} descriptors and {after['threads']:.0f} threads.",
+        "",
+        "![Start-up by indexes, and the times of searches](tenants.svg)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Start-up and memory by indexes; the times of searches."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
+    starts = result["starts"]
+    numbers = [each["tenants"] for each in starts]
+    left.plot(numbers, [each["ready_s"] for each in starts], marker="o", label="serves after, s")
+    left.set(xlabel="indexes", ylabel="s", ylim=(0, None))
+    memory = left.twinx()
+    memory.plot(numbers, [each["memory_mb"] for each in starts], marker="s", color="grey", label="memory, MB")
+    memory.set(ylabel="MB", ylim=(0, None))
+    left.legend(fontsize=8, loc="upper left")
+    memory.legend(fontsize=8, loc="lower right")
+    for each in result["rows"]:
+        right.plot(each["distribution"], [number / 100 for number in range(101)], label=each["case"])
+    right.set(xlabel="ms (log)", ylabel="share of searches", xscale="log")
+    right.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Runs everything and writes page, plot and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
+    parser.add_argument("--chunks", type=int, default=20, help="of each index, 5 at least (default: 20)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each load, and idle (default: 15)")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    figures = asyncio.run(measure(arguments.tenants, arguments.chunks, arguments.seconds))
+    load = os.getloadavg()[1]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load:.0f}"
+    result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine, **figures}
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "tenants.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.results / "tenants.md").write_text(page(result))
+    plot(result, arguments.results / "tenants.svg")
+    say(page(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
