@@ -4,13 +4,20 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import CausewayError, Conflict
 
+from retriever.byte_cache import ByteCache
 from retriever.domain.index import IndexSpec
 from retriever.domain.ranking import Hit
 
+MOST_BYTES = 4 * 1024 * 1024
+"""About 2,000 queries of 384 numbers."""
+
+_SIGN_BYTES = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -33,16 +40,19 @@ Vectors = Mapping[tuple[str, int], QueryVector]
 
 
 class QueryVectors:
-    """Embeds queries.
+    """Embeds queries. Vectors of the latest queries are kept: embedding takes more time than searching.
 
     Args:
         models: Those that are configured.
         patience: Seconds that a search by words waits for vectors that only its passages' cosines need.
+        most_bytes: That the kept vectors may take.
     """
 
-    def __init__(self, models: EmbeddingModels, *, patience: float = 2.0) -> None:
+    def __init__(self, models: EmbeddingModels, *, patience: float = 2.0, most_bytes: int = MOST_BYTES) -> None:
         self._models = models
         self._patience = patience
+        # A vector depends on the model and the text alone.
+        self._kept: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(most_bytes)
 
     async def needed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """The query's vector for each index's space; each model is asked once.
@@ -52,15 +62,27 @@ class QueryVectors:
             CausewayError: What a model raises.
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
-        tasks: dict[str, asyncio.Task[QueryVector]] = {}
+        asked = {model.name: model for model in models.values()}
+        found = {name: self._kept.get((name, text)) for name in asked}
+        missing = [asked[name] for name, vector in found.items() if vector is None]
+        if missing:
+            found |= await self._embedded(text, missing)
+        made = {
+            name: QueryVector(vector.tolist(), asked[name]) for name, vector in found.items() if vector is not None
+        }
+        return {space: made[model.name] for space, model in models.items()}
+
+    async def _embedded(self, text: str, models: Iterable[EmbeddingModel]) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Return the query's vector of each model."""
         try:
             async with asyncio.TaskGroup() as group:
-                for model in models.values():
-                    if model.name not in tasks:
-                        tasks[model.name] = group.create_task(_vector(model, text))
+                tasks = {model.name: group.create_task(_vector(model, text)) for model in models}
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
-        return {space: tasks[model.name].result() for space, model in models.items()}
+        vectors = {name: task.result() for name, task in tasks.items()}
+        for name, vector in vectors.items():
+            self._kept.put((name, text), vector, vector.nbytes + _SIGN_BYTES * len(text))
+        return vectors
 
     async def welcome(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """As `needed`, without indexes whose model is not configured, and without any where one is away."""
@@ -90,6 +112,6 @@ class QueryVectors:
         return model
 
 
-async def _vector(model: EmbeddingModel, text: str) -> QueryVector:
-    vectors = await model.queries.embed([text])
-    return QueryVector(vectors[0].tolist(), model)
+async def _vector(model: EmbeddingModel, text: str) -> npt.NDArray[np.float32]:
+    vector: npt.NDArray[np.float32] = (await model.queries.embed([text]))[0]
+    return vector

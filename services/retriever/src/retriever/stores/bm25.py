@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from qdrant_edge import Bm25, Bm25Config, SparseVector, TokenizerType
 
+from retriever.byte_cache import ByteCache
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.language import LEGACY, UNSPACED, analysed_as, of_script
 from retriever.ports.store import Terms
-from retriever.stores.byte_cache import ByteCache
 
 _SLICE = 16  # about 2 ms of texts of 200 words
 _MOST_BYTES = 32 * 1024 * 1024

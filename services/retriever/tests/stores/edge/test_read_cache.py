@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from retriever.byte_cache import ByteCache
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document
 from retriever.domain.index import IndexSpec
 from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.stores import payload
-from retriever.stores.byte_cache import ByteCache
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.store import EdgeStore

@@ -7,9 +7,9 @@ cached read is what a fresh one would be.
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from retriever.byte_cache import ByteCache
 from retriever.domain.document import Document
 from retriever.ports.store import StoredChunk
-from retriever.stores.byte_cache import ByteCache
 
 MOST_BYTES = 32 * 1024 * 1024
 _Key = tuple[int, str, str]

@@ -1,0 +1,75 @@
+"""Vectors of queries: each model embeds a query once, as long as its vector is kept."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
+from retriever.domain.index import IndexSpec
+from retriever.embedding.query_vectors import QueryVectors, Vectors
+from servicekit.errors import Unavailable
+
+
+class Counting(HashingEmbedder):
+    """Knows what it was asked to embed, and fails where it is told to."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self.asked: list[str] = []
+        self.failure: Exception | None = None
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embeds texts."""
+        self.asked += texts
+        if self.failure is not None:
+            raise self.failure
+        return await super().embed(texts)
+
+
+def specs(*embedders: Counting) -> list[IndexSpec]:
+    """Return an index of each model."""
+    return [IndexSpec("local", f"of-{each.model}", each.model, each.dimension) for each in embedders]
+
+
+def numbers(vectors: Vectors) -> list[Sequence[float]]:
+    """Return what the vectors consist of."""
+    return [vector.numbers for vector in vectors.values()]
+
+
+async def test_a_query_that_was_asked_before_is_not_embedded_again() -> None:
+    """It has the same vectors, by each model; another query and another model have their own."""
+    small, large = Counting(8), Counting(16)
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(small), EmbeddingModel.of(large)]))
+    first = await vectors.needed("ferry", specs(small))
+    both = await vectors.needed("ferry", specs(small, large))
+    assert numbers(await vectors.needed("ferry", specs(small, large))) == numbers(both)
+    assert numbers(both)[0] == numbers(first)[0] == (await HashingEmbedder(8).embed(["ferry"]))[0].tolist()
+    assert numbers(await vectors.welcome("bridge", specs(small))) != numbers(first)
+    assert (small.asked, large.asked) == (["ferry", "bridge"], ["ferry"])
+
+
+async def test_a_failure_is_not_kept() -> None:
+    """The next search asks the model again."""
+    embedder = Counting(8)
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]))
+    embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
+    with pytest.raises(Unavailable, match="'m'"):
+        await vectors.needed("ferry", specs(embedder))
+    embedder.failure = None
+    assert len(await vectors.needed("ferry", specs(embedder))) == 1
+    assert embedder.asked == ["ferry", "ferry"]
+
+
+async def test_what_is_kept_is_bounded_in_bytes() -> None:
+    """The query that was asked longest ago is embedded again; a long query takes more of the room."""
+    embedder = Counting(8)
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), most_bytes=600)
+    for query in ("ferry", "bridge", "ferry", "pier", "ferry", "bridge"):
+        await vectors.needed(query, specs(embedder))
+    assert embedder.asked == ["ferry", "bridge", "pier", "bridge"]
+    embedder.asked.clear()
+    for query in ("ferry " * 100, "ferry " * 100):
+        await vectors.needed(query, specs(embedder))
+    assert len(embedder.asked) == 2
