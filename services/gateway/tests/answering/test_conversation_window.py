@@ -8,7 +8,16 @@ from gateway.answering import prompts
 from gateway.answering.budget import ANSWER_TOKENS, NODE_TOKENS
 from gateway.answering.conversation_window import ConversationWindow, Fit, exchanges, left_out
 from gateway.answering.timeline import Timeline
-from gateway.domain import Message, Passage, PromptOptions, Retrieval, Selection, Turn
+from gateway.domain import (
+    Message,
+    OriginalRequest,
+    Passage,
+    PromptOptions,
+    Retrieval,
+    Selection,
+    TokenCounts,
+    Turn,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.deadline import Deadline
@@ -224,3 +233,67 @@ def test_what_stays_fits(messages: list[tuple[str, int]], room: int) -> None:
     if len(kept) < len(found):
         assert total + sum(messages[at][1] for at in found[len(found) - len(kept) - 1]) > room
     assert not any(history[at].role in ("system", "developer") for at in out)
+
+
+class Counted(FakeGenerator):
+    """Knows how often it counted."""
+
+    calls = 0
+
+    async def count_tokens(self, *arguments: Any) -> TokenCounts:
+        """See `ports.answering.Generator`."""
+        self.calls += 1
+        return await super().count_tokens(*arguments)
+
+
+def plain(question: int, *history: int, max_tokens: int | None = None) -> Turn:
+    """One whose messages have nothing but their texts."""
+    asked = turn(question, *history, max_tokens=max_tokens)
+    return replace(asked, history=tuple(replace(each, extra_json=b"") for each in asked.history))
+
+
+async def fit_by(generator: Counted, asked: Turn, *passages: Passage) -> Fit:
+    stage = ConversationWindow(generator, NODE_TOKENS)
+    return await stage.fit(asked, Selection(passages), Timeline(), Deadline.after(5))
+
+
+async def test_what_fits_by_its_bytes_is_not_counted() -> None:
+    """Once the window is known; where it could be too much, or pictures want to know the room, all is counted."""
+    generator = Counted(window=4096)
+    asked = plain(10, 10, 10)
+    first = await fit_by(generator, asked, passage(1, 100))
+    again = await fit_by(generator, asked, passage(1, 100))
+    assert generator.calls == 1
+    assert (again.turn, again.left_out) == (first.turn, first.left_out)
+    assert again.selection is not None
+    assert first.selection is not None
+    assert again.selection.passages == first.selection.passages
+    await fit_by(generator, asked, passage(1, 1500))
+    await fit_by(generator, plain(10, 1500, 10), passage(1, 100))
+    await fit_by(generator, plain(2000), passage(1, 100))
+    await fit_by(generator, replace(asked, prompting=replace(asked.prompting, pictures=True)), passage(1, 100))
+    await fit_by(generator, replace(asked, original=OriginalRequest(tools_json=b"[{}]")), passage(1, 100))
+    assert generator.calls == 6
+
+
+@given(
+    window=st.integers(1500, 6000),
+    question=st.integers(1, 300),
+    history=st.lists(st.integers(1, 300), max_size=4),
+    sizes=st.lists(st.integers(2, 400), max_size=4),
+    max_tokens=st.none() | st.integers(1, 3000),
+)
+async def test_bounds_decide_as_counts_do(
+    window: int, question: int, history: list[int], sizes: list[int], max_tokens: int | None
+) -> None:
+    """The same passages, the same history, the same length of the answer."""
+    asked = plain(question, *history, max_tokens=max_tokens)
+    passages = [passage(number, size) for number, size in enumerate(sizes, 1)]
+    generator = Counted(window=window)
+    counted = await fit_by(generator, asked, *passages)
+    bounded = await fit_by(generator, asked, *passages)
+    assert (bounded.turn, bounded.left_out) == (counted.turn, counted.left_out)
+    assert bounded.selection is not None
+    assert counted.selection is not None
+    assert bounded.selection.passages == counted.selection.passages
+    assert bounded.room <= counted.room

@@ -59,9 +59,9 @@ class ContextSelection:
 
     async def _candidates(self, turn: Turn, deadline: Deadline) -> int:
         """Number of passages to fetch."""
-        window = self._generator.known_window(turn.model)
-        if window is not None:
-            most = budget.candidates(window, 0, self._node_tokens)
+        known = self._generator.known(turn.model)
+        if known is not None:
+            most = budget.candidates(known.context_window, 0, self._node_tokens)
             if most == budget.LEAST_CANDIDATES:  # however long the conversation is; `select` refuses one too long
                 return most
         counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)

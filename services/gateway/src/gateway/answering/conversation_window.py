@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 from servicekit.deadline import Deadline
 
-from gateway.answering import budget, prompts
+from gateway.answering import budget, prompts, token_bounds
 from gateway.answering.context_selection import counted, lines, no_longer, prompt_too_long, too_long, within
 from gateway.answering.timeline import Timeline
 from gateway.domain import Message, Selection, TokenCounts, Turn
@@ -62,7 +62,8 @@ class ConversationWindow:
             passages = found.passages if found else ()
             texts = [*lines(passages), *(message.text for message in cut)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
-            counts = await self._count(turn, texts, prompts.compose(shortest, ()), deadline)
+            prompt = prompts.compose(shortest, ())
+            counts = self._bound(turn, cut, texts, prompt) or await self._count(turn, texts, prompt, deadline)
             if too_long(counts):
                 raise prompt_too_long()
             sizes = [_size(*each) for each in zip(cut, counts.texts[len(passages) :], strict=True)]
@@ -84,6 +85,36 @@ class ConversationWindow:
         if out:
             _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
         return Fit(fitting, selection, len(out), counts.takes_pictures, max(0, room))
+
+    def _bound(
+        self, turn: Turn, cut: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
+    ) -> TokenCounts | None:
+        """Return bounds in place of counts, where all fits even by them: counts would decide the same.
+
+        Args:
+            turn: What is asked.
+            cut: The messages that may be left out.
+            texts: The passages' lines, and behind them the texts of these messages.
+            prompt: What stays in any case.
+        """
+        known = self._generator.known(turn.model)
+        exact = turn.prompting.pictures or turn.original.tools_json
+        if known is None or not known.context_window or exact or any(each.content_json for each in cut):
+            return None
+        bounds = token_bounds.bound(known, texts, prompt)
+        if bounds is None or too_long(bounds):
+            return None
+        shares = budget.shares(
+            known.context_window,
+            bounds.messages,
+            turn.max_tokens,
+            turn.retrieval.context_token_ratio,
+            self._node_tokens,
+        )
+        passages = sum(bounds.texts[: len(texts) - len(cut)])
+        history = sum(bounds.texts[len(texts) - len(cut) :]) + budget.MESSAGE_TOKENS * len(cut)
+        answers = (turn.max_tokens or 0) <= shares.answer
+        return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
 
     async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
         """The turn with an answer no longer than what its prompt leaves of the window."""

@@ -63,7 +63,9 @@ class ModelSearches:
         """Return whether the model itself searches: the turn lets it, and it calls tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
-        known = await self._generator.count_tokens(turn.principal, turn.model, (), (), deadline)
+        known = self._generator.known(turn.model) or await self._generator.count_tokens(
+            turn.principal, turn.model, (), (), deadline
+        )
         return known.calls_tools
 
     async def events(

@@ -76,7 +76,9 @@ class QueryRewriting:
                 return Query(turn.query, FAILED)
 
     async def _rewritten(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        known = await self._generator.count_tokens(turn.principal, turn.model, (), (), deadline)
+        known = self._generator.known(turn.model) or await self._generator.count_tokens(
+            turn.principal, turn.model, (), (), deadline
+        )
         if known.only_quotes:
             return Query(turn.query, ONLY_QUOTES)
         text = _cleaned(await self._said(turn, timeline, deadline))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
@@ -36,10 +36,10 @@ _BELIEVED_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a generator said of a model when it counted, and until when its window is believed."""
+    """What a generator said of a model when it counted, and until when it is believed."""
 
     counting: str
-    window: int
+    known: TokenCounts
     until: float
 
 
@@ -89,14 +89,8 @@ class GrpcGenerator:
         if response.counting:
             self._texts.keep(response.counting, new, response.counts)
         counted = iter(response.counts)
-        return TokenCounts(
-            tuple(next(counted) if count is None else count for count in known),
-            response.messages_count,
-            response.context_window,
-            response.only_quotes,
-            response.takes_pictures,
-            response.calls_tools,
-        )
+        counts = tuple(next(counted) if count is None else count for count in known)
+        return replace(self._told[model].known, texts=counts, messages=response.messages_count)
 
     async def _count(
         self,
@@ -111,13 +105,16 @@ class GrpcGenerator:
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
         # Only a model that there is gets here, so that there are no more of these than models.
-        self._told[model] = _Told(response.counting, response.context_window, self._clock() + _BELIEVED_SECONDS)
+        known = TokenCounts(
+            (), 0, response.context_window, response.only_quotes, response.takes_pictures, response.calls_tools
+        )
+        self._told[model] = _Told(response.counting, known, self._clock() + _BELIEVED_SECONDS)
         return response
 
-    def known_window(self, model: str) -> int | None:
+    def known(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
         told = self._told.get(model)
-        return told.window if told is not None and self._clock() < told.until else None
+        return told.known if told is not None and self._clock() < told.until else None
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.answering.Generator`."""

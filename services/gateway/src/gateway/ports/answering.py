@@ -97,10 +97,11 @@ class Generator(Protocol):
         """Numbers of tokens as the model counts them."""
         ...
 
-    def known_window(self, model: str) -> int | None:
-        """The context window that the last count of this model's tokens told; None where that was a while ago.
+    def known(self, model: str) -> TokenCounts | None:
+        """What the last count of this model's tokens told of the model, without counts; None where that was a while
+        ago.
 
-        It spares a call where the window decides without the conversation.
+        It spares a call where the window decides without counts.
         """
         ...
 

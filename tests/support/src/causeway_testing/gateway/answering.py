@@ -104,9 +104,11 @@ class FakeGenerator:
         self.told.add(model)
         return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
-    def known_window(self, model: str) -> int | None:
+    def known(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
-        return self.window if model in self.told else None
+        if model not in self.told:
+            return None
+        return TokenCounts((), 0, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.answering.Generator`."""

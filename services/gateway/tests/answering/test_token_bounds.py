@@ -1,0 +1,39 @@
+"""Bounds of numbers of tokens hold for each normal form of a text."""
+
+import unicodedata
+from typing import Literal
+
+import pytest
+from gateway.answering.token_bounds import bound, most_tokens
+from gateway.domain import Message, TokenCounts
+from hypothesis import given
+from hypothesis import strategies as st
+
+FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
+KNOWN = TokenCounts((), 0, 8192, calls_tools=True)
+
+
+@given(st.text())
+def test_a_text_has_no_more_tokens_than_bytes(text: str) -> None:
+    """Neither as it is nor in a normal form."""
+    forms = [text, *(unicodedata.normalize(form, text) for form in FORMS)]
+    assert most_tokens(text) >= max(len(form.encode("utf-8", "replace")) for form in forms)
+
+
+def test_bounds_stand_for_counts() -> None:
+    """Each text has one, the conversation one for all; what is known of the model stays."""
+    bounds = bound(KNOWN, ["ferry", "é"], [Message("user", "pier")])
+    assert bounds is not None
+    assert bounds.texts == (5, 5)
+    assert bounds.messages > len("pier")
+    assert (bounds.context_window, bounds.calls_tools) == (8192, True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Message("user", "", b'[{"type":"image_url"}]'), Message("user", "pier", b"", b'{"tool_calls":[]}')],
+    ids=["parts", "extra"],
+)
+def test_what_is_not_text_is_counted(message: Message) -> None:
+    """A picture takes more tokens than its bytes say; nobody knows what becomes of other members."""
+    assert bound(KNOWN, [], [message]) is None
