@@ -35,5 +35,5 @@ def test_bounds_stand_for_counts() -> None:
     ids=["parts", "extra"],
 )
 def test_what_is_not_text_is_counted(message: Message) -> None:
-    """A picture takes more tokens than its bytes say; nobody knows what becomes of other members."""
+    """A picture takes more tokens than its bytes say; the bytes of other members bound nothing."""
     assert bound(KNOWN, [], [message]) is None
