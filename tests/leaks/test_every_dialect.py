@@ -433,9 +433,9 @@ async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> N
 @pytest.mark.parametrize("allow", [True, False])
 async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> None:
     """``on_error``: the answer ends as a blocked one, or it goes on with a warning; nothing leaves without it."""
-    # More than the detector may hold back.
+    # More than the detector may hold back, also where all of it is there before the first look at it.
     detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
-    said = ["Then ", *["x" * 1000] * 12]
+    said = ["Then ", *["x" * 1000] * 40]
     status, body = await world.asks(way, "report", said, **way.detecting({"output": detector}))
     if way.orchestrator and not allow:
         # These routes tell it as a status.

@@ -41,7 +41,7 @@ def modules() -> list[ast.Module]:
 def documented() -> dict[str, set[str]]:
     """The metrics of the page about them, with their labels."""
     page = (ROOT / "docs" / "observability.md").read_text().partition("## Metrics")[2]
-    rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9_]+)` \| (.*?) \|", page, re.MULTILINE)
     return {name: set(re.findall(r"`([a-z_]+)`", labels)) for name, labels in rows}
 
 
