@@ -69,6 +69,7 @@ def _describe_access(operation: dict[str, Any], role: Role) -> None:
     """Which role it takes, where the deployment asks who asks."""
     if role is Role.OPEN:
         operation["security"] = []
+        operation["responses"].setdefault("403", {"description": "Pages of that origin may not call it"})
         return
     operation["security"] = [{scheme: []} for scheme in _SCHEMES]
     operation["description"] = f"{operation.get('description', '')}\n\nRole: `{role}`.".strip()
