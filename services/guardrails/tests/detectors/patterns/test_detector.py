@@ -41,7 +41,8 @@ def _usable(expression: str) -> bool:
 
 def _detector(expressions: list[str], overlapping: bool = False, limits: Limits | None = None) -> PatternDetector:
     patterns = [Pattern("t", str(at), each, overlapping=overlapping) for at, each in enumerate(expressions)]
-    return PatternDetector([Matcher(pattern) for pattern in patterns], limits or Limits())
+    limits = limits or Limits(seconds=60)  # a busy machine may stop a test for a second
+    return PatternDetector([Matcher(pattern) for pattern in patterns], limits)
 
 
 def _key(detection: Detection) -> tuple[int, int, str]:
