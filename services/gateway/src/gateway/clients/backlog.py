@@ -3,12 +3,15 @@
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from causeway.ingest.v1 import ingest_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
 from opentelemetry.trace import SpanKind
 from servicekit import keys, telemetry
 from servicekit.errors import CausewayError, RateLimited, Unavailable
 from servicekit.nats import IngestTransport, trace_headers
+from servicekit.principal import Principal
 
 from gateway.ports.jobs import Lane
 
@@ -86,6 +89,29 @@ class _Waiting:
     all: int
     until: float
     lanes: Counter[int] = field(default_factory=Counter)
+
+
+def queued(principal: Principal, job_id: str, index: str, **rest: Any) -> ingest_pb2.Job:
+    """Return the state of a job that waits for a worker.
+
+    Args:
+        principal: Whose job it is.
+        job_id: Its id.
+        index: It changes this one.
+        rest: More members of the state.
+    """
+    now = Timestamp()
+    now.GetCurrentTime()
+    return ingest_pb2.Job(
+        job_id=job_id,
+        principal=principal.to_proto(),
+        index=index,
+        state=ingest_pb2.JOB_STATE_QUEUED,
+        created_at=now,
+        updated_at=now,
+        trace_id=telemetry.current_trace_id(),
+        **rest,
+    )
 
 
 async def enqueue(

@@ -8,16 +8,15 @@ from collections.abc import Awaitable, Callable
 
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
-from google.protobuf.timestamp_pb2 import Timestamp
 from nats.js.errors import KeyNotFoundError
-from servicekit import keys, telemetry
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
 from servicekit.original_store import NatsOriginalStore, OriginalStore
 from servicekit.principal import Principal
 
-from gateway.clients.backlog import Backlog, enqueue
+from gateway.clients.backlog import Backlog, enqueue, queued
 from gateway.clients.nats_calls import reached
 from gateway.domain.documents import AccessChange, Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
@@ -77,7 +76,9 @@ class NatsIngest:
             has_pictures=upload.pictures,
         )
         object_name = keys.original_object(principal.tenant, upload.index, job_id)
-        state = _queued(principal, job_id, upload.index, document)
+        state = queued(
+            principal, job_id, upload.index, document_id=document.document_id, sourcefile=document.sourcefile
+        )
         message = ingest_pb2.IngestJob(
             job_id=job_id,
             principal=principal.to_proto(),
@@ -106,7 +107,9 @@ class NatsIngest:
             sourcefile=change.sourcefile,
             access=document_pb2.AccessControl(oids=change.oids, groups=change.groups),
         )
-        state = _queued(principal, job_id, change.index, document)
+        state = queued(
+            principal, job_id, change.index, document_id=change.document_id, sourcefile=change.sourcefile
+        )
         message = ingest_pb2.IngestJob(
             job_id=job_id, principal=principal.to_proto(), index=change.index, document=document, access_only=True
         )
@@ -126,23 +129,6 @@ class NatsIngest:
         except KeyNotFoundError:
             raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
         return job_of(ingest_pb2.Job.FromString(entry.value or b""))
-
-
-def _queued(principal: Principal, job_id: str, index: str, document: document_pb2.Document) -> ingest_pb2.Job:
-    """The state of a job that waits for a worker."""
-    now = Timestamp()
-    now.GetCurrentTime()
-    return ingest_pb2.Job(
-        job_id=job_id,
-        principal=principal.to_proto(),
-        index=index,
-        document_id=document.document_id,
-        sourcefile=document.sourcefile,
-        state=ingest_pb2.JOB_STATE_QUEUED,
-        created_at=now,
-        updated_at=now,
-        trace_id=telemetry.current_trace_id(),
-    )
 
 
 async def _sha256(content: bytes) -> str:

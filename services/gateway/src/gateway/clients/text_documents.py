@@ -11,17 +11,16 @@ from typing import BinaryIO, cast
 
 from causeway.ingest.v1 import ingest_pb2
 from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
-from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import StatusCode
 from nats.js.errors import KeyNotFoundError
-from servicekit import errors, keys, telemetry
+from servicekit import errors, keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
 from servicekit.original_store import NatsOriginalStore, OriginalStore
 from servicekit.principal import Principal
 
-from gateway.clients.backlog import Backlog, enqueue
+from gateway.clients.backlog import Backlog, enqueue, queued
 from gateway.clients.ingest import QUEUE, job_of
 from gateway.clients.nats_calls import reached
 from gateway.domain.documents import ENDED, Job
@@ -64,18 +63,7 @@ class NatsTexts:
         transport = await self._transport()
         job_id = uuid.uuid4().hex
         object_name = keys.texts_object(principal.tenant, job_id)
-        now = Timestamp()
-        now.GetCurrentTime()
-        state = ingest_pb2.Job(
-            job_id=job_id,
-            principal=principal.to_proto(),
-            index=index,
-            state=ingest_pb2.JOB_STATE_QUEUED,
-            progress=ingest_pb2.Progress(documents_total=len(documents)),
-            created_at=now,
-            updated_at=now,
-            trace_id=telemetry.current_trace_id(),
-        )
+        state = queued(principal, job_id, index, progress=ingest_pb2.Progress(documents_total=len(documents)))
 
         async def send(batch: "_Batch") -> None:
             lane = await self._backlog.lane(transport, principal.tenant)
