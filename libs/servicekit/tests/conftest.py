@@ -11,6 +11,8 @@ from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from causeway_testing.servers import grpc_service, nats_server
+from servicekit import nats
+from servicekit.nats import IngestTransport
 
 
 class Served:
@@ -58,3 +60,14 @@ def log() -> Any:
 async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
     async with nats_server(tmp_path / "nats") as url:
         yield url
+
+
+@pytest.fixture
+async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
+    """The streams and buckets of ingest, on a server of the test's own."""
+    async with nats_server(tmp_path / "nats") as url:
+        client = await nats.connect(url, "test")
+        try:
+            yield await nats.ingest_transport(client)
+        finally:
+            await client.close()

@@ -1,25 +1,12 @@
 import asyncio
 import io
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from causeway_testing.servers import nats_server
 from nats.js.errors import ObjectNotFoundError
-from servicekit import keys, nats, objects
+from servicekit import keys, objects
 from servicekit.nats import IngestTransport
 
 CONTENT = bytes(range(256)) * 2000
-
-
-@pytest.fixture
-async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
-    async with nats_server(tmp_path / "nats") as url:
-        client = await nats.connect(url, "test")
-        try:
-            yield await nats.ingest_transport(client)
-        finally:
-            await client.close()
 
 
 async def put(transport: IngestTransport, name: str, content: bytes = CONTENT) -> None:

@@ -3,16 +3,16 @@
 import asyncio
 import hashlib
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from causeway_testing.s3 import asked, keys_in
-from causeway_testing.servers import free_ports, measured, nats_server
+from causeway_testing.servers import free_ports, measured
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from servicekit import keys, nats
+from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.original_settings import OriginalSettings
@@ -24,16 +24,6 @@ LARGE = bytes(range(251)) * 80_000
 """Several parts."""
 NAME = keys.original_object("north", "handbook", "0" * 32)
 FACTS = {"suffix": ".html", "etag": 'W/"1ä\r\n"', "last-modified": "Sat, 21 Nov 2026 10:00:00 GMT"}
-
-
-@pytest.fixture
-async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
-    async with nats_server(tmp_path / "nats") as url:
-        client = await nats.connect(url, "test")
-        try:
-            yield await nats.ingest_transport(client)
-        finally:
-            await client.close()
 
 
 def in_nats(transport: IngestTransport) -> NatsOriginalStore:
