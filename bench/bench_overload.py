@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +28,7 @@ import uvloop
 from causeway_testing.servers import free_ports
 from load import percentile
 from processes import running, wait_for
+from result_files import circumstances, write
 from servicekit.broker import Broker
 
 TOKENS, PACE = 64, 0.03
@@ -231,14 +230,8 @@ def main() -> int:
     arguments = parser.parse_args()
     with platform_of(arguments.places) as url:
         rows = uvloop.run(measure(url, arguments.places, arguments.seconds))
-    cores, load = os.cpu_count(), os.getloadavg()[1]
-    machine = f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, load {load:.0f}"
-    date = datetime.now(UTC).date().isoformat()
-    result = {"date": date, "machine": machine, "places": arguments.places, "rows": rows}
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "overload.json").write_text(json.dumps(result, indent=1) + "\n")
-    (arguments.results / "overload.md").write_text(page(result))
-    print(page(result))
+    result = {**circumstances(), "places": arguments.places, "rows": rows}
+    write(arguments.results, "overload", result, page(result))
     return 0
 
 

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -21,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,6 +29,7 @@ import uvloop
 from causeway_testing.servers import free_ports
 from load import percentile
 from processes import cpu_seconds, memory_mib, running, wait_for
+from result_files import circumstances, say, write
 from servicekit.broker import Broker
 
 mpl.use("svg")
@@ -180,7 +179,7 @@ async def measure(here: Platform, count: int, pace: float, rate: float, seconds:
         streams += coming
         await asyncio.sleep(min(2 * pace, 4))
         memory.append(_memory(here, len(streams)))
-        _say(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
+        say(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
     ramp = time.perf_counter() - began
     watched = await _watched(here, streams, seconds)
     before = await asyncio.to_thread(here.answers)
@@ -263,11 +262,6 @@ def _memory(here: Platform, streams: int) -> dict[str, float]:
     return {"streams": streams, "gateway": memory_mib([here.gateway]), "generators": memory_mib(here.generators)}
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def page(result: dict[str, Any]) -> str:
     """The figures, for people."""
     seen, gone, memory = result["watched"], result["cancelled"], result["memory"]
@@ -345,20 +339,9 @@ def main() -> int:
     with platform_of(arguments.streams, arguments.pace, 900.0) as here:
         figures = uvloop.run(measure(here, arguments.streams, arguments.pace, arguments.rate, arguments.seconds))
         count = len(here.generators)
-    load = os.getloadavg()[1]
-    result = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
-        f"load {load:.0f}",
-        "pace": arguments.pace,
-        "generators": count,
-        **figures,
-    }
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "streams.json").write_text(json.dumps(result, indent=1) + "\n")
-    (arguments.results / "streams.md").write_text(page(result))
+    result = {**circumstances(), "pace": arguments.pace, "generators": count, **figures}
+    write(arguments.results, "streams", result, page(result))
     plot(result, arguments.results / "streams.svg")
-    _say(page(result))
     return 0
 
 

@@ -10,15 +10,12 @@ Usage: python bench/bench_tenants.py [--tenants N] [--chunks N] [--seconds N] [-
 
 import argparse
 import asyncio
-import json
 import os
-import platform
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from bench_retrieval import DIMENSION, MODEL, WORDS, Retriever, retriever, vecto
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from load import percentile
 from processes import cpu_seconds
+from result_files import circumstances, say, write
 from servicekit.principal import Principal
 
 mpl.use("svg")
@@ -181,12 +179,6 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def say(text: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def page(result: dict[str, Any]) -> str:
     """The figures, for people."""
     after, cores = result["after"], result["idle_cores"]
@@ -259,14 +251,9 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     figures = asyncio.run(measure(arguments.tenants, arguments.chunks, arguments.seconds))
-    load = os.getloadavg()[1]
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load:.0f}"
-    result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine, **figures}
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "tenants.json").write_text(json.dumps(result, indent=1) + "\n")
-    (arguments.results / "tenants.md").write_text(page(result))
+    result = {**circumstances(), **figures}
+    write(arguments.results, "tenants", result, page(result))
     plot(result, arguments.results / "tenants.svg")
-    say(page(result))
     return 0
 
 
