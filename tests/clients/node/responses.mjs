@@ -77,7 +77,7 @@ async function background() {
     ends: [events[0].type, events.at(-1).type],
     again: again.map((some, at) => JSON.stringify(some) === JSON.stringify(events.slice(at + 1))),
     cancelled,
-    seen: [seen.at(-1).type, seen.at(-1).delta],
+    seen: [seen.at(-2).delta, seen.at(-1).type, seen.at(-1).response.status],
     kept: [kept.status, kept.output_text],
   };
 }

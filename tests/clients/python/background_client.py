@@ -49,7 +49,7 @@ def main() -> None:
         seen.append(event)
         if event.type == "response.output_text.delta" and "cancelled" not in found:
             found["cancelled"] = responses.cancel(begun.id).status
-    found["delta"], found["end"] = seen[-1].delta, seen[-1].type
+    found["delta"], found["end"] = seen[-2].delta, [seen[-1].type, seen[-1].response.status]
     kept = responses.retrieve(begun.id)
     found["kept"] = [kept.status, kept.output_text]
     found["cancelled_again"] = responses.cancel(begun.id).status

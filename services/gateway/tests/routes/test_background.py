@@ -110,7 +110,9 @@ async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     await work(fakes, runs)
     assert fakes.generator.prompts == []
-    assert [event.type for event in await events_of(client, waiting.id)] == ["response.created", "response.queued"]
+    *accepted_as, last = await events_of(client, waiting.id)
+    assert [event.type for event in accepted_as] == ["response.created", "response.queued"]
+    assert (last.type, last.response.status, last.response.error) == ("response.failed", "cancelled", None)
     assert fakes.response_jobs.jobs == []
 
 
@@ -141,6 +143,9 @@ async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
     assert fakes.generator.closed == 1
     assert (await client.get(f"{PATH}/{waiting.id}")).json() == read
     assert fakes.response_jobs.jobs == []
+    last = (await events_of(client, waiting.id))[-1]
+    assert (last.type, last.response.status) == ("response.failed", "cancelled")
+    assert last.response == responses.response(read)
 
 
 async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:

@@ -17,7 +17,8 @@ from gateway.domain.responses import IN_PROGRESS
 from gateway.ports.response_jobs import ResponseJobs, TakenJob
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
-from gateway.response_runs.ending import FAILED, Ending
+from gateway.response_runs.ending import Ending
+from gateway.response_runs.partial import FAILED
 from gateway.response_runs.peers import Peers, runs_job
 from gateway.response_runs.run import Written
 

@@ -14,13 +14,12 @@ from gateway.domain.response_log import Entry
 from gateway.domain.responses import Stored
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
-from gateway.response_runs.partial import last_event, output_of
+from gateway.response_runs.partial import FAILED, last_event, output_of
 from gateway.response_runs.peers import Peers
 
 _log = structlog.get_logger(__name__)
 _TRIES = 20
 _SLACK = 15.0
-FAILED = "failed"
 GONE: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered is gone."}
 
 
@@ -99,7 +98,7 @@ class Ending:
                 if stored is None or (last is not None and last.ended):
                     return stored
                 final = last_event(stored, number)
-                entry = Entry(writer, number, number if final else number - 1, final, ended=True)
+                entry = Entry(writer, number, number, final, ended=True)
                 await self._log.append(principal, name, entry, position, deadline)
             except Conflict:
                 continue  # it went on, or another gateway ends it

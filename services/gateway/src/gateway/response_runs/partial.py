@@ -14,7 +14,7 @@ _TEXTS = {
     "response.reasoning_text.delta": ("content", "text"),
     "response.reasoning_summary_text.delta": ("summary", "text"),
 }
-CANCELLED = "cancelled"
+FAILED, CANCELLED = "failed", "cancelled"
 _decode = msgspec.json.decode
 
 
@@ -48,11 +48,14 @@ def _closed(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def last_event(stored: Stored, number: int) -> bytes:
-    """Return the event that ends the stream of a response; empty where the reference has none for its state."""
-    if stored.status == CANCELLED:
-        return b""
+    """Return the event that ends the stream of a response.
+
+    The reference has no event for a cancelled response. `response.failed` with the status `cancelled` ends its
+    stream: all clients know this event as an end.
+    """
+    kind = FAILED if stored.status == CANCELLED else stored.status
     hidden = [
         {**item, "results": None} if item["type"] == "file_search_call" else item
         for item in stored.object.get("output", ())
     ]
-    return encoded(f"response.{stored.status}", number, response={**stored.object, "output": hidden})
+    return encoded(f"response.{kind}", number, response={**stored.object, "output": hidden})
