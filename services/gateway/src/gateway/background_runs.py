@@ -10,7 +10,7 @@ from gateway.response_runs.background import BackgroundRuns
 from gateway.response_runs.ending import Ending
 from gateway.routes.background import BackgroundAnswers
 from gateway.routes.stored_responses import StoredResponses
-from gateway.server.quota_enforcement import QuotaLayer
+from gateway.server.quota_enforcement import AnswerCount
 from gateway.server.recording import Recording
 from gateway.settings import Settings
 
@@ -37,10 +37,12 @@ def background_runs(
     """
 
     def recorded(app: ASGIApp) -> ASGIApp:
-        counted = app if services.ledger is None else QuotaLayer(app, services.ledger)
+        counted = app if services.ledger is None else AnswerCount(app, services.ledger)
         return Recording(counted, services.records, services.prices, ())
 
-    answers = BackgroundAnswers(dialect, pipeline, services.generator, stored, profiles, services.calls, recorded)
+    answers = BackgroundAnswers(
+        dialect, pipeline, services.generator, stored, services.responses, profiles, services.calls, recorded
+    )
     return BackgroundRuns(
         services.response_jobs,
         services.responses,

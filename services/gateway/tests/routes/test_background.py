@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from causeway_testing.servers import eventually
 from gateway.domain import Delta, Finish, Start, Usage
 from gateway.domain.response_log import Entry
 from gateway.main import build
+from gateway.quotas.ledger import Ledger
+from gateway.quotas.limits import Measure, parsed
 from gateway.response_runs.background import BackgroundRuns
 from gateway.settings import Settings
 from servicekit.deadline import Deadline
@@ -58,8 +61,7 @@ async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
     kinds = [event.type for event in await events_of(client, waiting.id)]
     assert kinds[:3] == ["response.created", "response.queued", "response.in_progress"]
     assert kinds[-1] == "response.completed"
-    usage = [json.loads(each.payload) for each in fakes.records.written if ".usage." in each.subject]
-    assert [(each["input_tokens"], each["output_tokens"]) for each in usage] == [(7, 3)]
+    assert usage_of(fakes) == [(7, 3)]
     assert fakes.response_jobs.jobs == []
 
 
@@ -116,6 +118,30 @@ async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
     assert fakes.response_jobs.jobs == []
 
 
+async def test_its_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
+    """When it is accepted. At its turn it is answered although the quota is used up; its tokens count then."""
+    limits = parsed(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
+    fakes.ledger = Ledger(lambda: limits)
+    fakes.ledger.joined([fakes.ledger.replica])
+    app, runs = build(settings, fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+        waiting = await accepted(client)
+        refused = await client.post(PATH, json={"input": "When?", "background": True})
+        assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+        assert len(fakes.response_jobs.jobs) == 1
+        await work(fakes, runs)
+        assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == "completed"
+    [tally] = fakes.ledger._tallies.values()
+    used = {measure: meter.total(time.time()) for measure, meter in tally.meters.items() if not meter.empty}
+    assert used == {Measure.REQUESTS: 1, Measure.TOKENS: 10}
+
+
+def usage_of(fakes: Any) -> list[tuple[int, int]]:
+    """The tokens of each usage record of an answer."""
+    usage = [json.loads(each.payload) for each in fakes.records.written if ".usage." in each.subject]
+    return [(each.get("input_tokens", 0), each.get("output_tokens", 0)) for each in usage if each["route"] == PATH]
+
+
 def slowly(fakes: Any) -> None:
     """Have the model stop behind its first word."""
     fakes.generator.gate = asyncio.Event()
@@ -146,6 +172,7 @@ async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
     last = (await events_of(client, waiting.id))[-1]
     assert (last.type, last.response.status) == ("response.failed", "cancelled")
     assert last.response == responses.response(read)
+    assert len(usage_of(fakes)) == 1
 
 
 async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:
@@ -195,6 +222,7 @@ async def test_an_answer_that_broke_off(gateway: Any, fakes: Any, exact: bool) -
     assert events[: len(before)] == before
     assert events[-1].type == f"response.{read['status']}"
     assert len(fakes.generator.prompts) == (2 if exact else 1)
+    assert usage_of(fakes) == [(7, 2) if exact else (0, 0)]
 
 
 async def events_so_far(fakes: Any) -> list[Any]:

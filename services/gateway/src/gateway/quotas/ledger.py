@@ -149,6 +149,23 @@ class Ledger:
         admitted.headers = self._headers(limited, now)
         return admitted
 
+    def count(self, caller: Caller, tokens: int) -> None:
+        """Count the tokens of an answer whose request was let in before; nothing is refused.
+
+        Args:
+            caller: Who asked.
+            tokens: Of the prompt and the answer.
+        """
+        quotas, now = self._quotas(), self._now()
+        counted = []
+        for holder in holders(caller):
+            if tokens and Measure.TOKENS in quotas.of(holder):
+                tally = self._known(holder)
+                tally.meters[Measure.TOKENS].add(tokens, now)
+                tally.answered(tokens)
+                counted.append(tally)
+        self._change(counted)
+
     def _refusal(
         self, tally: Tally, measure: Measure, limit: int, wait: float, limited: list[tuple[Tally, Limits]]
     ) -> RateLimited:

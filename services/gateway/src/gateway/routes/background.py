@@ -1,13 +1,14 @@
 """Accepts responses that run in the background, and answers them when their turn comes."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
 from servicekit.deadline import Deadline
-from servicekit.errors import BrokenOff, CausewayError, InvalidRequest, NotFound
+from servicekit.errors import BrokenOff, CausewayError, Conflict, InvalidRequest, NotFound, Unavailable, http_status
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
@@ -19,13 +20,14 @@ from gateway.domain import Done
 from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.response_log import Entry
 from gateway.domain.responses import QUEUED
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.profiles import Frontend, FrontendsNow
 from gateway.identity.caller import Caller
 from gateway.ports.answering import Generator
 from gateway.ports.response_jobs import ResponseJobs
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.background import FIRST_EVENTS
+from gateway.response_runs.partial import CANCELLED
 from gateway.response_runs.run import Written
 from gateway.routes.response_reading import call_name
 from gateway.routes.stored_responses import StoredResponses
@@ -34,6 +36,7 @@ from gateway.server.running_calls import RunningCalls
 
 _QUEUE = "queue"
 _PATH = "/v1/responses"
+_SECONDS = 5.0
 
 
 class Acceptance:
@@ -81,13 +84,14 @@ class Acceptance:
 
 
 class BackgroundAnswers:
-    """Answers what waited, as a request of its own: with its own line of the log and its own usage.
+    """Answers what waited, with its own line of the log. The attempt that ends the response records its usage.
 
     Args:
         dialect: Reads requests.
         pipeline: Answers.
         generator: Knows the models.
         stored: Has what requests continue.
+        store: Keeps the responses.
         profiles: The front ends.
         calls: Knows the answers that run.
         recorded: Puts the layers that count and record around an application.
@@ -99,17 +103,29 @@ class BackgroundAnswers:
         pipeline: Pipeline,
         generator: Generator,
         stored: StoredResponses,
+        store: ResponseStore,
         profiles: FrontendsNow,
         calls: RunningCalls,
         recorded: Callable[[ASGIApp], ASGIApp],
     ) -> None:
         self._dialect, self._pipeline, self._generator = dialect, pipeline, generator
-        self._stored, self._profiles, self._calls = stored, profiles, calls
+        self._stored, self._store, self._profiles, self._calls = stored, store, profiles, calls
         self._recorded = recorded
+        self._cancelled: set[str] = set()
 
-    def running(self, job: ResponseJob, cancel: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def running(self, job: ResponseJob, cancel: Callable[[], object]) -> Iterator[None]:
         """Know an answer while the block runs."""
-        return self._calls.running(call_name(job.principal, job.name), cancel)
+
+        def cancelled() -> None:
+            self._cancelled.add(job.name)
+            cancel()
+
+        try:
+            with self._calls.running(call_name(job.principal, job.name), cancelled):
+                yield
+        finally:
+            self._cancelled.discard(job.name)
 
     async def answer(self, job: ResponseJob, before: Written, writer: str, deadline: Deadline) -> None:
         """Answer a job; what is released is in its log.
@@ -124,24 +140,21 @@ class BackgroundAnswers:
 
         async def serve(scope: Scope, _receive: Receive, _send: Send) -> None:
             state = state_of(scope)
-            request = ChatRequest(job.body, job.principal, frontend, headers=job.headers)
-            request = await self._stored.recall(request, deadline)
-            known = replace(request.before, name=job.name, created=job.created)
-            exchange = self._dialect.parse(replace(request, before=known))
-            if len(before.events) > FIRST_EVENTS:
-                model = exchange.turn.model
-                counts = await self._generator.count_tokens(job.principal, model, [], [], deadline)
-                if not counts.only_quotes:
-                    raise BrokenOff("The answer broke off, and cannot be continued.")
-            state.dialect, state.timeline = self._dialect.name, Timeline()
-            run = self._stored.run(exchange, job.principal, job.profile, deadline, writer, before)
-            assert run is not None
-            turn = replace(exchange.turn, unary=False)
-            answer = self._pipeline.answer(turn, deadline, state.timeline)
-            async with aclosing(run.through(answer)) as written:
-                async for _ in written:
-                    pass
-            state.status, state.done = 200, run.done or Done(())
+            state.recorded_later = True
+            try:
+                await self._attempt(job, frontend, before, writer, deadline, state)
+            except Unavailable:
+                raise  # the next attempt records it
+            except Conflict:
+                state.recorded_later = await self._goes_on(job)
+                raise
+            except asyncio.CancelledError:
+                state.recorded_later = job.name not in self._cancelled
+                raise
+            except CausewayError as error:
+                state.status, state.recorded_later = http_status(error), False
+                raise
+            state.status, state.recorded_later = 200, False
 
         scope: Scope = {"type": "http", "method": "POST", "path": _PATH, "headers": [], "http.route": _PATH}
         state = state_of(scope)
@@ -150,6 +163,39 @@ class BackgroundAnswers:
         state.log["background"] = 1
         state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
         await self._recorded(serve)(scope, _nothing, _ignore)
+
+    async def _attempt(
+        self,
+        job: ResponseJob,
+        frontend: Frontend,
+        before: Written,
+        writer: str,
+        deadline: Deadline,
+        state: RequestState,
+    ) -> None:
+        request = ChatRequest(job.body, job.principal, frontend, headers=job.headers)
+        request = await self._stored.recall(request, deadline)
+        known = replace(request.before, name=job.name, created=job.created)
+        exchange = self._dialect.parse(replace(request, before=known))
+        if len(before.events) > FIRST_EVENTS:
+            model = exchange.turn.model
+            counts = await self._generator.count_tokens(job.principal, model, [], [], deadline)
+            if not counts.only_quotes:
+                raise BrokenOff("The answer broke off, and cannot be continued.")
+        state.dialect, state.timeline = self._dialect.name, Timeline()
+        run = self._stored.run(exchange, job.principal, job.profile, deadline, writer, before)
+        assert run is not None
+        turn = replace(exchange.turn, unary=False)
+        answer = self._pipeline.answer(turn, deadline, state.timeline)
+        async with aclosing(run.through(answer)) as written:
+            async for _ in written:
+                pass
+        state.done = run.done or Done(())
+
+    async def _goes_on(self, job: ResponseJob) -> bool:
+        """Return whether another gateway answers; else the response was cancelled or deleted."""
+        known = await self._store.read(job.principal, job.name, Deadline.after(_SECONDS))
+        return known is not None and known.status != CANCELLED
 
 
 async def _nothing() -> dict[str, str]:

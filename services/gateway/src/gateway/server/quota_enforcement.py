@@ -53,6 +53,29 @@ class QuotaLayer:
             admitted.end(account.input_tokens + account.output_tokens, account.ingested_bytes)
 
 
+class AnswerCount:
+    """Counts the tokens of an answer in the background; its request was counted when it was accepted.
+
+    Args:
+        app: Answers.
+        ledger: Counts.
+    """
+
+    def __init__(self, app: ASGIApp, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one attempt to answer."""
+        state = state_of(scope)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if not state.recorded_later:
+                account = Account(state, "", 0.0)
+                self._ledger.count(state.caller, account.input_tokens + account.output_tokens)
+
+
 def _length(scope: Scope) -> int:
     """The bytes that a request says to have; 0 where it does not say."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
