@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-triton-gpu bench-console audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -174,6 +174,9 @@ eval: $(READY) $(VENV)/.multilingual ## What is found and cited by words, by mea
 	@$(BIN)/python bench/eval.py --results bench/results --floor recall@5=0.93 --floor recall@10=0.95 --floor mrr=0.85 --floor cites_given=1
 	@$(BIN)/python bench/eval_answers.py --results bench/results
 	@$(BIN)/python bench/eval_languages.py --results bench/results
+
+bench-console: $(READY) $(VENV)/.console $(VENV)/.browser ## Frames of the console while 100 tokens a second arrive; needs chromium
+	@$(BIN)/python bench/bench_console.py
 
 bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, memory through the platform and through others; writes bench/results
 	@$(BIN)/python bench/peers.py

@@ -3,11 +3,12 @@ import { test } from 'node:test'
 import { createElement } from 'react'
 import { renderToStaticMarkup } from 'react-dom/server'
 import { numbered } from '../src/logic/citations.ts'
-import { markdown, safeAddress, split } from '../src/logic/markdown.ts'
+import { Citation, markdown, safeAddress } from '../src/logic/markdown.ts'
 
 const rendered = (text: string, known: string[] = []) => {
   const cited = numbered(text, known)
-  return renderToStaticMarkup(markdown(cited.text, cited.names, (number) => createElement('sup', null, number)))
+  const value = (number: number) => createElement('sup', null, number)
+  return renderToStaticMarkup(createElement(Citation, { value }, markdown(cited.text, cited.names)))
 }
 
 const SCRIPTS = [
@@ -99,13 +100,4 @@ test('links open elsewhere and tell nothing of this page; pictures are their des
 
 test('a citation in code stays a name', () => {
   assert.equal(rendered('`x [a.md]`', ['a.md']), '<p><code>x[a.md]</code></p>')
-})
-
-test('a growing text is split behind its last whole block, never within code', () => {
-  assert.deepEqual(split('One.\n\nTwo'), ['One.\n\n', 'Two'])
-  assert.deepEqual(split('One'), ['', 'One'])
-  assert.deepEqual(split('```\na\n\nb'), ['', '```\na\n\nb'])
-  assert.deepEqual(split('```\na\n\nb\n```\n\nc'), ['```\na\n\nb\n```\n\n', 'c'])
-  const text = 'A\n\n- b\n- c\n\n~~~\nd\n\n~~~\ne'
-  for (let end = 0; end <= text.length; end += 1) assert.equal(split(text.slice(0, end)).join(''), text.slice(0, end))
 })

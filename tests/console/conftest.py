@@ -2,21 +2,15 @@
 
 import asyncio
 import contextlib
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from causeway.cli import key_store
-from causeway_testing.console import WATCH, Platform, Watched
+from causeway_testing.console import WATCH, Platform, Watched, stack
 from causeway_testing.openid_provider import serving
 from playwright.sync_api import Browser, sync_playwright
 from servicekit import api_keys
@@ -28,7 +22,7 @@ START_SECONDS = 120.0
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """A stack whose index `handbook` is empty."""
     data = tmp_path_factory.mktemp("stack")
-    with serving() as provider, _stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as told:
+    with serving() as provider, stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as told:
         roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
         made = {name: api_keys.make(name, "local", user=name, roles=each) for name, each in roles.items()}
 
@@ -48,24 +42,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield running
 
 
-@contextlib.contextmanager
-def _stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
-    causeway = str(Path(sys.executable).with_name("causeway"))
-    process = subprocess.Popen(
-        [causeway, "up", "--port", "0", "--data-dir", str(data)], env={**os.environ, **environment}
-    )
-    try:
-        end = time.monotonic() + START_SECONDS
-        while not (data / "stack.json").exists():
-            assert process.poll() is None, f"causeway up ended with {process.returncode}"
-            assert time.monotonic() < end, "the stack was not ready in time"
-            time.sleep(0.05)
-        yield json.loads((data / "stack.json").read_text())
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-
-
 @pytest.fixture(scope="session")
 def browser(platform: Platform) -> Iterator[Browser]:
     """Chromium, as the machine has it. The platform starts first: Playwright keeps a loop running here."""
@@ -81,11 +57,11 @@ def browser(platform: Platform) -> Iterator[Browser]:
 @pytest.fixture
 def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watched]]:
     """Opens pages of a size; at the end of the test none of them may have done anything wrong."""
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as contexts:
         opened: list[Watched] = []
 
         def new(width: int = 1280, height: int = 800) -> Watched:
-            context = stack.enter_context(browser.new_context(viewport={"width": width, "height": height}))
+            context = contexts.enter_context(browser.new_context(viewport={"width": width, "height": height}))
             context.set_default_timeout(20_000)
             page = context.new_page()
             watched = Watched(page, platform)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causeway_testing.console import ROOT, Platform, Watched
+from causeway_testing.console import ROOT, STREAM, Platform, Watched, long_answer
 from playwright.sync_api import Page, expect
 
 Visit = Callable[..., Watched]
@@ -144,6 +144,41 @@ def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None
     expect(page.locator("article .prose")).to_have_text("The bearing will be")
     page.get_by_role("alert").get_by_role("button", name="Ask again").click()
     expect(page.locator("article .prose")).to_contain_text("4 January to 19 March 2027")
+
+
+def test_an_answer_draws_only_its_last_block_again(visit: Visit, corpus: str) -> None:
+    """While 4 tokens arrive in each frame, the rest of the page and the complete blocks do not change, and the text
+    changes at most once per frame. The end of the answer replaces no block.
+    """
+    page = visit().open()
+    tokens = long_answer(20)
+    page.evaluate(STREAM, {"tokens": tokens, "at_once": 4, "pace": 0, "known": ["a.md"]})
+    page.evaluate(
+        """() => {
+          const counted = { frames: 0, text: 0, others: 0 }
+          const frame = () => {
+            counted.frames += 1
+            requestAnimationFrame(frame)
+          }
+          requestAnimationFrame(frame)
+          const all = { childList: true, subtree: true, characterData: true, attributes: true }
+          new MutationObserver((found) => {
+            if (!document.querySelector('.prose p + ul + p')) return
+            if (document.querySelector('.answer[aria-busy=false]')) return
+            window.first ??= document.querySelector('.prose p')
+            counted.others += found.filter((each) => !each.target.parentElement?.closest('.prose, .answer')).length
+            counted.text += 1
+          }).observe(document.getElementById('root'), all)
+          window.counted = counted
+        }"""
+    )
+    ask(page)
+    counted = page.evaluate("window.counted")
+    assert 20 < counted["text"] <= counted["frames"]
+    assert counted["others"] == 0
+    assert page.evaluate("window.first === document.querySelector('.prose p')")
+    expect(page.locator("article .prose > ul")).to_have_count(20)
+    expect(page.locator("article .sources li")).to_have_count(1)
 
 
 def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:

@@ -10,19 +10,26 @@ export interface Cited {
   /** The text, with a mark in place of each citation. */
   text: string
   /** Names of the sources, in the order of their first citation: the first one has the number 1. */
-  names: string[]
+  names: readonly string[]
 }
 
-/** Number the citations of known sources; what else is in brackets stays as it is. */
-export function numbered(text: string, known: readonly string[]): Cited {
+/**
+ * Number the citations of known sources. Other text in brackets stays.
+ *
+ * `before` are the names that earlier blocks of the text cite. The result is the same array if no name is new.
+ */
+export function numbered(text: string, known: readonly string[], before: readonly string[] = []): Cited {
   const clean = text.replace(PRIVATE, '')
-  const byName = new Map(known.map((name) => [name, name]))
-  const names: string[] = []
+  const byName = new Set(known)
+  let names = before
   const marked = clean.replace(/ ?\[([^[\]\n]{1,512})\](?!\()/g, (whole: string, inside: string) => {
-    const name = byName.get(inside.trim())
-    if (name === undefined) return whole
+    const name = inside.trim()
+    if (!byName.has(name)) return whole
     let place = names.indexOf(name)
-    if (place < 0) place = names.push(name) - 1
+    if (place < 0) {
+      place = names.length
+      names = [...names, name]
+    }
     return `${OPEN}${place + 1}${CLOSE}`
   })
   return { text: marked, names }
@@ -46,7 +53,7 @@ export function restored(text: string, names: readonly string[]): string {
   return text.replace(MARKED, (_whole, number: string) => `[${names[Number(number) - 1] ?? ''}]`)
 }
 
-/** Return a text without the beginning of a citation that still comes. */
+/** Return a text without a citation at its end whose bracket is still open. */
 export function settled(text: string): string {
   const open = text.lastIndexOf('[')
   return open >= 0 && text.length - open < 512 && !text.slice(open).includes(']') ? text.slice(0, open).trimEnd() : text

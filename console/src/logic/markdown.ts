@@ -1,6 +1,6 @@
-/** The answer of a model as Markdown. Models repeat what documents say: their text is hostile. */
+/** The answer of a model as Markdown. A model repeats text of documents, so its text is hostile. */
 
-import { createElement, type ComponentProps, type ReactNode } from 'react'
+import { createContext, createElement, useContext, type ComponentProps, type ReactNode } from 'react'
 import Markdown, { type Components } from 'react-markdown'
 import remarkGfm from 'remark-gfm'
 import { parts, restored } from './citations.ts'
@@ -15,7 +15,7 @@ interface Node {
 
 const CITATION = 'cite'
 
-/** A plugin of rehype: puts an element in place of each mark of a citation. */
+/** Return a plugin of rehype that puts an element in place of each mark of a citation. */
 export function citationElements(names: readonly string[]) {
   return () => (tree: Node) => {
     replaceIn(tree, names, false)
@@ -39,9 +39,9 @@ function replaceIn(node: Node, names: readonly string[], inCode: boolean): void 
   })
 }
 
-/** Return an address that a link may have, or an empty text: the web and mail, and nothing of this page. */
+/** Return the address of a link to the web or to mail; an empty text for any other address. */
 export function safeAddress(address: string): string {
-  // What browsers ignore within an address.
+  // Browsers ignore these characters within an address.
   const clean = address.replace(/[\u0000-\u0020\u007f]/g, '')
   if (!/^(https?:\/\/|mailto:)/i.test(clean)) return ''
   try {
@@ -57,47 +57,35 @@ const ELEMENTS = [
   ...['del', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'img', CITATION],
 ]
 
+/** Draws the citation of a number. A context, because a component that changes with each token would lose its focus. */
+export const Citation = createContext<(number: number) => ReactNode>((number) => number)
+
+const COMPONENTS: Components = {
+  a: ({ href, children }: ComponentProps<'a'>) => {
+    const safe = safeAddress(href ?? '')
+    if (!safe) return createElement('span', null, children)
+    return createElement('a', { href: safe, target: '_blank', rel: 'noopener noreferrer nofollow', title: safe }, children)
+  },
+  img: ({ alt }: ComponentProps<'img'>) => createElement('span', { className: 'picture' }, alt ? `[picture: ${alt}]` : '[picture]'),
+  cite: (props: object) => useContext(Citation)(Number((props as { 'data-number'?: string })['data-number'])),
+  table: ({ children }: ComponentProps<'table'>) =>
+    createElement('div', { className: 'table-scroll', tabIndex: 0, role: 'region', 'aria-label': 'Table' }, createElement('table', null, children)),
+}
+
 /**
- * Return a text as elements. HTML in it is shown as text; a link leads to the web or to mail, or is text; a picture is
- * its description, because nothing is loaded from elsewhere.
+ * Return a text as elements.
+ *
+ * HTML is shown as text. A link leads to the web or to mail; any other link is text. A picture is shown as its
+ * description, because an answer loads nothing.
  */
-export function markdown(text: string, names: readonly string[], citation: (number: number) => ReactNode): ReactNode {
-  const components: Components = {
-    a: ({ href, children }: ComponentProps<'a'>) => {
-      const safe = safeAddress(href ?? '')
-      if (!safe) return createElement('span', null, children)
-      return createElement('a', { href: safe, target: '_blank', rel: 'noopener noreferrer nofollow', title: safe }, children)
-    },
-    img: ({ alt }: ComponentProps<'img'>) => createElement('span', { className: 'picture' }, alt ? `[picture: ${alt}]` : '[picture]'),
-    cite: (props: object) => citation(Number((props as { 'data-number'?: string })['data-number'])),
-    table: ({ children }: ComponentProps<'table'>) =>
-      createElement('div', { className: 'table-scroll', tabIndex: 0, role: 'region', 'aria-label': 'Table' }, createElement('table', null, children)),
-  }
+export function markdown(text: string, names: readonly string[]): ReactNode {
   return createElement(Markdown, {
     remarkPlugins: [remarkGfm],
     rehypePlugins: [citationElements(names)],
     allowedElements: ELEMENTS,
     unwrapDisallowed: true,
     urlTransform: safeAddress,
-    components,
+    components: COMPONENTS,
     children: text,
   })
-}
-
-/**
- * Split a text that grows into what is settled and the rest: at the last blank line that is not in a block of code.
- *
- * What is settled is shown once, and only the rest with each piece that comes.
- */
-export function split(text: string): [string, string] {
-  let place = 0
-  let code = false
-  let settledTo = 0
-  for (const line of text.split('\n')) {
-    const next = place + line.length + 1
-    if (/^ {0,3}(```|~~~)/.test(line)) code = !code
-    else if (!code && line.trim() === '' && next <= text.length) settledTo = next
-    place = next
-  }
-  return [text.slice(0, settledTo), text.slice(settledTo)]
 }

@@ -15,7 +15,7 @@ interface Session {
 interface Props {
   open: boolean
   onClose: () => void
-  onOpen: (turns: Turn[]) => void
+  onOpen: (turns: Omit<Turn, 'live'>[]) => void
 }
 
 export function History({ open, onClose, onOpen }: Props) {

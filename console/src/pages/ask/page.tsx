@@ -5,6 +5,7 @@ import { ApiError, get, submit } from '../../api/http.ts'
 import type { ChatMessage, IndexInfo, Me } from '../../api/types.ts'
 import { sourceOf, type Source } from '../../logic/citations.ts'
 import { NOTHING, passagesOf, type Answer } from '../../logic/answer.ts'
+import { LiveText } from '../../logic/live.ts'
 import { hashOf, may } from '../../logic/session.ts'
 import { useKept } from '../../ui/hooks.ts'
 import { Button, Empty, Failure } from '../../ui/parts.tsx'
@@ -18,6 +19,8 @@ import { TurnView } from './turn.tsx'
 export interface Turn {
   question: string
   answer: Answer
+  /** The text while it arrives. */
+  live: LiveText | null
 }
 
 type Side = { kind: 'source'; turn: number; source: Source } | { kind: 'how'; turn: number } | null
@@ -52,14 +55,10 @@ export function AskPage({ me }: { me: Me }) {
     const stop = new AbortController()
     running.current = stop
     setSide(null)
-    setTurns([...before, { question, answer: NOTHING }])
-    // One change of the page for all that has come since the last frame: tokens can come faster than frames.
-    let latest: Answer = NOTHING
-    let frame = 0
-    const show = () => {
-      frame = 0
-      if (running.current === stop) setTurns([...before, { question, answer: latest }])
-    }
+    const live = new LiveText()
+    setTurns([...before, { question, answer: NOTHING, live }])
+    // The page renders again when the state or the context of the answer changes; its text changes in `live` alone.
+    let shown = NOTHING
     const messages: ChatMessage[] = [...conversation(before), { role: 'user', content: question }]
     const state = before.findLast((each) => each.answer.sessionState)?.answer.sessionState ?? null
     const answer = await ask(
@@ -67,14 +66,16 @@ export function AskPage({ me }: { me: Me }) {
       chosen,
       state,
       (grown) => {
-        latest = grown
-        frame ||= requestAnimationFrame(show)
+        live.put(grown.text)
+        if (running.current !== stop || (grown.state === shown.state && grown.context === shown.context)) return
+        shown = grown
+        setTurns([...before, { question, answer: grown, live }])
       },
       stop.signal,
     )
-    cancelAnimationFrame(frame)
+    live.end()
     if (running.current !== stop) return
-    const after = [...before, { question, answer }]
+    const after = [...before, { question, answer, live: null }]
     setTurns(after)
     if (answer.state === 'done' && answer.sessionState) void keep(after, state ?? answer.sessionState)
   }, [])
@@ -136,7 +137,7 @@ export function AskPage({ me }: { me: Me }) {
         onClose={() => setDialog(null)}
         onOpen={(opened) => {
           fresh()
-          setTurns(opened)
+          setTurns(opened.map((turn) => ({ ...turn, live: null })))
           setDialog(null)
         }}
       />

@@ -1,11 +1,10 @@
 import { memo, useMemo, useState } from 'react'
-import { numbered, settled, sourceOf } from '../../logic/citations.ts'
 import { findingsOf, passagesOf, stepsOf } from '../../logic/answer.ts'
 import { count, milliseconds } from '../../logic/format.ts'
-import { markdown, split } from '../../logic/markdown.ts'
 import { total, waterfall } from '../../logic/waterfall.ts'
 import { Badge, Button } from '../../ui/parts.tsx'
 import type { Turn } from './page.tsx'
+import { AnswerText } from './text.tsx'
 
 interface Props {
   turn: Turn
@@ -20,19 +19,21 @@ interface Props {
 
 export const TurnView = memo(
   function TurnView({ turn, isLast, shown, onSource, onHow, onAgain, onEdit, onFollowUp }: Props) {
-    const { question, answer } = turn
+    const { question, answer, live } = turn
+    const { context } = answer
+    const known = useMemo(() => context.data_points?.citations ?? passagesOf(context).map((each) => each.sourcepage), [context])
     const busy = answer.state === 'waiting' || answer.state === 'streaming'
     return (
       <article className="turn">
         <Question text={question} busy={busy} onEdit={onEdit} />
         <div className="answer" aria-busy={busy}>
-          {answer.state === 'waiting' && !answer.text && (
+          {answer.state === 'waiting' && (
             <p className="loading" role="status">
               <span className="spinner" aria-hidden="true" /> Searching the documents …
             </p>
           )}
-          <Text text={busy ? settled(answer.text) : answer.text} grows={busy} known={answer.context.data_points?.citations ?? passagesOf(answer.context).map((each) => each.sourcepage)} onSource={onSource} />
-          {answer.state === 'stopped' && <p className="muted fine">Stopped. What had come stays.</p>}
+          <AnswerText text={answer.text} live={live} known={known} onSource={onSource} />
+          {answer.state === 'stopped' && <p className="muted fine">You stopped this answer.</p>}
           {answer.state === 'failed' && (
             <div className="notice bad" role="alert">
               <p>{answer.error}</p>
@@ -92,48 +93,6 @@ function Question({ text, busy, onEdit }: { text: string; busy: boolean; onEdit:
     </form>
   )
 }
-
-const Text = memo(
-  function Text({ text, grows, known, onSource }: { text: string; grows: boolean; known: readonly string[]; onSource: (name: string) => void }) {
-    const cited = useMemo(() => numbered(text, known), [text, known])
-    const citation = (number: number) => {
-      const name = cited.names[number - 1]
-      if (!name) return null
-      return (
-        <button type="button" className="cite" title={name} aria-label={`Source ${number}: ${name}`} onClick={() => onSource(name)}>
-          {number}
-        </button>
-      )
-    }
-    const [above, rest] = grows ? split(cited.text) : [cited.text, '']
-    // The names are those of the citations in it, which stay as they are.
-    const settledPart = useMemo(() => above && markdown(above, cited.names, citation), [above])
-    return (
-      <>
-        <div className="prose">
-          {settledPart}
-          {rest && markdown(rest, cited.names, citation)}
-        </div>
-        {cited.names.length > 0 && (
-          <ol className="sources" aria-label="Sources">
-            {cited.names.map((name) => {
-              const source = sourceOf(name)
-              return (
-                <li key={name}>
-                  <button type="button" onClick={() => onSource(name)}>
-                    {source.file}
-                    {source.page !== null && <small>page {source.page}</small>}
-                  </button>
-                </li>
-              )
-            })}
-          </ol>
-        )}
-      </>
-    )
-  },
-  (before, after) => before.text === after.text && before.grows === after.grows && before.known.join('\n') === after.known.join('\n'),
-)
 
 interface FootProps {
   turn: Turn

@@ -1,6 +1,13 @@
 """The console in a browser: the platform behind it, and pages that are watched."""
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +23,33 @@ document.addEventListener('securitypolicyviolation', (event) => {
   console.error(`violation: ${event.violatedDirective} ${event.blockedURI}`)
 })
 """
-"""A script that tells violations of the page's policy."""
+"""A script that reports violations of the page's policy."""
+STREAM = """
+(options) => {
+  const usual = window.fetch
+  const encoder = new TextEncoder()
+  const line = (value) => encoder.encode(JSON.stringify(value) + '\\n')
+  window.fetch = (url, init) => {
+    if (!String(url).endsWith('chat/stream')) return usual(url, init)
+    const body = new ReadableStream({
+      async start(stream) {
+        const wait = (go) => options.pace ? setTimeout(go, options.pace) : requestAnimationFrame(go)
+        const data_points = { text: [], images: [], citations: options.known }
+        stream.enqueue(line({ context: { data_points, thoughts: [] } }))
+        for (let sent = 0; sent < options.tokens.length; sent += options.at_once) {
+          await new Promise(wait)
+          for (const delta of options.tokens.slice(sent, sent + options.at_once)) stream.enqueue(line({ delta }))
+        }
+        stream.enqueue(line({ context: { thoughts: [{ title: 'Answer', description: 'stop', props: {} }] } }))
+        stream.close()
+      },
+    })
+    return Promise.resolve(new Response(body))
+  }
+}
+"""
+"""A script that answers the questions of a page: with `at_once` tokens per animation frame or per `pace` ms."""
+_START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +112,32 @@ class Watched:
                 "document.documentElement.dataset.theme = "
                 "document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'"
             )
+
+
+@contextlib.contextmanager
+def stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Run `causeway up` on a free port. Return what its stack file says."""
+    causeway = str(Path(sys.executable).with_name("causeway"))
+    process = subprocess.Popen(
+        [causeway, "up", "--port", "0", "--data-dir", str(data)], env={**os.environ, **environment}
+    )
+    try:
+        end = time.monotonic() + _START_SECONDS
+        while not (data / "stack.json").exists():
+            assert process.poll() is None, f"causeway up ended with {process.returncode}"
+            assert time.monotonic() < end, "the stack was not ready in time"
+            time.sleep(0.05)
+        yield json.loads((data / "stack.json").read_text())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def long_answer(paragraphs: int) -> list[str]:
+    """Return the tokens of an answer with lists, code, a table and citations of `a.md`."""
+    every = (
+        "Some **words** of a paragraph that cites a source [a.md], and `code`.\n\n- an item\n- another [a.md]\n\n"
+    )
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1\n\ny = 2\n```\n\n"
+    text = "".join(every + (table if number % 5 == 0 else "") for number in range(paragraphs))
+    return [text[start : start + 4] for start in range(0, len(text), 4)]
