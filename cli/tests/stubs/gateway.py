@@ -51,6 +51,8 @@ class Gateway:
         rebuilding: What their rebuilds come to, one step each time that they are asked for.
         source: What answers cite, instead of what they should.
         stored: Documents by index and name, with their files; None of one that came as text.
+        access: Access lists of documents, by name.
+        passages: The passages of each document.
         removed: Names of those that were removed.
         dead: Ids of jobs that were given up.
         holds: Whether jobs stay as they are before their end.
@@ -71,6 +73,8 @@ class Gateway:
         self.source = ""
         self.credentials: set[str] = set()
         self.stored: dict[str, dict[str, bytes | None]] = {}
+        self.access: dict[str, dict[str, list[str]]] = {}
+        self.passages: list[str] = []
         self.removed: list[str] = []
         self.dead: list[str] = []
         self.responses: dict[str, dict[str, Any]] = {}
@@ -90,6 +94,8 @@ class Gateway:
                 Route("/indexes/{index}", self._index, methods=["GET", "PATCH", "DELETE"]),
                 Route("/indexes/{index}/rebuild", self._rebuild, methods=["GET", "POST"]),
                 Route("/indexes/{index}/documents/delete", self._delete, methods=["POST"]),
+                Route("/indexes/{index}/documents/{document:path}/passages", self._passages),
+                Route("/indexes/{index}/documents/{document:path}/access", self._access, methods=["PUT"]),
                 Route("/users/{user:path}", self._delete_user, methods=["DELETE"]),
                 Route("/responses", self._list_responses),
                 Route("/responses/{response_id}", self._response, methods=["GET", "DELETE"]),
@@ -179,11 +185,32 @@ class Gateway:
                 "sourcefile": name,
                 "sha256": hashlib.sha256(content or b"").hexdigest(),
                 "has_original": content is not None,
+                "content_type": "text/markdown",
+                "size_bytes": 1234,
+                **self.access.get(name, {"oids": [], "groups": []}),
             }
             for name, content in found[start : start + 2]
         ]
         following = str(start + 2) if start + 2 < len(found) else None
         return JSONResponse({"documents": documents, "next_page_token": following})
+
+    async def _passages(self, request: Request) -> Response:
+        """Answer with two a page, whatever was asked for."""
+        start = int(request.query_params["offset"])
+        assert int(request.query_params["limit"]) <= 100
+        found = [
+            {"id": str(number), "headings": ["Top", "Below"] * (number == 0), "text": text, "sourcepage": "a.md"}
+            for number, text in enumerate(self.passages)
+        ]
+        return JSONResponse({"passages": found[start : start + 2], "total": len(found)})
+
+    async def _access(self, request: Request) -> Response:
+        named = request.path_params["document"]
+        name = next(each for docs in self.stored.values() for each in docs if document_id(each) == named)
+        self.access[name] = await request.json()
+        job_id = f"access-{len(self._jobs)}"
+        self._jobs[job_id] = (name, ["queued", "failed" if "bad" in name else "succeeded"])
+        return JSONResponse(self._resource(job_id), status_code=202)
 
     async def _delete(self, request: Request) -> Response:
         stored = self.stored.get(request.path_params["index"], {})

@@ -1,10 +1,11 @@
 """Brings files in: finds them, hands them over, a few at a time, and follows their jobs to the end."""
 
 import asyncio
+import functools
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -129,7 +130,8 @@ async def ingest(
             if await _is_stored(source, (stored or {}).get(source.name)):
                 return Outcome(source, "unchanged")
             job = await client.upload(index, source.name, source.path, pictures=pictures)
-            job = await _follow(Library(client), source, job, watcher, patience)
+            moved = functools.partial(watcher.moved, source)
+            job = await followed(Library(client), job, moved, patience=patience)
         except OSError as error:
             return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
         except CommandError as error:
@@ -161,15 +163,25 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def _follow(library: Library, source: Source, job: Job, watcher: Watcher, patience: float) -> Job:
+async def followed(
+    library: Library, job: Job, moved: Callable[[Job], None] = lambda _: None, *, patience: float = 600.0
+) -> Job:
+    """Return a job when it has ended.
+
+    Args:
+        library: Has the job.
+        job: The job as it was accepted.
+        moved: Gets the job after each change.
+        patience: Seconds without a change after which the wait ends with an error. The job goes on.
+    """
     poll, moved_at = _FIRST_POLL, time.monotonic()
-    watcher.moved(source, job)
+    moved(job)
     while not job.final:
         await asyncio.sleep(poll)
         before, job = job, await library.job(job.id)
         if job != before:
             poll, moved_at = _FIRST_POLL, time.monotonic()
-            watcher.moved(source, job)
+            moved(job)
         elif time.monotonic() - moved_at > patience:
             raise CommandError(f"job {job.id} is {job.state} and has not moved for {patience:g} s")
         else:

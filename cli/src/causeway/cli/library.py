@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 _PAGE = 1000
 _REMOVED_AT_ONCE = 100
+_PASSAGES_AT_ONCE = 100
 _RESPONSES_AT_ONCE = 100
 
 
@@ -58,6 +59,32 @@ class Library:
             if error.status == 404:
                 return []
             raise
+
+    async def stored_documents(self, index: str, most: int) -> list[dict[str, Any]]:
+        """Return documents of an index as the platform shows them, ordered by id."""
+        return await _first(most, self._pages("/documents", "documents", min(most, _PAGE), index=index))
+
+    async def find_document(self, index: str, name: str) -> dict[str, Any] | None:
+        """Return the document of a name or an id; None if the index has no such document."""
+        async for each in self._pages("/documents", "documents", index=index):
+            if name in (each["sourcefile"], each["document_id"]):
+                return dict(each)
+        return None
+
+    async def passages(self, index: str, document_id: str, most: int) -> tuple[list[dict[str, Any]], int]:
+        """Return the first passages of a document, and how many it has."""
+        found: list[dict[str, Any]] = []
+        while True:
+            query = {"offset": len(found), "limit": min(_PASSAGES_AT_ONCE, most - len(found))}
+            page = await self._client.call("GET", f"{_document(index, document_id)}/passages", query=query)
+            found += page["passages"]
+            if not page["passages"] or len(found) >= most:
+                return found, int(page["total"])
+
+    async def change_access(self, index: str, document_id: str, oids: list[str], groups: list[str]) -> Job:
+        """Replace the access list of a document; return the job that does it."""
+        body = {"oids": oids, "groups": groups}
+        return _read(Job, await self._client.call("PUT", f"{_document(index, document_id)}/access", body=body))
 
     async def remove(self, index: str, document_ids: Sequence[str]) -> None:
         """Removes documents; those that are gone already are none of its business."""
@@ -162,6 +189,10 @@ class Library:
 
 def _index(name: str) -> str:
     return f"/indexes/{quote(name, safe='')}"
+
+
+def _document(index: str, document_id: str) -> str:
+    return f"{_index(index)}/documents/{quote(document_id, safe='')}"
 
 
 def _response(response_id: str) -> str:

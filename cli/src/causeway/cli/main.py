@@ -11,6 +11,7 @@ from causeway.cli.commands import (
     ask,
     backup,
     demo,
+    documents,
     index,
     ingest,
     jobs,
@@ -68,6 +69,21 @@ def build_app() -> typer.Typer:
     ):
         of_index.command(name, epilog=_epilog(_of(f"index {name}", index.EXAMPLES), EXIT_CODES))(of_one)
     app.add_typer(of_index)
+    of_documents = typer.Typer(
+        name="documents",
+        help="Documents: list, passages, who may see one.",
+        epilog=_epilog(documents.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, of_document in (
+        ("list", documents.list_documents),
+        ("passages", documents.passages),
+        ("access", documents.access),
+    ):
+        epilog = _epilog(_of(f"documents {name}", documents.EXAMPLES), EXIT_CODES)
+        of_documents.command(name, epilog=epilog)(of_document)
+    app.add_typer(of_documents)
     of_jobs = typer.Typer(
         name="jobs",
         epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),

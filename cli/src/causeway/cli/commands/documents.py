@@ -1,0 +1,164 @@
+"""``causeway documents``: the documents of an index, their passages and their access lists."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from causeway.cli import render
+from causeway.cli.errors import CommandError, UsageError
+from causeway.cli.ingesting import followed
+from causeway.cli.library import Library, asked
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
+
+Index = Annotated[str, typer.Option("--index", "-i", help="The index of the document.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="DOCUMENT", help="The name of the document, or its id.", show_default=False)
+]
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most documents or passages to show.")]
+Users = Annotated[
+    list[str] | None, typer.Option("--user", "-u", metavar="ID", help="This user may see it. Repeat for more.")
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="ID", help="This group may see it. Repeat for more.")
+]
+ToAll = Annotated[bool, typer.Option("--all", help="All callers of the tenant may see it.")]
+
+_SIZES = ("B", "kB", "MB", "GB")
+
+EXAMPLES = (
+    "causeway documents list --index handbook",
+    "causeway documents list --index handbook --json | jq -r .sourcefile",
+    "causeway documents passages safety-manual.pdf --index handbook",
+    "causeway documents passages safety-manual.pdf --index handbook --json | jq -r .text",
+    "causeway documents access safety-manual.pdf --index handbook",
+    "causeway documents access safety-manual.pdf --index handbook --user ann --group crew",
+    "causeway documents access safety-manual.pdf --index handbook --all",
+)
+
+
+def list_documents(
+    index: Index,
+    most: Most = 100,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the documents of an index that you may see.
+
+    With --json there is one object a document, as GET /documents has it.
+    """
+    found = asked(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
+    if as_json:
+        _print(found)
+        return
+    out = render.console()
+    if not found:
+        render.line(out, f"There is no document; `causeway ingest FILES --index {index}` adds some.")
+        return
+    rows = [
+        (str(each["sourcefile"]), str(each["content_type"]), _size(int(each["size_bytes"])), _readers(each))
+        for each in found
+    ]
+    render.table(out, ("Document", "Type", "Size", "Who may see it"), rows)
+
+
+def passages(
+    name: Name,
+    index: Index,
+    most: Most = 50,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show the passages of a document, in their order.
+
+    These are the texts that a search finds. With --json there is one object a passage, as GET
+    /indexes/{index}/documents/{id}/passages has it.
+    """
+
+    async def look(library: Library) -> tuple[list[dict[str, Any]], int]:
+        document = await _find(library, index, name)
+        return await library.passages(index, document["document_id"], most)
+
+    found, total = asked(url, data_dir, api_key, look)
+    if as_json:
+        _print(found)
+        return
+    out = render.console()
+    for each in found:
+        headings = " > ".join(each["headings"])
+        render.line(out, f"{each['sourcepage']}{f' ({headings})' if headings else ''}", "bold")
+        render.line(out, str(each["text"]))
+        render.line(out)
+    if total > len(found):
+        render.line(out, f"{len(found)} of {total:,} passages; --limit shows more.", "dim")
+
+
+def access(
+    name: Name,
+    index: Index,
+    users: Users = None,
+    groups: Groups = None,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    to_all: ToAll = False,
+    as_json: Json = False,
+) -> None:
+    """Show who may see a document, or change it.
+
+    Without --user, --group and --all the command shows the access list. With them it replaces both lists and
+    waits for the job that does it. With --json it prints the document, as GET /documents has it.
+    """
+    oids, names = list(dict.fromkeys(users or ())), list(dict.fromkeys(groups or ()))
+    if to_all and (oids or names):
+        raise UsageError("--all removes the access list; leave out --user and --group")
+
+    async def change(library: Library) -> dict[str, Any]:
+        document = await _find(library, index, name)
+        if not (oids or names or to_all):
+            return document
+        job = await followed(library, await library.change_access(index, document["document_id"], oids, names))
+        if job.state not in ("succeeded", "unchanged"):
+            raise CommandError(f"the access list did not change, its job {job.id} is {job.state}: {job.message}")
+        return {**document, "oids": oids, "groups": names}
+
+    document = asked(url, data_dir, api_key, change)
+    if as_json:
+        _print([document])
+    else:
+        render.line(render.console(), f"{document['sourcefile']}: {_readers(document)}")
+
+
+async def _find(library: Library, index: str, name: str) -> dict[str, Any]:
+    document = await library.find_document(index, name)
+    if document is None:
+        raise CommandError(
+            f"index {index!r} has no document {name!r} that you may see; `causeway documents list --index {index}` "
+            "lists the names"
+        )
+    return document
+
+
+def _readers(document: dict[str, Any]) -> str:
+    listed = [*document["oids"], *(f"group {each}" for each in document["groups"])]
+    return ", ".join(listed) if listed else "all callers of the tenant"
+
+
+def _size(count: float) -> str:
+    for unit in _SIZES[:-1]:
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} {_SIZES[-1]}"
+
+
+def _print(objects: list[dict[str, Any]]) -> None:
+    out = render.console()
+    for each in objects:
+        out.file.write(json.dumps(each, ensure_ascii=False) + "\n")

@@ -1,0 +1,54 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from servicekit.keys import document_id
+
+
+@pytest.fixture
+def documents(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
+    """``causeway documents`` against a gateway with three documents in an index."""
+    gateway.stored = {"notes": {"a.md": b"A", "folder/b.md": b"B", "bad.md": b"C"}}
+    gateway.access = {"a.md": {"oids": ["ann"], "groups": ["crew"]}}
+    gateway.passages = [f"Passage {number}." for number in range(5)]
+    return lambda command, *arguments: cli("documents", command, "-i", "notes", *arguments, "--url", gateway.url)
+
+
+def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> None:
+    """The list names who may see each document; --limit bounds it; --json prints what the gateway has."""
+    lines = [" ".join(each.split()) for each in documents("list").stdout.splitlines()]
+    assert lines[1] == "a.md text/markdown 1.23 kB ann, group crew"
+    assert lines[3] == "folder/b.md text/markdown 1.23 kB all callers of the tenant"
+    assert len(documents("list", "-n", "1").stdout.splitlines()) == 2
+    listed = [json.loads(each) for each in documents("list", "--json").stdout.splitlines()]
+    assert [each["sourcefile"] for each in listed] == ["a.md", "bad.md", "folder/b.md"]
+    gateway.stored["notes"].clear()
+    assert "no such index" in documents("list").stderr
+
+
+def test_passages_are_shown(gateway: Any, documents: Callable[..., Any]) -> None:
+    """In their order, page by page, up to --limit; the document is found by its name or by its id."""
+    shown = documents("passages", "a.md").stdout
+    assert shown.startswith("a.md (Top > Below)\nPassage 0.\n\na.md\nPassage 1.\n")
+    assert documents("passages", document_id("a.md")).stdout == shown
+    assert documents("passages", "a.md", "-n", "2").stdout.endswith("2 of 5 passages; --limit shows more.\n")
+    told = [json.loads(each)["text"] for each in documents("passages", "a.md", "--json").stdout.splitlines()]
+    assert told == gateway.passages
+    missing = documents("passages", "c.md")
+    assert (missing.exit_code, "no document 'c.md' that you may see" in missing.stderr) == (1, True)
+
+
+def test_the_access_list_is_shown_and_changed(gateway: Any, documents: Callable[..., Any]) -> None:
+    """Options replace both lists. The command waits for the job, and fails if the job fails."""
+    assert documents("access", "a.md").stdout == "a.md: ann, group crew\n"
+    changed = documents("access", "folder/b.md", "-u", "bob", "-u", "bob", "-g", "deck")
+    assert changed.stdout == "folder/b.md: bob, group deck\n"
+    assert gateway.access["folder/b.md"] == {"oids": ["bob"], "groups": ["deck"]}
+    opened = json.loads(documents("access", "a.md", "--all", "--json").stdout)
+    assert (opened["oids"], opened["groups"]) == ([], [])
+    assert gateway.access["a.md"] == {"oids": [], "groups": []}
+    refused = documents("access", "a.md", "--all", "--user", "ann")
+    assert (refused.exit_code, gateway.access["a.md"]["oids"]) == (2, [])
+    failed = documents("access", "bad.md", "--user", "ann")
+    assert (failed.exit_code, "bad.md is encrypted" in failed.stderr) == (1, True)
