@@ -1,7 +1,7 @@
 """The types that the gateway's modules share: a turn of a conversation, its passages, detections and events.
 
-Wire formats, transports and I/O do not belong here. A failure is no event: code raises it
-(`servicekit.errors`), and the dialect renders it.
+Wire formats, transports and I/O do not belong here. A failure is not an event: the code raises an error of
+`servicekit.errors`, and the dialect renders it.
 """
 
 from gateway.domain.deltas import Annotation, Part, Reasoning, Refusal, ToolCall

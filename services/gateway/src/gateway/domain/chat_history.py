@@ -1,4 +1,4 @@
-"""What the gateway speaks of where the history of chats is concerned."""
+"""The types of the chat history."""
 
 import base64
 import binascii
@@ -9,17 +9,17 @@ import msgspec
 from servicekit.errors import InvalidRequest
 
 MOST_CONVERSATIONS = 1000
-"""That are kept of one user."""
+"""The most conversations that are stored for one user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a list says of a conversation.
+    """The summary of a conversation in a list.
 
     Attributes:
-        id: The client's own name for it.
-        title: What a list calls it.
-        timestamp: When it was last saved, in milliseconds since 1970.
+        id: The client's name for the conversation.
+        title: The title that a list shows.
+        timestamp: When the conversation was last saved, in milliseconds since 1970.
     """
 
     id: str
@@ -32,8 +32,8 @@ class ConversationPage:
     """Part of a list of conversations.
 
     Attributes:
-        conversations: Those last saved first.
-        next_token: Continues the list; empty where it ends.
+        conversations: The conversations, most recently saved first.
+        next_token: Continues the list; empty at the end of the list.
     """
 
     conversations: tuple[Conversation, ...]
@@ -41,15 +41,17 @@ class ConversationPage:
 
 
 def page(conversations: Iterable[Conversation], count: int, token: str) -> ConversationPage:
-    """The part of a list that follows a token; one that a conversation joins meanwhile is not turned over.
+    """Return the page of a list that follows a token.
+
+    A conversation that is saved between two requests moves to the top, and may be missing from the later pages.
 
     Args:
-        conversations: All of them, in any order.
-        count: Most conversations of the page.
-        token: The `next_token` of the page before; empty for the first page.
+        conversations: All conversations, in any order.
+        count: The most conversations of the page.
+        token: The `next_token` of the previous page; empty for the first page.
 
     Raises:
-        InvalidRequest: The token is none.
+        InvalidRequest: The token is invalid.
     """
     ordered = sorted((-each.timestamp, each.id, each) for each in conversations)
     if token:
@@ -68,4 +70,4 @@ def _place(token: str) -> tuple[int, str]:
     try:
         return msgspec.json.decode(base64.b64decode(token, altchars=b"-_", validate=True), type=tuple[int, str])
     except (binascii.Error, ValueError):
-        raise InvalidRequest("Not a token that a list gave.", field="continuationToken") from None
+        raise InvalidRequest("The token comes from no earlier page.", field="continuationToken") from None

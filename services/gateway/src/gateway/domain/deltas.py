@@ -1,7 +1,7 @@
 """What models send beside their text: tool calls, reasoning, refusals, annotations.
 
-Models send them as pieces of OpenAI's JSON objects. OpenAI's own dialects pass the pieces on as they came; `merge`
-puts pieces together as OpenAI's clients do. Everybody else reads them as `Part`.
+Models send them as pieces of OpenAI's JSON objects. The OpenAI dialects pass the pieces on unchanged; `merge` joins
+the pieces as OpenAI's clients do. The other dialects read them as `Part`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,11 +23,11 @@ class ToolCall:
     """A tool call, or the next piece of one.
 
     Attributes:
-        index: Which call of the choice; pieces of one call have the same number. None: the legacy
-            ``function_call``, of which a choice has one at most.
-        id: Its id; empty in later pieces.
-        name: The function's name; empty in later pieces.
-        arguments: The function's arguments, JSON text; of a piece its share of that text.
+        index: The number of the call in the choice; the pieces of one call have the same number. None: the legacy
+            ``function_call``, of which a choice has at most one.
+        id: The id of the call; empty in later pieces.
+        name: The name of the function; empty in later pieces.
+        arguments: The arguments of the function, or the next piece of them, as JSON text.
         raw_json: The JSON value as the model server sent it; other kinds of tools and vendors have further members.
     """
 
@@ -40,28 +40,28 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What the model thinks before it answers, or the next piece of it."""
+    """The reasoning of the model before its answer, or the next piece of it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The model's words for not answering, or the next piece of them."""
+    """The text with which the model refuses to answer, or the next piece of it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What the model server says about a stretch of the text.
+    """What the model server says about a span of the text.
 
     Attributes:
-        kind: ``url_citation``, or another name that the model server has.
-        start: First code point of the stretch; None where none is named.
-        end: First code point behind it; likewise.
-        url: What is cited; empty where that is no address.
-        title: Its title.
+        kind: ``url_citation``, or another kind that the model server defines.
+        start: The first code point of the span; None if the model server gives none.
+        end: The first code point after the span; None if the model server gives none.
+        url: The address of the cited source; empty if the source has no address.
+        title: The title of the cited source.
         raw_json: The JSON value as the model server sent it.
     """
 
@@ -77,7 +77,7 @@ Part = ToolCall | Reasoning | Refusal | Annotation
 
 
 def parts_of(members: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return what the members of a delta, or of a whole message, say beside the text.
+    """Return the parts that a delta or a whole message has beside its text.
 
     Source: the OpenAI API reference, the chat completion object and its chunk. ``reasoning_content`` and
     ``reasoning`` are DeepSeek's and vLLM's.
@@ -86,7 +86,7 @@ def parts_of(members: Mapping[str, Any]) -> tuple[Part, ...]:
     (Refusal(text='I cannot help with that.'),)
 
     Args:
-        members: JSON members; those of other kinds and shapes are no parts.
+        members: The JSON members; members of an unknown kind or shape are ignored.
     """
     return tuple(_parts(members))
 
@@ -142,7 +142,7 @@ def tool_calls_json(calls: Iterable[ToolCall]) -> bytes:
 
 
 def drop_numbers(message: Mapping[str, Any]) -> None:
-    """Remove the numbers of tool calls, which put streamed pieces together and are no members of a whole call."""
+    """Remove the indexes of the tool calls: they join streamed pieces, and a whole call does not have them."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict):
@@ -150,24 +150,24 @@ def drop_numbers(message: Mapping[str, Any]) -> None:
 
 
 def members_of(raw_json: bytes) -> dict[str, Any]:
-    """The members of an object that a model server sent.
+    """Return the members of a JSON object that a model server sent.
 
     Raises:
-        Unavailable: It is none.
+        Unavailable: The bytes are no JSON object.
     """
     try:
         members: dict[str, Any] = _object.decode(raw_json)
     except (ValueError, RecursionError) as error:
-        raise Unavailable("The model server sent something that cannot be read.") from error
+        raise Unavailable("The model server sent an object that is not valid JSON.") from error
     return members
 
 
 def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Adds a streamed piece of a choice to what came before it, as OpenAI's clients do.
+    """Add a streamed piece of a choice to the pieces before it, as OpenAI's clients do.
 
-    Text grows (but for names and ids, which come once), lists of numbered things (tool calls) grow item by item,
-    other lists (token log probabilities) are joined; a filter's results come again and again, the latest of each
-    category holds.
+    Texts are appended, but names and ids come once. Lists of numbered items (tool calls) are merged item by item.
+    Other lists (token log probabilities) are joined. The results of a content filter are repeated; the latest of
+    each category is used.
     """
     for name, value in piece.items():
         before = whole.get(name)

@@ -1,4 +1,4 @@
-"""Detectors, and what they find."""
+"""Detectors, and their findings."""
 
 import enum
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 
 class Direction(enum.Enum):
-    """Where a judged text stands."""
+    """The place of a judged text in the request or the answer."""
 
     INPUT = "input"
     CONTEXT = "context"
@@ -18,22 +18,22 @@ class Chunking(enum.Enum):
 
     MINIMAL = "minimal"
     SENTENCE = "sentence"
-    DETECTORS = "detectors"  # at sentences where a detector judges those, else anywhere
+    DETECTORS = "detectors"  # at sentences if a detector judges sentences, else anywhere
 
 
 class InputScope(enum.Enum):
     """Which messages of a conversation the input detectors judge.
 
-    ``LAST`` limits only the detectors that the request brings: a request cannot limit those of a policy.
+    ``LAST`` limits only the detectors that the request names: a request cannot limit the detectors of a policy.
     """
 
-    CONVERSATION = "conversation"  # users' and tools'; only what came since the latest answer stops a request
-    ALL = "all"  # the system's, too
-    LAST = "last"  # the last one, whoever said it
+    CONVERSATION = "conversation"  # of users and tools; only those after the latest answer can block a request
+    ALL = "all"  # also the system messages
+    LAST = "last"  # the last message, of any role
 
 
 class Action(enum.IntEnum):
-    """What a finding leads to; the greater is the stricter."""
+    """The consequence of a finding; a greater value is stricter."""
 
     REPORT = 1
     REDACT = 2
@@ -42,14 +42,15 @@ class Action(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """One detector that a text goes through.
+    """A detector that judges a text.
 
     Attributes:
-        detector_id: Names it.
-        action: What its findings lead to.
-        allow_on_error: Its failure does not stop the text.
+        detector_id: The id of the detector.
+        action: The consequence of its findings.
+        allow_on_error: If the detector fails, the text passes.
         params_json: Its parameters, a JSON object.
-        requested: The request brings it; else a policy does. It is no part of the detector's identity.
+        requested: The request names the detector; else a policy does. Two detectors that differ only in this are
+            equal.
     """
 
     detector_id: str
@@ -61,18 +62,18 @@ class Detector:
 
 @dataclass(frozen=True, slots=True)
 class Detectors:
-    """The detectors of each direction; an empty one costs no call."""
+    """The detectors of each direction; a direction without detectors costs no call."""
 
     input: tuple[Detector, ...] = ()
     context: tuple[Detector, ...] = ()
     output: tuple[Detector, ...] = ()
 
     def __add__(self, more: "Detectors") -> "Detectors":
-        """Both; nothing is weakened by adding."""
+        """Return the detectors of both; a sum is never weaker than its parts."""
         return Detectors(self.input + more.input, self.context + more.context, self.output + more.output)
 
     def as_requested(self) -> "Detectors":
-        """Return the same detectors, marked as brought by a request."""
+        """Return the same detectors, marked as named by the request."""
         return Detectors(
             *(
                 tuple(replace(each, requested=True) for each in side)
@@ -83,14 +84,14 @@ class Detectors:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Detectors that go together, and what stands for what they stop; empty where the policy does not say."""
+    """A named set of detectors and the message that replaces a blocked text; empty if not set."""
 
     detectors: Detectors = field(default_factory=Detectors)
     blocked_message: str = ""
 
 
 class DetectorKind(enum.Enum):
-    """What a detector looks at; the values are the ecosystem's names."""
+    """The input of a detector; the values are the names of the ecosystem."""
 
     CONTENTS = "text_contents"
     CHAT = "text_chat"
@@ -100,17 +101,17 @@ class DetectorKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorInfo:
-    """A detector that can be asked for.
+    """A detector that a request can name.
 
     Attributes:
-        detector_id: Names it.
-        kind: What it looks at.
+        detector_id: The id of the detector.
+        kind: The input of the detector.
         streaming: It can judge a growing text before the text is complete.
-        description: What it does, in a sentence.
-        params_schema_json: JSON Schema of its parameters.
-        remote: It asks another server.
-        healthy: It can judge; None where it was not asked.
-        reason: Why it cannot, in words for the client.
+        description: What it detects, in one sentence.
+        params_schema_json: The JSON Schema of its parameters.
+        remote: It calls another server.
+        healthy: Whether it can judge; None if its health was not checked.
+        reason: Why it cannot judge, as a message for the client.
     """
 
     detector_id: str
@@ -125,13 +126,14 @@ class DetectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class DetectionContext:
-    """What judged texts stand in; what a detector needs of it and does not get is its failure.
+    """The context of the judged texts. A detector fails if it needs a part that is missing.
 
     Attributes:
-        passages: What the texts should rest on: texts, or addresses where ``passages_are_urls``.
-        prompt: What they answer.
-        messages_json: The conversation that they stand in or answer: a JSON list of messages as OpenAI has them.
-        tools_json: Its tools: a JSON list; empty means none.
+        passages: The sources of the texts: their text, or their addresses if ``passages_are_urls``.
+        passages_are_urls: Whether ``passages`` holds addresses.
+        prompt: The prompt that the texts answer.
+        messages_json: The conversation of the texts: a JSON list of messages in OpenAI's format.
+        tools_json: The tools of the conversation: a JSON list; empty: no tools.
         headers: The caller's headers, in lower case; a detector gets those that its configuration allows.
     """
 
@@ -145,9 +147,9 @@ class DetectionContext:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a detector found; ``start`` and ``end`` are code points, None where it is about the whole text.
+    """A finding of a detector; ``start`` and ``end`` are code points, None if it concerns the whole text.
 
-    ``withheld``: clients are not told of it, because it would tell something of what was taken out.
+    ``withheld``: clients do not get the finding, because it would reveal part of the redacted text.
     """
 
     detector_id: str
@@ -165,7 +167,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the detectors say of one text."""
+    """The result of all detectors for one text."""
 
     action: Action | None
     findings: tuple[Finding, ...]
@@ -177,10 +179,10 @@ class DetectorFailure:
     """A detector that failed.
 
     Attributes:
-        detector_id: Which.
-        message: Why, in words for the client.
-        status: The HTTP status of a remote one's answer, 504 where it took too long, 0 where there is none.
-        not_asked: There was nothing to compare the text with. Of one that only reports nothing follows then.
+        detector_id: The id of the detector.
+        message: The reason, as a message for the client.
+        status: The HTTP status of a remote detector's answer; 504 after a time-out; 0 without an answer.
+        not_asked: There was nothing to compare the text with. A detector that only reports then has no effect.
     """
 
     detector_id: str
@@ -190,5 +192,5 @@ class DetectorFailure:
 
     @property
     def verdict(self) -> str:
-        """What records and metrics call it."""
+        """Return the name of the failure in records and metrics."""
         return "not_asked" if self.not_asked else "error"

@@ -1,4 +1,4 @@
-"""What the gateway speaks of where documents are concerned: uploads, their jobs, what was removed."""
+"""The types of documents: uploads, their jobs, and removals."""
 
 import math
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from gateway.domain.text_documents import TextOutcome
 
 ENDED = ("succeeded", "unchanged", "failed", "cancelled")
-"""States in which a job is over."""
+"""The final states of a job."""
 _READING = 10
-"""What reading takes of a file's percents; embedding and storing take the rest."""
+"""The percentage of a file's progress that parsing takes; embedding and storing take the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that shall be made findable.
+    """A file to add to an index.
 
     Attributes:
-        document_id: Its id in the index; empty: its name decides.
-        pictures: Pictures of its pages are to be kept, where it has pages.
-        url: Where it is to be fetched from; then there is no content yet.
+        document_id: Its id in the index; empty: the id is derived from the file's name.
+        pictures: Store pictures of its pages, if it has pages.
+        url: The address to fetch it from; ``content`` is empty then.
     """
 
     index: str
@@ -36,7 +36,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """Who may see a document from then on; with both lists empty all callers of the tenant may."""
+    """A new access list of a document; if both lists are empty, all callers of the tenant may see it."""
 
     index: str
     document_id: str
@@ -47,16 +47,16 @@ class AccessChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document that can be found, as the catalogue knows it.
+    """An indexed document, as the catalogue records it.
 
     Attributes:
-        sha256: Names its original.
-        size_bytes: Length of the original.
+        sha256: The hash of its original.
+        size_bytes: The length of the original.
         updated_at: When this version became visible, in seconds since 1970.
-        original: Names the original; empty where there is none.
+        original: The name of the original; empty if there is no original.
         generation: Orders the versions of the document.
         oids: Users who may see it.
-        groups: Groups that may see it; with both lists empty all callers of the tenant may.
+        groups: Groups that may see it. If both lists are empty, all callers of the tenant may see it.
     """
 
     document_id: str
@@ -73,13 +73,13 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class StoredPassage:
-    """A passage of a document as it is kept.
+    """A stored passage of a document.
 
     Attributes:
-        number: Its place in the document, from 0.
-        page: From 1; 0 where the format has no pages.
-        headings: Those above it, the outermost first.
-        sourcepage: How it is cited.
+        number: Its position in the document, from 0.
+        page: Its page, from 1; 0 if the format has no pages.
+        headings: The headings above it, the outermost first.
+        sourcepage: The name under which it is cited.
     """
 
     id: str
@@ -92,7 +92,7 @@ class StoredPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassagePage:
-    """A document with some of its passages, in order; ``total`` counts all of them."""
+    """A document with some of its passages, in order; ``total`` counts all its passages."""
 
     stored: StoredDocument
     passages: tuple[StoredPassage, ...]
@@ -101,7 +101,7 @@ class PassagePage:
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """Some documents, ordered by id; ``next_token`` gets the page after them, and is empty where there is none."""
+    """Some documents, ordered by id; ``next_token`` gets the next page, and is empty on the last page."""
 
     documents: tuple[StoredDocument, ...]
     next_token: str = ""
@@ -109,13 +109,13 @@ class StoredPage:
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """Which part of a document's text.
+    """A part of a document's text.
 
     Attributes:
-        length: Most code points.
-        offset: Code points to pass over.
-        first_page: Text of earlier pages is left out, and does not count as passed over; 0: none is.
-        last_page: Text of later pages is left out; 0: none is.
+        length: The most code points to return.
+        offset: The number of code points to skip.
+        first_page: Omit the text of earlier pages; it does not count towards ``offset``. 0: omit nothing.
+        last_page: Omit the text of later pages; 0: omit nothing.
     """
 
     length: int
@@ -131,10 +131,10 @@ class ReadDocument:
     Attributes:
         stored: The document.
         text: The part.
-        is_truncated: There is more of it behind this.
-        pages: Number of its pages; 0 where the format has none.
-        category: As it came; may be empty.
-        metadata_json: As it came, one object.
+        is_truncated: The document has more text after this part.
+        pages: The number of its pages; 0 if the format has no pages.
+        category: As the client sent it; may be empty.
+        metadata_json: As the client sent it, a JSON object.
     """
 
     stored: StoredDocument
@@ -147,7 +147,10 @@ class ReadDocument:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read, although the rest was; of no page: 0, of no part: empty."""
+    """A part of a file that could not be read, while the rest was read.
+
+    ``page`` is 0 and ``part`` is empty if the warning concerns no particular page or part.
+    """
 
     reason: str
     message: str
@@ -157,15 +160,18 @@ class JobWarning:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How far the ingest of a file is, or of texts: then neither document nor file is named, and once the job has
-    succeeded the outcomes tell of each text in order.
+    """The state of an ingest job for a file, or for several texts.
+
+    A job for texts names no document and no file. When it has succeeded, ``outcomes`` holds the result of each
+    text, in order.
 
     Attributes:
-        error_reason: Why it failed; of one that is queued, why the attempt before ended.
-        waiting_since: Since when it waits for something else that is away, RFC 3339; empty where it does not.
+        error_reason: Why it failed; for a queued job, why the previous attempt failed.
+        waiting_since: Since when it waits for a dependency that is not available, RFC 3339; empty if it does not
+            wait.
         fetching: Its document is being fetched from its URL.
-        warnings: What of the file could not be read, although the rest was; the first ones.
-        warning_count: How many warnings there are.
+        warnings: The first parts of the file that could not be read, while the rest was read.
+        warning_count: The number of all warnings.
         given_up: It failed, and can be sent again.
     """
 
@@ -190,14 +196,14 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """What is being done: the state, or ``waiting`` while something that is needed is away, or ``fetching``."""
+        """Return the state; ``waiting`` while a dependency is not available; ``fetching`` during a download."""
         if self.fetching and self.state == "parsing":
             return "fetching"
         return "waiting" if self.waiting_since and self.state == "queued" else self.state
 
     @property
     def percent(self) -> int:
-        """How much of it is done."""
+        """Return the progress in percent."""
         if self.state in ENDED:
             return 100
         if self.progress.get("documents_total"):
@@ -211,13 +217,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of the documents that should be removed.
+    """The result of a request to remove documents.
 
     Attributes:
-        removed: Ids of documents that were there, with all their chunks, and are not any more.
+        removed: Ids of the documents that were removed with all their chunks.
         not_found: Ids that the index does not have, or that the caller may not see.
-        pictured: Those of the removed ones of whose pages pictures are kept.
-        originals: Names of the originals of the removed ones, as far as they have any.
+        pictured: Ids of the removed documents that have stored pictures of pages.
+        originals: Names of the originals of the removed documents, if they have originals.
     """
 
     removed: tuple[str, ...]

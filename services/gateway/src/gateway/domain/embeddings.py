@@ -1,4 +1,4 @@
-"""What the gateway speaks of where texts become vectors."""
+"""The types of embedding requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """A model that makes vectors.
+    """An embedding model.
 
     Attributes:
-        dimension: Length of its vectors.
-        max_tokens: Tokens of a text that reach its vector.
+        dimension: The length of its vectors.
+        max_tokens: The most tokens of a text that its vector represents.
     """
 
     name: str
@@ -20,11 +20,11 @@ class EmbeddingModel:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """The vectors of texts, each of length 1, in the texts' order.
+    """The vectors of texts, each of length 1, in the order of the texts.
 
     Attributes:
-        model: Who made them.
-        tokens: Tokens that they were made from, in all.
+        model: The name of the model.
+        tokens: The number of tokens of all texts.
     """
 
     model: str

@@ -14,7 +14,7 @@ from gateway.domain.turn import Message, Turn
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Numbers of tokens; ``raw_json`` is the model server's own object, where it sends one."""
+    """Token counts; ``raw_json`` is the model server's own object, if it sends one."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -26,10 +26,10 @@ class Step:
     """A step of the answer.
 
     Attributes:
-        name: What was done.
-        duration_ms: How long it took, in milliseconds.
-        usage: The tokens that a model took for it, where it asked one and the answer's own `Usage` does not say.
-        inner: What the service that was asked says of its own steps.
+        name: The name of the step.
+        duration_ms: Its duration in milliseconds.
+        usage: The tokens that a model used for the step, if the answer's own `Usage` does not include them.
+        inner: The steps that the called service reports.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Step:
 
 
 class Subject(enum.Enum):
-    """What a note is about."""
+    """The subject of a note."""
 
     QUERY = "query"
     RESULTS = "results"
@@ -48,7 +48,7 @@ class Subject(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was asked for and not done, or done without being asked for; said to whoever looks closely."""
+    """A requested step that was omitted, or a step that was added; for diagnosis."""
 
     subject: Subject
     text: str
@@ -56,18 +56,18 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the answer rests on. The first event of every answer that is not a pass-through.
+    """The context of the answer: the first event of every answer that is not a pass-through.
 
     Attributes:
-        query: What was searched for; empty where nothing was.
-        passages: What was found and fits the budget, best first.
-        prompt: The messages that the model got.
+        query: The search query; empty if nothing was searched.
+        passages: The passages that fit the budget, best first.
+        prompt: The messages that the model gets.
         steps: The steps so far.
-        left_out: Number of messages, the oldest ones, for which the model's window had no room.
-        notes: What should be known besides.
-        pictures: Pictures of pages that the model got.
-        detectors: What is known of all detectors, where the turn names kinds.
-        judged: What the detectors left of the turn; None: they stopped it.
+        left_out: The number of oldest messages that do not fit the model's context window.
+        notes: Notes for diagnosis.
+        pictures: Pictures of pages that the model gets.
+        detectors: All known detectors, if the turn names detector kinds.
+        judged: The turn after redaction; None if the detectors blocked it.
     """
 
     query: str
@@ -83,20 +83,20 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the model says of its answer as a whole (``id``, ``created``, ``model``, …), one JSON object.
+    """The members of the answer as a whole (``id``, ``created``, ``model``, …), one JSON object.
 
-    May come again with members that were not known before.
+    The event may be repeated with further members.
     """
 
     raw_json: bytes = b"{}"
 
 
-# Structs where one is made for each token: a frozen dataclass takes eight times as long to make.
+# Delta, Finish and Chunk are structs: one is made per token, and a frozen dataclass takes eight times as long.
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """The next piece of a choice: of its content, or of what we do not model, or both.
+    """The next piece of a choice: its content, other members that have no type here, or both.
 
     Attributes:
-        choice: Which of the answers that were asked for, from 0.
+        choice: The number of the choice, from 0.
         text: Content.
         delta_json: Members of the choice's delta beside the content, as the model server sent them; an object, or
             empty. `parts` reads it.
@@ -110,22 +110,23 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is said beside the content. Read from the JSON each time, so that text and what is only passed on
-        cost nothing.
+        """Return the parts beside the content.
+
+        Each call reads the JSON, so that plain text and unread parts cost nothing.
 
         Raises:
-            Unavailable: The model server sent something that cannot be read.
+            Unavailable: The model server sent invalid JSON.
         """
         return parts_of(members_of(self.delta_json)) if self.delta_json else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """What detectors found, and which of them failed and were passed over.
+    """The findings of detectors, and the tolerated failures of detectors.
 
-    ``item`` is the choice for output, the message's index for input. In an answer spans count what the model wrote
-    without its follow-up questions. What was found beside a text has no span. ``left_out`` names what of an answer
-    no detector could judge, and so was left out.
+    ``item`` is the choice for output, and the message's index for input. Spans in an answer count the model's text
+    without its follow-up questions. A finding in a part beside the text has no span. ``left_out`` names the parts
+    of an answer that no detector could judge, and that were omitted for this reason.
     """
 
     direction: Direction
@@ -137,14 +138,14 @@ class Detections:
 
 @dataclass(frozen=True, slots=True)
 class SearchBegun:
-    """The model searches; `SearchDone` follows before anything else. An empty query cannot be searched for."""
+    """The model starts a search. `SearchDone` is the next event. An empty query cannot be searched."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDone:
-    """What a search of the model found, of what the caller may see and the detectors pass."""
+    """The results of a search by the model: those that the caller may see and the detectors pass."""
 
     query: str
     passages: tuple[Passage, ...]
@@ -152,13 +153,13 @@ class SearchDone:
 
 @dataclass(frozen=True, slots=True)
 class FollowUps:
-    """Questions the user may ask next."""
+    """Questions that the user may ask next."""
 
     questions: tuple[str, ...]
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
-    """A choice is complete; ``choice_json`` as of `Delta`."""
+    """A choice is complete; `Delta` describes ``choice_json``."""
 
     choice: int
     reason: str
@@ -167,9 +168,9 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer is complete, with all its steps. The last event of every answer.
+    """The answer is complete; the event has all its steps. The last event of every answer.
 
-    ``selection`` is None where nothing was searched.
+    ``selection`` is None if nothing was searched.
     """
 
     steps: tuple[Step, ...]
@@ -177,7 +178,7 @@ class Done:
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """One chunk of a pass-through, as the model server sent it."""
+    """One chunk of a pass-through answer, as the model server sent it."""
 
     raw_json: bytes
 

@@ -1,21 +1,22 @@
-"""What is known of an index besides its documents: its settings, how much it holds, how far a rebuild of it is."""
+"""The types of indexes: their settings, their size, their rebuilds and their snapshots."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Settings of one index; None: those of the platform, or those that it has.
+    """Settings of one index; None means the platform's setting, or in a change the present one.
 
     Attributes:
-        embedding: Name of the model that makes its vectors.
-        chunk_tokens: Most tokens of a chunk's text.
-        chunk_overlap: Most tokens that a chunk repeats of the one before.
-        fusion: How searches fuse that do not say: ``scores`` or ``ranks``.
-        dense_weight: What meaning counts for in hybrid searches that do not say, 0 to 1.
-        expand: Whether searches that do not say look for further words.
-        language: Of its texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (of an earlier version).
-        ocr: Whether text in images is recognised for what is added: ``auto`` (where it can be) or ``off``.
+        embedding: The name of its embedding model.
+        chunk_tokens: The most tokens of a chunk's text.
+        chunk_overlap: The most tokens that a chunk repeats from the previous one.
+        fusion: The default fusion of searches: ``scores`` or ``ranks``.
+        dense_weight: The default weight of vectors in hybrid searches, 0 to 1.
+        expand: Whether searches expand the query by default.
+        language: The language of its texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (of an
+            earlier version).
+        ocr: Whether new documents get text recognition of images: ``auto`` (if available) or ``off``.
     """
 
     embedding: str | None = None
@@ -30,7 +31,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """An index, with the numbers of what the asker may see in it."""
+    """An index, with counts of what the caller may see in it."""
 
     name: str
     settings: IndexSettings
@@ -40,16 +41,16 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class IndexRebuild:
-    """A rebuild; times are RFC 3339 in UTC, ``finished_at`` is empty until it is over.
+    """A rebuild; times are RFC 3339 in UTC, ``finished_at`` is empty while it runs.
 
     Attributes:
         state: ``running``, ``succeeded`` or ``failed``.
-        settings: What the index has afterwards.
-        documents_done: Documents that have their new vectors.
-        documents_total: Documents in all.
+        settings: The settings of the index after the rebuild.
+        documents_done: The number of documents with new vectors.
+        documents_total: The number of all documents.
         error: Why it failed.
-        started_at: When it was asked for.
-        finished_at: When it was over.
+        started_at: When it was requested.
+        finished_at: When it ended.
     """
 
     state: str
@@ -66,11 +67,11 @@ class StoredSnapshot:
     """A snapshot of an index.
 
     Attributes:
-        path: Names it among the tenant's.
-        index: Which it is of; empty where it is damaged.
-        documents: Number of documents in it.
-        chunks: Number of passages in it.
-        size_bytes: What it takes on the disk.
+        path: Its path among the tenant's snapshots.
+        index: The name of its index; empty if the snapshot is damaged.
+        documents: The number of documents in it.
+        chunks: The number of chunks in it.
+        size_bytes: Its size on disk.
         created_at: RFC 3339.
     """
 

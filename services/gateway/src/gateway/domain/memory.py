@@ -1,4 +1,4 @@
-"""What a gateway remembers of a session, for clients that send the newest message alone."""
+"""The stored sessions of clients that send only the newest message."""
 
 import re
 import secrets
@@ -14,11 +14,11 @@ _NAME = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A session as it was kept.
+    """A stored session.
 
     Attributes:
-        messages: What was said, oldest first.
-        revision: Which change of it this is.
+        messages: The messages, oldest first.
+        revision: The number of the last change.
     """
 
     messages: tuple[Message, ...] = ()
@@ -26,19 +26,19 @@ class Remembered:
 
 
 def new_name() -> str:
-    """Return a name of 128 random bits that has not been given before."""
+    """Return a new name of 128 random bits."""
     return secrets.token_hex(16)
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be a name that a gateway has given."""
+    """Return whether a text has the form of a name from `new_name`."""
     return bool(_NAME.fullmatch(text))
 
 
 def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the latest messages, within the bounds of what is kept; the first of them is the user's.
+    """Return the latest messages within the bounds of a session; the first one is the user's.
 
-    The system's messages come with each request, and pictures are not kept.
+    System messages come with each request, and pictures are not stored.
     """
     kept: list[Message] = []
     room = MOST_CHARACTERS

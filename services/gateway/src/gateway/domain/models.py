@@ -1,11 +1,11 @@
-"""What is known of models."""
+"""The types of models."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be asked for."""
+    """A model that a request can name."""
 
     name: str
     context_window: int
@@ -17,16 +17,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """What a model counts, and what must be known of it beside.
+    """Token counts of a model, and its properties.
 
     Attributes:
-        texts: One number a text.
-        messages: Of the conversation.
-        context_window: 0 where it is not known.
-        only_quotes: It answers with sentences of its sources and follows no instructions: it can be asked neither
-            for a search query nor for questions.
-        takes_pictures: It takes pictures among a message's parts.
-        calls_tools: It calls tools that a request offers it.
+        texts: One count per text.
+        messages: The count of the conversation.
+        context_window: 0 if it is not known.
+        only_quotes: It answers with sentences of its sources and follows no instructions: it can generate neither a
+            search query nor questions.
+        takes_pictures: It accepts pictures among the parts of a message.
+        calls_tools: It calls the tools that a request offers.
     """
 
     texts: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Whose own a document is: written by the gateway alone, for who asked it to."""
+"""The owners of documents. Only the gateway writes the owner, and only on the caller's behalf."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from servicekit.errors import PermissionDenied
 from servicekit.principal import Principal
 
 OWNER = "uploaded_by"
-"""Key of the metadata that says it."""
+"""The metadata key that names the owner."""
 
 
 class _Said(msgspec.Struct):
@@ -19,27 +19,27 @@ _said = msgspec.json.Decoder(_Said)
 
 
 def own_metadata(principal: Principal) -> bytes:
-    """The metadata of a document of the caller's own."""
+    """Return the metadata of a document that the caller owns."""
     return msgspec.json.encode({OWNER: principal.owner})
 
 
 def owned_by(principal: Principal) -> dict[str, Sequence[str]]:
-    """What finds the documents of the caller's own."""
+    """Return the filter that finds the caller's own documents."""
     return {f"metadata.{OWNER}": principal.owners}
 
 
 def check(principal: Principal, metadata: Iterable[bytes]) -> None:
-    """Looks at what a caller brings as documents' metadata, JSON objects.
+    """Check the owner in documents' metadata (JSON objects) that a caller sends.
 
     Raises:
-        PermissionDenied: A document would be somebody else's own.
+        PermissionDenied: The metadata name another owner.
     """
     for json in metadata:
-        # Most have no such key; it may be written with escapes.
+        # Most metadata have no such key; the key may be written with escapes.
         if b"uploaded_by" not in json and b"\\" not in json:
             continue
         if _said.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):
             raise PermissionDenied(
-                f"metadata.{OWNER} says whose own a document is: it may name the caller, and nobody else.",
+                f"metadata.{OWNER} names the owner of a document: it may name only the caller.",
                 field=f"metadata.{OWNER}",
             )

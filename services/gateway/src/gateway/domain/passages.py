@@ -1,11 +1,11 @@
-"""What an answer may rest on."""
+"""The types of passages, the sources of answers."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document that was found."""
+    """A passage of a document that a search found."""
 
     id: str
     index: str
@@ -33,26 +33,26 @@ class Passage:
 
     @property
     def relevance(self) -> float:
-        """What a reranker says of it, else the search."""
+        """Return the reranker's score, or the search's score without one."""
         return self.score if self.reranker_score is None else self.reranker_score
 
     @property
     def shown(self) -> str:
-        """What a model gets of it: its best sentences where they were asked for, else the whole text.
+        """Return the text that a model gets: the best sentences if the request wants them, else the whole text.
 
-        A caption that no longer stands in the text is none: a detector has changed what it says.
+        A caption that the text does not contain any more is omitted: a detector has redacted it.
         """
         return " ".join(caption for caption in self.captions if caption in self.text) or self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found, best first.
+    """The results of a search, best first.
 
     Attributes:
         passages: The passages.
-        not_reranked: Why a reranker that was to order them did not; empty where it did, or where there is none.
-        steps: What the search consisted of: names and milliseconds.
+        not_reranked: Why the reranker did not order them; empty if it did, or if there is no reranker.
+        steps: The steps of the search: names and milliseconds.
     """
 
     passages: tuple[Passage, ...] = ()
@@ -65,8 +65,8 @@ class Picture:
     """The picture of a page.
 
     Attributes:
-        sourcepage: How the page is cited.
-        url: The picture itself, as a data URL.
+        sourcepage: The name under which the page is cited.
+        url: The picture as a data URL.
     """
 
     sourcepage: str
@@ -75,14 +75,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What became of the passages that were found.
+    """The selection among the passages that were found.
 
     Attributes:
-        passages: Those that the answer rests on, best first.
-        tokens: Tokens that they take.
-        under_threshold: Number of those that are not similar enough to the question.
-        too_large: Number of those for which there was no room.
-        not_reranked: As of `Found`.
+        passages: The selected passages, best first.
+        tokens: Their number of tokens.
+        under_threshold: The number of passages whose similarity is below the threshold.
+        too_large: The number of passages that do not fit.
+        not_reranked: As in `Found`.
     """
 
     passages: tuple[Passage, ...]

@@ -1,4 +1,4 @@
-"""What the gateway speaks of where indexes are managed: documents that come as text, and lists of what is there."""
+"""The types of index management: documents that clients send as text, and lists of documents."""
 
 import enum
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextDocument:
-    """A document that shall be made findable as it is.
+    """A document that the client sends as text.
 
     Attributes:
-        document_id: Names it within its index.
+        document_id: Its id in the index.
         text: Not blank.
-        metadata_json: One JSON object, as it came.
-        sha256: Of the text in UTF-8, lower-case hex.
-        suffix: Of files in its programming language, where it is source code; else empty.
+        metadata_json: A JSON object, as the client sent it.
+        sha256: The hash of the text in UTF-8, lower-case hex.
+        suffix: The file suffix of its programming language if it is source code; else empty.
     """
 
     document_id: str
@@ -24,7 +24,7 @@ class TextDocument:
 
 
 class TextOutcome(enum.Enum):
-    """What became of a document that came as text."""
+    """The result for a document that was sent as text."""
 
     STORED = enum.auto()
     UNCHANGED = enum.auto()
@@ -37,7 +37,7 @@ class ListedDocument:
     """A document of an index with the beginning of its text.
 
     Attributes:
-        sha256: Of what it was made from: its text, or the file that it came as.
+        sha256: The hash of its text, or of its file.
         is_truncated: Whether it has more text.
     """
 
@@ -50,7 +50,7 @@ class ListedDocument:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """Some documents, and how many there are in all."""
+    """Some documents, and the number of all documents."""
 
     documents: tuple[ListedDocument, ...]
     total: int
@@ -61,7 +61,7 @@ class Equals:
     """A condition: the metadata have this value under this key.
 
     Attributes:
-        key: With dots where it is nested.
+        key: With dots for nested keys.
         json_value: A JSON scalar.
     """
 

@@ -1,4 +1,4 @@
-"""What is asked."""
+"""The question of a caller: the turn and its options."""
 
 import enum
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class Message:
     Attributes:
         role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
         text: Its text; empty where the content is a list of parts.
-        content_json: The list of parts as it came, else empty.
+        content_json: The list of parts as the client sent it, else empty.
         extra_json: Its other members as one JSON object, else empty.
-        gaps: Where in the text a line break is that joins two parts of the message.
+        gaps: The positions of the line breaks in the text that join two parts of the message.
     """
 
     role: str
@@ -32,7 +32,7 @@ class Message:
 
     @property
     def words(self) -> str:
-        """Its text, also if that is in parts beside others."""
+        """Return its text; of a list of parts, the joined text parts."""
         if not self.content_json:
             return self.text
         parts = msgspec.json.decode(self.content_json)
@@ -41,17 +41,17 @@ class Message:
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the model calls tools in it, and so has not answered yet."""
+        """Return whether the message calls tools, so that it does not answer yet."""
         extra = msgspec.json.decode(self.extra_json) if self.extra_json else {}
         return any(extra.get(name) for name in ("tool_calls", "function_call"))
 
 
 PART_BREAK = "\n\n"
-"""Stands in a question between the messages that it was put together from."""
+"""Separates the messages that a question is made from."""
 
 
 class RetrievalMode(enum.Enum):
-    """How passages are searched."""
+    """The kind of search."""
 
     HYBRID = "hybrid"
     VECTORS = "vectors"
@@ -60,15 +60,15 @@ class RetrievalMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a search weighs what it finds; a front end's profile says it. None: as the indexes have it.
+    """Options of a search, from the profile of a front end. None means the index's own setting.
 
     Attributes:
-        fusion: How a hybrid search fuses: ``scores`` or ``ranks``.
-        dense_weight: What meaning counts for in a hybrid search, 0 to 1, words having the rest.
-        expand: Further words are searched for, those that the best passages have in common.
-        diversity: How much what is new in a passage counts beside its score, 0 to 1.
-        neighbours: So many chunks before and behind a passage come with it.
-        reranker: The one that orders what was found, where one is wanted; empty: the default.
+        fusion: The fusion of a hybrid search: ``scores`` or ``ranks``.
+        dense_weight: The weight of vectors in a hybrid search, 0 to 1; text search has the rest.
+        expand: Expand the query with terms that the best passages have in common.
+        diversity: The weight of novelty against the score, 0 to 1.
+        neighbours: The number of chunks before and after a passage to return with it.
+        reranker: The reranker to use, if the request wants one; empty: the default one.
     """
 
     fusion: str | None = None
@@ -81,19 +81,19 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """Where and how to look for passages.
+    """Where and how to search for passages.
 
     Attributes:
-        indexes: Searched together; none means no retrieval.
-        top: Most passages; None lets the model's context window decide (`budget.candidates`).
-        minimum_score: Passages below are left out.
-        similarity_threshold: Passages whose cosine similarity is lower are left out; None: none are.
-        minimum_reranker_score: Likewise, by the reranker's score, where one is wanted and runs.
-        semantic_ranker: Have a reranker order what was found.
-        semantic_captions: Give the model the best sentences of the passages instead of the whole.
-        context_token_ratio: Share of the available tokens that passages may take.
-        metadata: What must stand in a document's metadata, all of it.
-        tuning: How what is found is weighed.
+        indexes: The indexes to search together; empty: no retrieval.
+        top: The most passages; None: the model's context window decides (`budget.candidates`).
+        minimum_score: Omit passages with a lower score.
+        similarity_threshold: Omit passages with a lower cosine similarity; None: omit none.
+        minimum_reranker_score: Omit passages with a lower score of the reranker, if a reranker runs.
+        semantic_ranker: Let a reranker order the results.
+        semantic_captions: Give the model the best sentences of the passages instead of the whole texts.
+        context_token_ratio: The share of the available tokens that passages may take.
+        metadata: The conditions on a document's metadata; all must hold.
+        tuning: Further options of the search.
     """
 
     indexes: tuple[str, ...] = ()
@@ -112,11 +112,11 @@ class Retrieval:
 
 
 class PromptStyle(enum.Enum):
-    """How the prompt is put together.
+    """The layout of the prompt.
 
     Attributes:
         SOURCES_AFTER_QUESTION: The platform's system prompt, the history, the question with the passages below it.
-        CONTEXT_IN_SYSTEM_MESSAGE: The conversation as it came, the passages in a system message before it.
+        CONTEXT_IN_SYSTEM_MESSAGE: The conversation as the client sent it, after a system message with the passages.
         PLAIN_TEXT: The question is a text that the model continues; the parameters are those of a text completion.
     """
 
@@ -127,16 +127,16 @@ class PromptStyle(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """What a request may choose where the platform words the prompt (`PromptStyle.SOURCES_AFTER_QUESTION`).
+    """Options of a request whose prompt the platform writes (`PromptStyle.SOURCES_AFTER_QUESTION`).
 
     Attributes:
-        system_prompt: Replaces the platform's own; None: it does not.
-        own_prompt: The words of ``system_prompt`` that are the request's.
+        system_prompt: Replaces the platform's system prompt; None: keep the platform's.
+        own_prompt: The part of ``system_prompt`` that the request contains.
         rewrite: The model makes the search query from the question and the history.
-        follow_ups: The model is asked for questions that the user may ask next.
-        language: The answer's, as a language tag or a name; empty: the question's.
-        pictures: The model gets pictures of the pages beside their text.
-        pictures_only: Instead of their text, where there are pictures of them.
+        follow_ups: Ask the model for questions that the user may ask next.
+        language: The language of the answer, as a language tag or a name; empty: the question's language.
+        pictures: Give the model pictures of the pages beside their text.
+        pictures_only: Give it the pictures instead of the text, if pictures exist.
     """
 
     system_prompt: str | None = None
@@ -150,21 +150,21 @@ class PromptOptions:
 
 @dataclass(frozen=True, slots=True)
 class OriginalRequest:
-    """The request in the format of OpenAI, for dialects whose requests may reach the model server unchanged.
+    """The request in OpenAI's format, for dialects that may pass requests on to the model server unchanged.
 
     Attributes:
-        json: The request, less the platform's own members; empty in other dialects.
-        passthrough: ``json`` goes to the model as it is, and the rest of the turn does not matter.
-        in_one_piece: The answer goes out in one piece.
-        messages: Its messages, where the question was put together from several.
-        places: Where in the request the messages stand: those of the history, then those that the question was put
-            together from; empty: in this order.
-        tools_json: The tools that the model may call, which take room in its window.
-        question_extra_json: Other members of the message that the question came in, as of `Message`.
-        question_gaps: Its gaps, likewise.
-        required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
-        objection: What is wrong with the request. The pipeline raises it once the ``required_indexes`` are known to
-            exist, because clients learn of an unknown index first.
+        json: The request without the platform's own members; empty in other dialects.
+        passthrough: Send ``json`` to the model unchanged, and ignore the rest of the turn.
+        in_one_piece: Send the answer in one piece.
+        messages: Its messages, if the question was made from several.
+        places: The positions of the messages in the request: first those of the history, then those of the
+            question; empty: the same order.
+        tools_json: The tools that the model may call; they take tokens of its context window.
+        question_extra_json: The other members of the message that holds the question, as in `Message`.
+        question_gaps: The gaps of the question, as in `Message`.
+        required_indexes: Indexes that the request names but does not search; an unknown one is still refused.
+        objection: The error of the request. The pipeline raises it after it has checked ``required_indexes``:
+            clients expect the error about an unknown index first.
     """
 
     json: bytes = b""
@@ -181,15 +181,15 @@ class OriginalRequest:
 
 @dataclass(frozen=True, slots=True)
 class DetectionOptions:
-    """How detectors judge a turn, for dialects whose requests choose it.
+    """How detectors judge a turn, for dialects whose requests can set it.
 
     Attributes:
-        kinds: Detectors that the request names, and what each may look at where it is named; the pipeline checks
-            them before anything else happens.
-        input_scope: Which messages the input detectors judge.
-        blocked_is_empty: A question that the detectors stopped is answered by no choices, and its number of tokens.
-        chunking: How the answer is cut where detectors judge it; None: anywhere, and text waits only for those that
-            protect it.
+        kinds: The detectors that the request names, each with the kinds that are allowed at its place. The pipeline
+            checks them first.
+        input_scope: The messages that the input detectors judge.
+        blocked_is_empty: The answer to a blocked question has no choices, and the number of tokens of the question.
+        chunking: Where to cut the answer for the detectors; None: anywhere, and only detectors that redact or block
+            delay the text.
     """
 
     kinds: tuple[tuple[str, frozenset[DetectorKind]], ...] = ()
@@ -203,10 +203,10 @@ class Session:
     """The conversation that a turn belongs to, in dialects whose conversations have names.
 
     Attributes:
-        name: What the client calls it; empty where that is no text.
-        is_new: The name is the server's, given with this turn.
-        is_whole: The request has an answer in it, and so the whole conversation.
-        expects_memory: Clients of the dialect send the newest message alone.
+        name: The client's name for it; empty if it is not text.
+        is_new: The server made the name in this turn.
+        is_whole: The request contains an answer, and so it has the whole conversation.
+        expects_memory: Clients of the dialect send only the newest message.
     """
 
     name: str
@@ -217,12 +217,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SearchTool:
-    """A search that the model may call while it answers, where it calls tools.
+    """A search tool that the model may call while it answers, if the model calls tools.
 
     Attributes:
-        most: Most searches of the answer.
-        name: Of the function.
-        first_choice_json: What the model must call first, as OpenAI's ``tool_choice``; empty: nothing.
+        most: The most searches in one answer.
+        name: The name of the function.
+        first_choice_json: The tool that the model must call first, as OpenAI's ``tool_choice``; empty: no
+            constraint.
     """
 
     most: int
@@ -232,32 +233,32 @@ class SearchTool:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is asked: everything the pipeline needs, nothing of how it was said.
+    """A question with everything that the pipeline needs, without the wire format.
 
-    A dialect sets the core, and of the option objects only those that its requests have something for.
+    A dialect sets the core fields, and those option objects that its requests use.
 
     Attributes:
-        principal: On whose behalf the pipeline works.
-        question: The user's words since the last answer. Empty where the last word is not the user's (a tool's
-            result), or holds more than text; the last message of the history is that word then.
-        history: What was said before, oldest first, system messages included; and what belongs to the question (the
-            files that came with it), behind the latest answer.
-        model: Empty: the generator's default.
-        answers_as: Name that the answer carries instead of the model's; empty: the model's.
-        only_default_model: ``model``, where it is named, must be the generator's default one.
-        retrieval: Where and how to look for passages.
-        style: How the prompt is put together.
-        parameters_json: Members of an OpenAI request that are for the model (temperature, stop, n, …), one object.
-        max_tokens: Most tokens of the answer; None: as many as fit.
-        detectors: What the turn goes through.
-        blocked_message: Stands for an answer that the detectors stopped.
-        answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
-        session: The conversation that it belongs to, where that has a name.
-        headers: Of the request's headers, in lower case, those that detectors may get.
-        unary: The client gets nothing before the end of the answer.
-        truncates: The oldest exchanges are left out where the model's window has no room for all of them; else a
-            conversation that is too long is refused. Where the platform words the prompt they always are.
-        searching: Lets the model search by itself, where it calls tools; None: the platform searches first.
+        principal: The caller on whose behalf the pipeline works.
+        question: The user's text since the last answer. Empty if the last message is not the user's (a tool's
+            result), or is not only text; then it is the last message of ``history``.
+        history: The previous messages, oldest first, with system messages; and files that belong to the question,
+            after the latest answer.
+        model: Empty: the generator's default model.
+        answers_as: The model name to put in the answer; empty: the name of the model.
+        only_default_model: Refuse a ``model`` that is not the generator's default model.
+        retrieval: Where and how to search for passages.
+        style: The layout of the prompt.
+        parameters_json: Members of an OpenAI request for the model (temperature, stop, n, …), one object.
+        max_tokens: The most tokens of the answer; None: as many as fit.
+        detectors: The detectors that judge the turn.
+        blocked_message: Replaces a blocked answer.
+        answers_blocked: Answer a blocked question with ``blocked_message``; else refuse it.
+        session: The conversation of the turn, if conversations have names.
+        headers: The request headers that detectors may get, in lower case.
+        unary: The client gets the answer only when it is complete.
+        truncates: Omit the oldest exchanges if the model's context window cannot hold all of them; else refuse a
+            conversation that is too long. They are always omitted if the platform writes the prompt.
+        searching: Let the model call searches, if it calls tools; None: the platform searches first.
     """
 
     principal: Principal
@@ -284,13 +285,14 @@ class Turn:
 
     @property
     def shown_model(self) -> str:
-        """The name that the answer carries where the model server says none."""
+        """Return the model name of the answer if the model server gives none."""
         return self.answers_as or self.model
 
     @property
     def query(self) -> str:
-        """What is searched for: the question; without one, what the user said since the latest answer. A message in
-        which the model calls tools is no answer: it works on the same question still.
+        """Return the search query: the question, or without one the user's messages since the latest answer.
+
+        A message in which the model calls tools is no answer: it still belongs to the same question.
         """
         if self.question:
             return self.question

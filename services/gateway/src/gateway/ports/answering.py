@@ -1,4 +1,4 @@
-"""What the gateway needs of other services. Adapters: `clients`. Fakes: `causeway_testing.gateway`.
+"""The services that answer a question. Adapters: `clients`. Fakes: `causeway_testing.gateway`.
 
 Adapters and fakes pass the same tests.
 """
@@ -37,7 +37,7 @@ class Retriever(Protocol):
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
     ) -> Found:
-        """The best passages for a query, best first, in a reranker's order where one is wanted and runs.
+        """Return the best passages for a query, best first; in a reranker's order if one is wanted and runs.
 
         Raises:
             NotFound: An index does not exist for the principal.
@@ -46,21 +46,21 @@ class Retriever(Protocol):
         ...
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
-        """Nothing where the indexes exist.
+        """Check that the indexes exist.
 
         Raises:
-            NotFound: One does not, for the principal.
+            NotFound: An index does not exist for the principal.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked; ``passthrough_json`` stands instead of everything but principal and model.
+    """A request to a model; ``passthrough_json`` replaces everything but the principal and the model.
 
-    ``plain``: the one message is a text to go on with, and the parameters are those of a text completion.
-    ``in_one_piece``: a model server that can is asked for no stream; its answer is one `Completion`.
-    ``unary``: a model server that can is asked for no stream; the events are the same.
+    ``plain``: the only message is a text to continue, and the parameters are those of a text completion.
+    ``in_one_piece``: call the model server without streaming, if it can; the answer is one `Completion`.
+    ``unary``: call the model server without streaming, if it can; the events are the same.
     """
 
     principal: Principal
@@ -76,13 +76,13 @@ class Prompt:
 
 
 class Generator(Protocol):
-    """Asks models."""
+    """Calls models."""
 
     def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
-        """The answer's events, in batches as they arrive. Closing the iterator stops the model.
+        """Yield the answer's events, in batches as they arrive. Closing the iterator stops the model.
 
         Raises:
-            UpstreamRejected, NotFound, Unavailable, DeadlineExceeded: From the first step, or from a later one.
+            UpstreamRejected, NotFound, Unavailable, DeadlineExceeded: At the first step, or at a later one.
         """
         ...
 
@@ -94,28 +94,27 @@ class Generator(Protocol):
         messages: Sequence[Message],
         deadline: Deadline,
     ) -> TokenCounts:
-        """Numbers of tokens as the model counts them."""
+        """Count tokens as the model counts them."""
         ...
 
     def known(self, model: str) -> TokenCounts | None:
-        """What the last count of this model's tokens told of the model, without counts; None where that was a while
-        ago.
+        """Return the properties of the model from its last count, without counts; None if that is too old.
 
-        It spares a call where the window decides without counts.
+        It saves a call when the context window alone decides.
         """
         ...
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
-        """The models, the default one first."""
+        """Return the models, the default one first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """How far a growing text may be released, and what was found up to there.
+    """How far a growing text may be released, with the findings up to there.
 
-    ``judged``: the choice is complete, and all of it is judged. A text beside a choice that is judged and not
-    cleared is one that no detector which redacts or blocks looks at.
+    ``judged``: the choice is complete and fully judged. If a text beside a choice is judged and not cleared, no
+    detector that redacts or blocks judges it.
     """
 
     choice: int
@@ -127,29 +126,29 @@ class Clearance:
 
 
 class Watch(Protocol):
-    """Detectors at work on the growing texts of one answer."""
+    """Detectors that judge the growing texts of one answer."""
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> None:
-        """Appends to a choice's text; waits while the detectors are behind.
+        """Append to a choice's text; wait while the detectors are behind.
 
         Args:
-            choice: Which.
-            text: What is appended; may be empty.
+            choice: The number of the choice.
+            text: The text to append; may be empty.
             last: The choice is complete.
             reply_json: With the last piece: the members of the message beside its content, one JSON object.
-            beside: The text is beside the content of a choice, and has a number of its own: only detectors that
-                look at texts by themselves judge it.
+            beside: The text is not the content of a choice and has its own number: only detectors that judge
+                texts by themselves judge it.
         """
         ...
 
     async def end(self) -> None:
-        """Nothing more will be fed."""
+        """End the input: no more text is fed."""
         ...
 
     def clearances(self) -> AsyncGenerator[Clearance, None]:
-        """What may be released, as it becomes known; ends when all is judged."""
+        """Yield what may be released, as soon as it is known; end when everything is judged."""
         ...
 
 
@@ -170,7 +169,7 @@ class Guardrails(Protocol):
         *,
         beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-        """One verdict a text; ``beside``: only by detectors that look at texts by themselves, as of `Watch.feed`.
+        """Return one verdict per text; ``beside``: only from detectors that judge texts by themselves.
 
         Raises:
             NotFound: No such detector.
@@ -186,44 +185,45 @@ class Guardrails(Protocol):
         context: DetectionContext = _NONE,
         chunking: Chunking | None = None,
     ) -> AbstractAsyncContextManager[Watch]:
-        """Judges the model's texts while they grow.
+        """Judge the model's texts while they grow.
 
         Args:
-            principal: Who asks.
-            detectors: What judges.
-            deadline: When it must be over.
-            context: What the texts stand in.
-            chunking: Where they may be cut, and that text waits for the detectors that only report, too; None: cut
-                anywhere, and only those that protect it hold it back.
+            principal: The caller.
+            detectors: The detectors that judge.
+            deadline: When the work must be done.
+            context: The context of the texts.
+            chunking: Where to cut the texts; then the text also waits for detectors that only report. None: cut
+                anywhere; only detectors that redact or block delay the text.
         """
         ...
 
     async def policy(self, deadline: Deadline) -> Policy | None:
-        """The policy that the service has been given; None where it has none."""
+        """Return the policy that the service is configured with; None without a policy."""
         ...
 
     async def detectors(
         self, principal: Principal, deadline: Deadline, *, health: bool = False
     ) -> tuple[DetectorInfo, ...]:
-        """The detectors that can be asked for, ordered by id; ``health``: and how they are, which takes a while."""
+        """Return the available detectors, ordered by id; ``health`` also checks their health (slow)."""
         ...
 
 
 class Pictures(Protocol):
-    """Has pictures of documents' pages."""
+    """Stores pictures of documents' pages."""
 
     async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
-        """The JPEG of the page that a passage stands on; None where there is none. Who may see it is for others to
-        ask: a passage that was found is the caller's to see.
+        """Return the JPEG of the page of a passage; None if there is none.
+
+        It checks no permission: the caller may see each passage that a search found.
 
         Raises:
-            Unavailable, DeadlineExceeded: It cannot be fetched now.
+            Unavailable, DeadlineExceeded: The store does not answer.
         """
         ...
 
     async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
-        """Removes the pictures of documents, or of the whole index, once these are gone.
+        """Remove the pictures of documents, or of the whole index, after these are deleted.
 
-        It raises nothing: what is left behind leads nowhere any more, and is logged.
+        It raises nothing: a picture that remains has no document, so no caller can reach it. The failure is logged.
         """
         ...

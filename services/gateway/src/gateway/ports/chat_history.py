@@ -1,4 +1,4 @@
-"""What the gateway needs of the store of chat histories."""
+"""The store of chat histories."""
 
 from typing import Protocol
 
@@ -9,40 +9,40 @@ from gateway.domain.chat_history import Conversation, ConversationPage
 
 
 class History(Protocol):
-    """Keeps each user's conversations."""
+    """Stores each user's conversations."""
 
     async def save(
         self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
     ) -> Conversation:
-        """Keeps a conversation, in the place of what was kept of it.
+        """Store a conversation; replace its previous version.
 
         Raises:
-            PayloadTooLarge: It is longer than what can be kept.
-            Conflict: There are too many.
+            PayloadTooLarge: The conversation is too long.
+            Conflict: The user has too many conversations.
         """
         ...
 
     async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
-        """What was said, as it was saved.
+        """Return the messages as they were saved.
 
         Raises:
-            NotFound: No such conversation of this user.
+            NotFound: The user has no such conversation.
         """
         ...
 
     async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
-        """A page of the user's conversations.
+        """Return a page of the user's conversations.
 
         Raises:
-            InvalidRequest: The token is none that a page had.
+            InvalidRequest: The token is invalid.
         """
         ...
 
     async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
-        """Forgets a conversation.
+        """Delete a conversation.
 
         Raises:
-            NotFound: No such conversation of this user.
+            NotFound: The user has no such conversation.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What the gateway needs of the services that take documents in and keep them."""
+"""The services that add documents and store them."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,10 +22,10 @@ from gateway.domain.documents import (
 
 
 class Ingest(Protocol):
-    """Takes documents in."""
+    """Adds documents."""
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
-        """Stores the original, enqueues its job and returns it; what is returned is not lost.
+        """Store the original and enqueue its job; the returned job is durable.
 
         Raises:
             Unavailable: The queue cannot be reached, or is full; nothing was accepted.
@@ -34,20 +34,20 @@ class Ingest(Protocol):
         ...
 
     async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
-        """Enqueues a change of who may see a document, and returns its job; what is returned is not lost.
+        """Enqueue a change of a document's access list and return the job; the returned job is durable.
 
-        The order of the jobs decides between it and the versions of the document that are on their way.
+        The order of the jobs decides between the change and the queued versions of the document.
 
         Raises:
-            Unavailable, RateLimited: As `submit`.
+            Unavailable, RateLimited: As in `submit`.
         """
         ...
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """A job as it stands now.
+        """Return the present state of a job.
 
         Raises:
-            NotFound: No such job of this tenant.
+            NotFound: The tenant has no such job.
         """
         ...
 
@@ -58,7 +58,7 @@ class Catalogue(Protocol):
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
     ) -> Removal:
-        """Removes documents with all their chunks.
+        """Remove documents with all their chunks.
 
         Raises:
             NotFound: The index does not exist for the principal.
@@ -68,13 +68,13 @@ class Catalogue(Protocol):
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
-        """The documents whose fields each have one of some values, as far as the principal may see them.
+        """Return the documents whose fields each have one of the given values and that the principal may see.
 
         Args:
-            principal: Who asks.
-            index: Where to look.
+            principal: The caller.
+            index: The index to search.
             values: By field: ``sourcefile``, ``category``, ``metadata.<key>``.
-            deadline: When it must be over.
+            deadline: When the call must end.
 
         Raises:
             NotFound: The index does not exist for the principal.
@@ -84,53 +84,54 @@ class Catalogue(Protocol):
     async def read(
         self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
     ) -> ReadDocument:
-        """A document with a part of its text.
+        """Return a document with a part of its text.
 
         Raises:
-            NotFound: There is no such index or document, or not for the principal.
-            InvalidRequest: So much text is not given at once.
+            NotFound: The index or the document does not exist for the principal.
+            InvalidRequest: The part is too long.
         """
         ...
 
     async def passages(
         self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
     ) -> PassagePage:
-        """A document with its passages from a number on, at most 100.
+        """Return a document with its passages from a number on, at most 100.
 
         Raises:
-            NotFound: There is no such index or document, or not for the principal.
+            NotFound: The index or the document does not exist for the principal.
         """
         ...
 
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
     ) -> StoredPage:
-        """Some of the documents of an index that the principal may see.
+        """Return a page of the documents of an index that the principal may see.
 
         Raises:
             NotFound: The index does not exist for the principal.
-            InvalidRequest: The token is none that a page had.
+            InvalidRequest: The token is invalid.
         """
         ...
 
 
 class Originals(Protocol):
-    """Has the originals of documents."""
+    """Stores the originals of documents."""
 
     def open(
         self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AbstractAsyncContextManager[Path]:
-        """A file with an original's bytes, until the block is left. Who may see it is for others to ask.
+        """Provide a file with an original's bytes until the block ends. It checks no permission.
 
         Raises:
-            NotFound: There is none.
-            Unavailable: It cannot be fetched now.
+            NotFound: There is no such original.
+            Unavailable: The store does not answer.
         """
         ...
 
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
-        """Removes originals, once their documents are gone; those that came into another index stay.
+        """Remove originals after their documents are deleted; originals that another index also has remain.
 
-        It raises nothing: what is left behind leads nowhere any more, and is logged.
+        It raises nothing: an original that remains has no document, so no caller can reach it. The failure is
+        logged.
         """
         ...

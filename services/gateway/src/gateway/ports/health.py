@@ -1,4 +1,4 @@
-"""What the gateway needs to know of the health of the services behind it."""
+"""The health of the services that the gateway calls."""
 
 from typing import Protocol
 
@@ -6,10 +6,10 @@ from servicekit.deadline import Deadline
 
 
 class Probe(Protocol):
-    """Says whether a dependency answers."""
+    """Checks whether a dependency answers."""
 
     name: str
 
     async def check(self, deadline: Deadline) -> str | None:
-        """None when it answers, else what is wrong."""
+        """Return None if it answers, else the problem."""
         ...

@@ -1,4 +1,4 @@
-"""What the routes need that manage indexes. Adapters: `clients`. Fakes: `causeway_testing.gateway.indexes`.
+"""The services that manage indexes. Adapters: `clients`. Fakes: `causeway_testing.gateway.indexes`.
 
 Adapters and fakes pass the same tests.
 """
@@ -16,7 +16,7 @@ from gateway.domain.text_documents import DocumentPage, Equals, TextDocument
 
 
 class Texts(Protocol):
-    """Takes documents in that come as text."""
+    """Adds documents that clients send as text."""
 
     async def submit(
         self,
@@ -27,39 +27,39 @@ class Texts(Protocol):
         *,
         existing_only: bool = False,
     ) -> Job:
-        """Queues one job for all of them and returns it; what is returned is not lost.
+        """Enqueue one job for all documents and return it; the returned job is durable.
 
         Args:
-            principal: Who asks.
-            index: Made where it does not exist.
-            documents: At least one, each with another id.
+            principal: The caller.
+            index: Created if it does not exist.
+            documents: At least one; their ids differ.
             deadline: When the job must be accepted.
-            existing_only: Those that the index does not have are left out.
+            existing_only: Ignore documents that the index does not have.
 
         Raises:
-            InvalidRequest: The index has no proper name.
+            InvalidRequest: The name of the index is invalid.
             Unavailable: The queue cannot be reached; nothing was accepted.
         """
         ...
 
     async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
-        """The job once it is over, with its outcomes; as it stands where the deadline comes first.
+        """Wait for the job and return it with its outcomes; return its present state at the deadline.
 
         Raises:
-            CausewayError: What the job failed of.
+            CausewayError: The reason why the job failed.
         """
         ...
 
 
 class Indexes(Protocol):
-    """Manages the indexes of a tenant. One that does not exist for the principal is NotFound."""
+    """Manages the indexes of a tenant. An index that does not exist for the principal is `NotFound`."""
 
     async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
-        """The indexes, ordered by name."""
+        """Return the indexes, ordered by name."""
         ...
 
     async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
-        """One of them."""
+        """Return one index."""
         ...
 
     async def documents(
@@ -73,17 +73,19 @@ class Indexes(Protocol):
         conditions: Sequence[Equals],
         deadline: Deadline,
     ) -> DocumentPage:
-        """Documents that meet all conditions, ordered by id, each with so many code points of its text."""
+        """Return documents that meet all conditions, ordered by id, each with ``text_length`` code points of its
+        text.
+        """
         ...
 
     async def create(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexSettings:
-        """Makes an index with nothing in it; the settings that it has.
+        """Create an empty index and return its settings.
 
         Raises:
-            Conflict: It is there.
-            InvalidRequest: Naming the setting.
+            Conflict: The index exists.
+            InvalidRequest: A setting is invalid; the error names it.
         """
         ...
 
@@ -95,41 +97,41 @@ class Indexes(Protocol):
         names: Collection[str],
         deadline: Deadline,
     ) -> IndexSettings:
-        """Gives an index those of the settings that are named; all that it has then.
+        """Change the named settings of an index and return all its settings.
 
         Raises:
-            Conflict: It is being rebuilt.
+            Conflict: The index is being rebuilt.
             PermissionDenied: The principal is no administrator.
-            InvalidRequest: Naming the setting; the model is none that can be changed so.
+            InvalidRequest: A setting is invalid, or only a rebuild can change it; the error names it.
         """
         ...
 
     async def rebuild(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexRebuild:
-        """Begins to rebuild an index in the background.
+        """Start to rebuild an index in the background.
 
         Raises:
-            Conflict: It is being rebuilt otherwise.
+            Conflict: Another rebuild of the index runs.
             PermissionDenied: The principal is no administrator.
-            InvalidRequest: Naming the setting.
+            InvalidRequest: A setting is invalid; the error names it.
         """
         ...
 
     async def last_rebuild(self, principal: Principal, index: str, deadline: Deadline) -> IndexRebuild:
-        """The rebuild that goes on, or the last one; NotFound as well where there was none."""
+        """Return the running rebuild, or the last one; raise `NotFound` also for an index without a rebuild."""
         ...
 
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
-        """Removes an index with everything in it."""
+        """Delete an index with all its contents."""
         ...
 
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
-        """Write a snapshot to ``path/index``; an empty path is the snapshots' directory.
+        """Write a snapshot to ``path/index``; an empty path is the snapshot directory.
 
         Raises:
-            Conflict: Something else is there, or the tenant has as many snapshots as it may have.
-            InvalidRequest: The path leads out of the snapshots' directory.
+            Conflict: The path exists, or the tenant has the most snapshots that it may have.
+            InvalidRequest: The path leads out of the snapshot directory.
         """
         ...
 
@@ -145,14 +147,14 @@ class Indexes(Protocol):
         """Delete a snapshot.
 
         Args:
-            principal: Who asks.
-            path: As of `StoredSnapshot`.
-            deadline: When it must be over.
+                principal: The caller.
+                path: As in `StoredSnapshot`.
+                deadline: When the call must end.
 
-        Raises:
-            NotFound: The path has no snapshot.
-            PermissionDenied: The principal is no administrator.
-            InvalidRequest: The path leads out of the snapshots' directory.
+            Raises:
+                NotFound: The path has no snapshot.
+                PermissionDenied: The principal is no administrator.
+                InvalidRequest: The path leads out of the snapshot directory.
         """
         ...
 
@@ -162,31 +164,31 @@ class Indexes(Protocol):
         """Make an index from its snapshot ``path/index``.
 
         Raises:
-            NotFound: There is none; the message names its path.
-            Conflict: The index is there, and is not to be overwritten.
-            InvalidRequest: The path leads out of the snapshots' directory, or what is there is no snapshot of it.
+            NotFound: The snapshot does not exist; the message names its path.
+            Conflict: The index exists, and ``overwrite`` is False.
+            InvalidRequest: The path leads out of the snapshot directory, or is no snapshot of the index.
         """
         ...
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors, as those of the indexes are made."""
+    """Computes vectors of texts, as those of the indexes."""
 
     async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
-        """The texts' vectors.
+        """Return the texts' vectors.
 
         Args:
-            principal: Who asks.
-            model: Empty: the default one.
-            texts: None of them blank.
-            deadline: When it must be over.
+            principal: The caller.
+            model: Empty: the default model.
+            texts: None of them is blank.
+            deadline: When the call must end.
 
         Raises:
-            NotFound: No such model.
+            NotFound: The model does not exist.
             InvalidRequest: A text is blank, or too long.
         """
         ...
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
-        """The models, the default one first."""
+        """Return the models, the default one first."""
         ...

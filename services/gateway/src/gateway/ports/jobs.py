@@ -1,6 +1,6 @@
-"""What the routes need that look after jobs. Adapters: `clients`.
+"""The service that manages jobs. Adapters: `clients`. Fakes: `causeway_testing.gateway.jobs`.
 
-The fakes are in `causeway_testing.gateway.jobs`. Adapters and fakes pass the same tests.
+Adapters and fakes pass the same tests.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -15,10 +15,10 @@ from gateway.domain.documents import Job
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some jobs, those that changed last first.
+    """A page of jobs, most recently changed first. It may have fewer jobs than requested.
 
     Attributes:
-        next_token: Gets the page after it; empty where there is none. A page may hold fewer than were asked for.
+        next_token: Gets the next page; empty on the last page.
     """
 
     jobs: tuple[Job, ...]
@@ -27,10 +27,10 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """A job as it stood at a moment.
+    """The state of a job at one moment.
 
     Attributes:
-        revision: Grows from change to change.
+        revision: Grows with each change.
     """
 
     revision: int
@@ -39,13 +39,13 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job that was given up, and can be sent again.
+    """A job that failed for good and can be sent again.
 
     Attributes:
-        job_id: Empty where the message held no job: then it can only be looked at.
-        document_id: Empty where the job is about many documents, as is ``sourcefile``.
+        job_id: Empty if the message holds no job: then it cannot be sent again.
+        document_id: Empty if the job has many documents, like ``sourcefile``.
         reason: A reason of the error table.
-        attempts: How many times a worker began it.
+        attempts: The number of attempts.
         died_at: RFC 3339.
     """
 
@@ -61,7 +61,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """Some dead letters, the newest first; see `JobPage`."""
+    """A page of dead letters, the newest first; see `JobPage`."""
 
     letters: tuple[DeadLetter, ...]
     next_token: str = ""
@@ -69,7 +69,7 @@ class DeadPage:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Which dead letters were sent again, and which ids have none."""
+    """The ids of the dead letters that were sent again, and the ids without a dead letter."""
 
     replayed: tuple[str, ...]
     not_found: tuple[str, ...]
@@ -77,11 +77,11 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane of the queue, as far as a tenant uses it.
+    """A lane of the queue, from one tenant's point of view.
 
     Attributes:
-        jobs: Jobs of the tenant in it: those that wait, and those that are worked on.
-        places: How many jobs of a tenant have room in it; None in the last lane, which takes the others.
+        jobs: The tenant's jobs in it, both waiting and running.
+        places: The most jobs of a tenant in it; None in the last lane, which takes the others.
     """
 
     jobs: int
@@ -89,28 +89,28 @@ class Lane:
 
 
 class Jobs(Protocol):
-    """Looks after jobs. One of another tenant does not exist."""
+    """Manages jobs. A job of another tenant does not exist for the principal."""
 
     async def page(
         self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
     ) -> JobPage:
-        """A page of the tenant's jobs.
+        """Return a page of the tenant's jobs.
 
         Args:
-            principal: Who asks.
-            index: Only jobs that write to it; empty: all.
+            principal: The caller.
+            index: Only jobs that write to this index; empty: all.
             state: Only jobs in this state; empty: all.
-            count: Most jobs of the page.
-            token: Of the page before; empty: the first one.
-            deadline: When it must be over.
+            count: The most jobs of the page.
+            token: The token of the previous page; empty for the first page.
+            deadline: When the call must end.
 
         Raises:
-            InvalidRequest: The token is none that a page had.
+            InvalidRequest: The token is invalid.
         """
         ...
 
     async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
-        """The lanes in the order in which a job looks for room.
+        """Return the lanes in the order in which a job tries them.
 
         Raises:
             Unavailable: The queue cannot be reached.
@@ -118,36 +118,38 @@ class Jobs(Protocol):
         ...
 
     def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
-        """A job's changes until it is over: what it is now first, unless that is the revision ``after``. None now
-        and then, where nothing has changed for some seconds.
+        """Yield a job's present state and its changes until it ends.
+
+        The present state is omitted if it has the revision ``after``. None is yielded after some seconds without a
+        change.
 
         Raises:
-            NotFound: There is no such job, or not any more.
-            Unavailable: At the first step: it cannot be asked for.
+            NotFound: The job does not exist, or does not exist any more.
+            Unavailable: At the first step: the store does not answer.
         """
         ...
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """Stops a job: nothing of it can be found then. One that is cancelled already stays as it is.
+        """Cancel a job, so that nothing of it can be found. A cancelled job does not change.
 
         Raises:
-            NotFound: No such job.
-            Conflict: It is over, or so near to it that it cannot be stopped.
+            NotFound: The job does not exist.
+            Conflict: The job has ended, or is too near its end to be stopped.
         """
         ...
 
     async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
-        """A page of the tenant's dead letters.
+        """Return a page of the tenant's dead letters.
 
         Raises:
-            InvalidRequest: The token is none that a page had.
+            InvalidRequest: The token is invalid.
         """
         ...
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
-        """Sends dead letters again, as the jobs that they were; all of the tenant's where no ids are given.
+        """Send dead letters again, as the same jobs; all of the tenant's if ``job_ids`` is None.
 
         Raises:
-            RateLimited: The queue has no more room.
+            RateLimited: The queue is full.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the gateway needs of the store of sessions."""
+"""The store of sessions."""
 
 from typing import Protocol
 
@@ -10,14 +10,14 @@ from gateway.domain.turn import Message
 
 
 class Memory(Protocol):
-    """Keeps sessions: what one caller and one front end said, under a name that the gateway gave."""
+    """Stores sessions: the messages of one caller with one front end, under a name that the gateway made."""
 
     async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
-        """Keeps an empty session under a new name."""
+        """Store an empty session under a new name."""
         ...
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
-        """The session of this name that the caller has with the front end; None for an unknown name."""
+        """Return the caller's session of this name with the front end; None for an unknown name."""
         ...
 
     async def replace(
@@ -29,11 +29,11 @@ class Memory(Protocol):
         revision: int,
         deadline: Deadline,
     ) -> bool:
-        """Keeps these messages in the place of those of a revision; False where that has changed or is gone."""
+        """Replace the messages of a revision; return False if the session has changed or is gone."""
         ...
 
     async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
-        """Forgets a session; False for an unknown name."""
+        """Delete a session; return False for an unknown name."""
         ...
 
     async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:

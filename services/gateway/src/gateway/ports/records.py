@@ -1,4 +1,4 @@
-"""What the gateway keeps of requests for those who account for them and those who watch over them."""
+"""The records of requests, for accounting and for audit."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,9 +9,9 @@ class Record:
     """One record.
 
     Attributes:
-        subject: Where it goes: `keys.usage_subject`, `keys.audit_subject`.
-        tenant: Whose it is.
-        id: Its own; a record that is sent twice is there once.
+        subject: Its NATS subject: `keys.usage_subject` or `keys.audit_subject`.
+        tenant: The tenant of the request.
+        id: Its unique id; a record that is sent twice is stored once.
         payload: A JSON object (docs/usage.md).
     """
 
@@ -22,20 +22,20 @@ class Record:
 
 
 class Records(Protocol):
-    """Where records go."""
+    """Takes records and delivers them."""
 
     dropped: int
-    """How many found no room."""
+    """The number of records that found no room."""
 
     @property
     def waiting(self) -> int:
-        """How many are on their way."""
+        """Return the number of records that are not delivered yet."""
         ...
 
     def write(self, record: Record) -> None:
-        """Takes a record, without waiting; one that finds no room is dropped and counted."""
+        """Take a record without waiting; drop and count it if there is no room."""
         ...
 
     async def reachable(self, tenant: str) -> bool:
-        """Whether a tenant's record that is written now will get where it should, as far as can be told."""
+        """Return whether a tenant's new record is likely to be delivered."""
         ...
