@@ -384,7 +384,7 @@ async def test_too_many_calls_are_not_judged() -> None:
     out: list[Event] = []
     call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
     batches: list[Batch] = [[Delta(0, "", call)] for _ in range(LONGEST_REPLY // 1000 + 1)]
-    with pytest.raises(Unavailable, match="calls tools"):
+    with pytest.raises(Unavailable, match="tool calls are too long"):
         await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), Detector(), MESSAGE), out)
     assert out == []
 

@@ -1,4 +1,4 @@
-"""What models send beside the text of a protected choice, judged as texts of their own before it leaves."""
+"""The parts beside the text of a protected choice; detectors judge them separately before they leave."""
 
 import copy
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from gateway.domain.deltas import members_of, merge
 from gateway.ports.answering import Clearance
 
 STREAMED = ("reasoning_content", "reasoning", "refusal")
-"""Members of a delta that are texts, and grow as the content does."""
+"""Members of a delta that are texts and grow like the content."""
 
 UNJUDGEABLE = frozenset(
     (
@@ -26,10 +26,10 @@ UNJUDGEABLE = frozenset(
         "token_ids",
     )
 )
-"""Members that no detector of texts can read, because they spell texts out in other ways: they are left out."""
+"""Members that encode text in a form that no text detector can read; they are omitted."""
 
 _LEFT_OUT = object()
-"""Stands for the value of a member that is left out unread."""
+"""Replaces the value of a member that is omitted unread."""
 
 _CALLS = ("tool_calls", "function_call")
 _IDENTIFIERS = frozenset(("id", "object", "created", "model", "system_fingerprint", "service_tier"))
@@ -46,17 +46,17 @@ E = TypeVar("E", Delta, Finish)
 
 
 class Document:
-    """Members that are complete: judged together, they leave together.
+    """Complete members that are judged and released together.
 
     Args:
         members: The members.
-        path: Where they stand, for warnings.
+        path: Their JSON path, for warnings.
 
     Attributes:
         names: Names of the members.
-        texts: What detectors judge.
-        found: What they found, without places: those are in none of the texts that clients see.
-        left_out: Paths of what no detector could judge, which is left out.
+        texts: The texts for the detectors.
+        found: The findings, without spans: the spans are in no text that clients see.
+        left_out: Paths of the members that no detector could judge and that are omitted.
     """
 
     def __init__(self, members: dict[str, Any], path: str) -> None:
@@ -76,16 +76,16 @@ class Document:
 
     @property
     def judged(self) -> bool:
-        """All of it is judged."""
+        """Return whether all of it is judged."""
         return not self._open
 
     @property
     def changed(self) -> bool:
-        """It does not leave as it came."""
+        """Return whether it differs from the original."""
         return bool(self.left_out) or (self._texts is not None and self._texts.changed)
 
     def take(self, at: int, clearance: Clearance) -> None:
-        """Takes what detectors say of one of the texts."""
+        """Take the detectors' result for one of the texts."""
         self.found |= dict.fromkeys(map(unplaced, clearance.findings))
         if self._texts is not None:
             self._texts.take(at, clearance.findings)
@@ -95,16 +95,16 @@ class Document:
                 self._leave_out(self._judged)
 
     def give_up(self) -> None:
-        """There is too much for the detectors: all of it is left out."""
+        """Omit all of it, because it is too much for the detectors."""
         self._open, self.texts = 0, ()
         self._leave_out(self._judged)
 
     def told(self) -> tuple[Finding, ...]:
-        """Return the findings that clients learn of: who only reports tells nothing of what is replaced."""
+        """Return the findings for clients; a report-only detector must not reveal what is replaced."""
         return tuple(each for each in self.found if not (self.changed and each.action is Action.REPORT))
 
     def members(self) -> dict[str, Any]:
-        """Return the members as they may leave."""
+        """Return the members after redaction."""
         return {} if self._texts is None else self._texts.replaced()
 
     def _leave_out(self, names: Iterable[str]) -> None:
@@ -114,14 +114,16 @@ class Document:
 
 @dataclass(slots=True)
 class BesideChoice:
-    """What one protected choice has beside its text.
+    """The parts of one protected choice beside its text.
 
     Attributes:
-        index: Which choice.
-        waiting: Texts beside it that are not judged yet.
-        pieces: Texts that grow: a member's name and the next piece of it.
-        calls: Pieces of tool calls, as they came.
-        documents: What is judged since the choice is complete.
+        index: The number of the choice.
+        waiting: The number of texts beside it that are not judged yet.
+        pieces: Growing texts: a member's name and the next piece of it.
+        calls: Pieces of tool calls, as the model server sent them.
+        calls_document: The tool calls, once the choice is complete.
+        delta_document: The other members of its delta, once the choice is complete.
+        choice_document: The members beside its delta, once the choice is complete.
     """
 
     index: int
@@ -135,11 +137,11 @@ class BesideChoice:
     _choice: "_Gathered" = field(default_factory=lambda: _Gathered())
 
     def take(self, event: E) -> E:
-        """Takes an event's members; returns the event without them."""
+        """Take an event's members; return the event without them."""
         if isinstance(event, Delta) and event.delta_json:
             for name, value in members_of(event.delta_json).items():
                 if name in _CALLS:
-                    continue  # `HeldChoice` takes those
+                    continue  # `HeldChoice` takes them
                 if name in STREAMED and isinstance(value, str):
                     self.pieces.append((name, value))
                 else:
@@ -152,13 +154,13 @@ class BesideChoice:
         return event
 
     def complete(self, reply: dict[str, Any]) -> list[Document]:
-        """Return what is to be judged now that the choice is complete."""
+        """Return the documents to judge after the choice is complete."""
         path = f"choices[{self.index}]."
         calls = {name: copy.deepcopy(reply[name]) for name in _CALLS if name in reply} if self.calls else {}
         if calls:
             self.calls_document = Document(calls, f"{path}message.")
             if self.calls_document.left_out:
-                raise Unavailable("The model calls tools with more than can be judged.")
+                raise Unavailable("The model's tool calls are too long for the detectors.")
         if self._delta.members:
             self.delta_document = Document(self._delta.members, f"{path}message.")
         if self._choice.members:
@@ -167,12 +169,12 @@ class BesideChoice:
         return [document for document in documents if document is not None]
 
     def last(self) -> list[Delta]:
-        """Return what leaves before the choice's end, once all is judged."""
+        """Return the deltas to send before the choice's end, once everything is judged."""
         out = []
         if self.delta_document is not None and (members := self.delta_document.members()):
             out.append(Delta(self.index, "", _encode(members)))
         if self.calls_document is None or self.calls_document.left_out or not self.calls_document.changed:
-            # Where no detector of texts judges them, those of conversations have.
+            # Text detectors do not judge these calls; the detectors of conversations have judged them.
             out += self.calls
         else:
             out.append(Delta(self.index, "", _encode(self.calls_document.members())))
@@ -181,7 +183,7 @@ class BesideChoice:
         return out
 
     def ended(self, finish: Finish) -> Finish:
-        """Return the choice's end with the members that stand on it."""
+        """Return the choice's end with the members of the choice."""
         if self.choice_document is None or not (members := self.choice_document.members()):
             return finish
         return msgspec.structs.replace(finish, choice_json=_encode(members))
@@ -189,7 +191,7 @@ class BesideChoice:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Members of a growing choice, put together. What is more than can be judged is not kept."""
+    """The merged members of a growing choice. Members beyond the limit of the detectors are omitted."""
 
     members: dict[str, Any] = field(default_factory=dict)
     size: int = 0
@@ -217,12 +219,12 @@ def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def counts_only(raw_json: bytes) -> bool:
-    """Return whether numbers of tokens hold nothing else."""
+    """Return whether a usage object holds only token counts."""
     return not raw_json or _counts(members_of(raw_json))
 
 
 def unplaced(finding: Finding) -> Finding:
-    """Return a finding without its place and its words: it is about no text whose places clients know."""
+    """Return a finding without its span and its text: clients do not see the text in which it was found."""
     return replace(finding, start=None, end=None, text="", replacement="", extra_json=b"")
 
 

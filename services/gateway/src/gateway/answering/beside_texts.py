@@ -1,4 +1,4 @@
-"""The texts of one answer that are judged beside the contents of its choices, each under a number of its own."""
+"""The texts of one answer that are judged beside the contents of its choices, each under its own number."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,17 +25,17 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Clearance
 
 FIRST = 1 << 20
-"""The first number of texts that are judged beside choices; those are numbered from 0."""
+"""The first number of a text beside choices; choices are numbered from 0."""
 
 MOST = 640
-"""Texts of the documents of one answer that are judged; what is more is left out."""
+"""The most texts of one answer's documents that are judged; the others are omitted."""
 
 _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What the detectors get next."""
+    """The next text for the detectors."""
 
     number: int
     text: str
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Growing:
-    """A text that grows beside a choice: it leaves as far as it is cleared."""
+    """A text that grows beside a choice; it is released as far as it is cleared."""
 
     choice: BesideChoice
     name: str
@@ -64,14 +64,16 @@ class _Question:
 
 
 class BesideTexts:
-    """All of one answer. What grows leaves as it is cleared; documents leave when they are complete and judged.
+    """All texts beside the choices of one answer.
+
+    Growing texts leave as they are cleared; documents leave when they are complete and judged.
 
     Args:
-        protected: Some detector redacts or blocks; else follow-up questions alone are judged.
+        protected: Some detector redacts or blocks; else only follow-up questions are judged.
 
     Attributes:
-        pieces: What the detectors are to get.
-        size: Of what is held.
+        pieces: The next texts for the detectors.
+        size: The size of the held text.
     """
 
     def __init__(self, *, protected: bool) -> None:
@@ -92,24 +94,24 @@ class BesideTexts:
 
     @property
     def judged(self) -> bool:
-        """All of it is judged."""
+        """Return whether all of it is judged."""
         waiting = self._answer.waiting or any(each.waiting for each in self._choices.values())
         return not waiting and all(question.judged for question in self._questions.values())
 
     @property
     def answered(self) -> bool:
-        """There are follow-up questions, and all are judged."""
+        """Return whether there are follow-up questions and all of them are judged."""
         return bool(self._questions) and all(question.judged for question in self._questions.values())
 
     def taken(self) -> Sequence[Piece]:
-        """Return what the detectors are to get, once."""
+        """Return the next texts for the detectors, and clear the list."""
         pieces, self.pieces = self.pieces, []
         return pieces
 
-    # --- what comes ----------------------------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------------------------
 
     def grow(self, choice: BesideChoice) -> int:
-        """Takes the new pieces of a choice's growing texts; returns how much more is held."""
+        """Take the new pieces of a choice's growing texts; return how much more is held."""
         before = self.size
         pieces, choice.pieces = choice.pieces, []
         for name, text in pieces:
@@ -127,10 +129,10 @@ class BesideTexts:
         return self.size - before
 
     def complete(self, choice: BesideChoice, documents: Sequence[Document]) -> None:
-        """Takes what a complete choice has beside its text.
+        """Take the parts of a complete choice beside its text.
 
         Raises:
-            Unavailable: Its tool calls are more than can be judged.
+            Unavailable: Its tool calls are too long for the detectors.
         """
         for (index, _), growing in self._growing.items():
             if index == choice.index and not growing.held.told:
@@ -140,7 +142,7 @@ class BesideTexts:
             self.judge(choice, document)
 
     def start(self, event: Start) -> Start:
-        """Takes members of the answer as a whole; returns those that say no more than which answer it is."""
+        """Take members of the answer as a whole; return those that only identify the answer."""
         if not self._protected:
             return event
         known, others = split_start(event.raw_json)
@@ -151,33 +153,32 @@ class BesideTexts:
         return Start(_encode(known))
 
     def usage(self, event: Usage) -> Usage:
-        """Takes numbers of tokens; returns them as they may leave before the end."""
+        """Take token counts; return the counts that may leave before the end."""
         if not self._protected or counts_only(event.raw_json):
             self._usage = None
             if not (self._protected and event.raw_json):
                 return event
-            return replace(
-                event, raw_json=_encode(members_of(event.raw_json))
-            )  # of what is there twice, one is judged
+            # Decoding removes duplicate names, of which only one value is judged.
+            return replace(event, raw_json=_encode(members_of(event.raw_json)))
         self._usage = event, Document({"usage": members_of(event.raw_json)}, "")
         return Usage(event.prompt_tokens, event.completion_tokens)
 
     def follow_ups(self, event: FollowUps) -> None:
-        """Takes the follow-up questions: texts of their own, which all detectors judge."""
+        """Take the follow-up questions: separate texts, which all detectors judge."""
         for text in event.questions:
             number = self.number()
             self._questions[number] = _Question(text, [])
             self.pieces.append(Piece(number, text, beside=False))
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the input."""
         if self._usage is not None:
             self.judge(None, self._usage[1])
 
-    # --- what leaves ---------------------------------------------------------------------------------------------
+    # --- output -------------------------------------------------------------------------------------------------
 
     def take(self, clearance: Clearance) -> list[Event]:
-        """Takes what detectors say of one text; returns what may leave because of it."""
+        """Take the detectors' result for one text; return the events that it releases."""
         number = clearance.choice
         out: list[Event] = []
         item = 0
@@ -203,25 +204,25 @@ class BesideTexts:
             if not (clearance.judged and document.judged):
                 return told(choice.index, (), clearance.failures)
             choice.waiting -= 1
-            # Where no detector of texts judges tool calls, those of conversations have.
+            # Text detectors do not judge these tool calls; the detectors of conversations do.
             out_of_it = () if document is choice.calls_document else tuple(document.left_out)
             return told(choice.index, document.told(), clearance.failures, out_of_it)
         return [*told(item, findings, clearance.failures, left_out), *out]
 
     def started(self) -> list[Start]:
-        """Return the members of the answer as a whole that are judged now."""
+        """Return the newly judged members of the answer as a whole."""
         ready = [document for document in self._start if document.judged]
         self._start = [document for document in self._start if not document.judged]
         return [Start(_encode(members)) for document in ready if (members := document.members())]
 
     def last(self) -> list[Event]:
-        """Return what leaves behind everything else."""
+        """Return the last events of the answer."""
         questions = [replaced(question.text, question.spans) for question in self._questions.values()]
         said: list[Event] = [FollowUps(tuple(questions))] if questions else []
         return [*self._notices, *said]
 
     def cleared_usage(self, usage: Usage | None) -> Usage | None:
-        """Return numbers of tokens with what is beside them, as far as that is judged."""
+        """Return the token counts with the judged members beside them."""
         if self._usage is None or not self._usage[1].judged:
             return usage
         event, document = self._usage
@@ -248,19 +249,19 @@ class BesideTexts:
         return ()
 
     def judge(self, choice: BesideChoice | None, document: Document) -> None:
-        """Takes what is complete beside a choice, or beside all of them.
+        """Take complete parts of a choice, or of the whole answer.
 
         Raises:
-            Unavailable: It is tool calls that leave in pieces, and more than can be judged.
+            Unavailable: It is tool calls that leave in pieces, and too long for the detectors.
         """
         choice = choice or self._answer
         self._texts += len(document.texts)
         if self._texts > MOST:
             if document is choice.calls_document:
-                raise Unavailable("The model calls tools with more than can be judged.")
+                raise Unavailable("The model's tool calls are too long for the detectors.")
             document.give_up()
         if document.judged:
-            # There is nothing in it that a detector reads.
+            # It holds nothing that a detector can read.
             self._notices += told(choice.index, (), (), tuple(document.left_out))
             return
         self._wait(choice)
@@ -286,7 +287,7 @@ def told(
     failures: tuple[DetectorFailure, ...],
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
-    """Return what clients learn of a text beside a choice: findings without places, once each."""
+    """Return the events for clients about a text beside a choice: findings without spans, without duplicates."""
     found = tuple(dict.fromkeys(map(unplaced, findings)))
     if not (found or failures or left_out):
         return []

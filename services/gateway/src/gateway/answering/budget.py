@@ -1,8 +1,9 @@
-"""Tokens: how many passages to fetch, how many tokens they may take, which of them fit, how long the answer may be.
+"""The token budget: how many passages to fetch, which of them fit, and how long the answer may be.
 
-Two ways to share a window. `context_tokens` is the RAGEngine chat completion algorithm's (its sections "Token
-Validation Process", "Dynamic Top-K Calculation" and "Token Allocation Strategy"), in which the conversation is the
-caller's and stays whole. `shares` is for the chat protocols, in which it may grow for ever and is cut.
+There are two ways to share a context window. `context_tokens` is the algorithm of the RAGEngine chat completion
+(its sections "Token Validation Process", "Dynamic Top-K Calculation" and "Token Allocation Strategy"): it never
+cuts the caller's conversation. `shares` is for the chat protocols, whose conversations grow without limit and are
+cut.
 """
 
 from collections.abc import Sequence
@@ -13,52 +14,51 @@ import msgspec
 from gateway.domain import Passage
 
 NODE_TOKENS = 500
-"""Tokens that a passage is taken to have before it is known."""
+"""The assumed tokens of a passage before it is fetched."""
 
 ADDITION_PROMPT_TOKENS = 150
-"""Tokens kept back for what is put around the passages."""
+"""Tokens reserved for the text around the passages."""
 
 LEAST_CANDIDATES = 100
 MOST_CANDIDATES = 1000
-"""As many as the retriever returns at most."""
+"""The retriever's limit."""
 
 ASSUMED_FREE_TOKENS = 8192
-"""What a model whose window is not known is taken to read beside the conversation."""
+"""The assumed free tokens of a model whose context window is not known."""
 
 ANSWER_TOKENS = 1024
-"""Kept free for an answer of which nobody says how long it may be, where the window is large enough."""
+"""Tokens reserved for an answer without a limit, if the context window is large enough."""
 
 MESSAGE_TOKENS = 8
-"""What a chat template adds to a message, at most."""
+"""The most tokens that a chat template adds to a message."""
 
 PICTURE_TOKENS = 1000
-"""What a message of an earlier exchange that has no text, but pictures, is taken to have."""
+"""The assumed tokens of an earlier message that has pictures and no text."""
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def candidates(window: int, prompt_tokens: int, node_tokens: int = NODE_TOKENS) -> int:
-    """Number of passages to fetch: as many as could fit the window, within bounds."""
+    """Return the number of passages to fetch: as many as could fit the context window, within bounds."""
     return min(MOST_CANDIDATES, max(LEAST_CANDIDATES, int((window - prompt_tokens) / node_tokens)))
 
 
 def context_tokens(
     window: int, prompt_tokens: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS
 ) -> int:
-    """Tokens that passages may take.
+    """Return the tokens that passages may take.
 
     Args:
         window: The model's context window.
         prompt_tokens: The conversation without passages.
-        max_tokens: Longest answer that was asked for, and that the window has room for beside the conversation.
-        ratio: Share of what is available, 0.2 to 0.8.
-        node_tokens: Tokens that a passage is taken to have.
+        max_tokens: The requested limit of the answer, which fits the window beside the conversation.
+        ratio: The share of the available tokens, 0.2 to 0.8.
+        node_tokens: The assumed tokens of a passage.
 
     Returns:
-        The ratio's share of what is left of the window, or of ``max_tokens`` where that is less; but never so
-        little that a short answer loses its sources: one passage's worth, where the window has that left beside
-        the answer.
+        The ratio's share of the free window, or of ``max_tokens`` if that is less. The minimum is one passage, if
+        the window has room for it beside the answer: a short answer must not lose its sources.
     """
     available = window - prompt_tokens - ADDITION_PROMPT_TOKENS
     share = int(min(max_tokens or window, available) * ratio)
@@ -68,12 +68,12 @@ def context_tokens(
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a window is shared.
+    """The shares of a context window.
 
     Attributes:
-        answer: Tokens that the answer has in any case.
-        free: Those beside question and answer: for passages and for what was said before.
-        passages: What passages may take of these; history gets what they leave.
+        answer: Tokens reserved for the answer.
+        free: The remaining tokens beside question and answer: for passages and history.
+        passages: The limit of the passages; the history gets the rest.
     """
 
     answer: int
@@ -82,20 +82,19 @@ class Shares:
 
 
 def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS) -> Shares:
-    """How the window of a conversation whose history can be cut is shared.
+    """Share the context window of a conversation whose history can be cut.
 
-    The answer keeps what was asked for it, but no more than half of what the question leaves: nobody gains from a
-    long answer without sources. Passages may take the ratio's share of the rest, or one passage's worth where that
-    is more.
+    The answer gets the requested tokens, but at most half of what the question leaves: a long answer without
+    sources is of no use. Passages get the ratio's share of the rest, or the tokens of one passage if that is more.
 
     Args:
         window: The model's context window.
-        fixed: The question, and what must stand beside it.
-        max_tokens: Longest answer that was asked for.
-        ratio: Share of what is available, 0.2 to 0.8.
-        node_tokens: Tokens that a passage is taken to have.
+        fixed: The tokens of the question and of everything that must be sent with it.
+        max_tokens: The requested limit of the answer.
+        ratio: The share of the available tokens, 0.2 to 0.8.
+        node_tokens: The assumed tokens of a passage.
 
-    >>> shares(window=4096, fixed=946, max_tokens=1000, ratio=0.5)  # 150 are kept for text around passages
+    >>> shares(window=4096, fixed=946, max_tokens=1000, ratio=0.5)  # 150 are reserved for text around passages
     Shares(answer=1000, free=2000, passages=1000)
     >>> shares(window=1146, fixed=946, max_tokens=1000, ratio=0.5)  # a small window: half for the answer
     Shares(answer=25, free=25, passages=25)
@@ -107,16 +106,16 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
 
 
 def near_enough(passage: Passage, threshold: float | None) -> bool:
-    """Whether its cosine similarity to the question reaches the threshold; one that is not known does."""
+    """Return whether a passage's cosine similarity reaches the threshold; an unknown similarity does."""
     return threshold is None or passage.dense_score is None or passage.dense_score >= threshold
 
 
 def fits(tokens: Sequence[int], budget: int) -> list[bool]:
-    """Which passages are taken, best first: each that fits what is left; one that is too large is skipped.
+    """Return which passages fit, best first; a passage that is too large is skipped.
 
     Args:
-        tokens: Of each passage.
-        budget: Tokens for all.
+        tokens: The tokens of each passage.
+        budget: The tokens for all passages.
 
     >>> fits([400, 900, 300], budget=1000)
     [True, False, True]
@@ -129,9 +128,10 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
 
 
 def limited(members_json: bytes, most: int) -> bytes:
-    """An OpenAI request, or members of one, with no longer answer than this; where it asks for none, as it came.
+    """Return an OpenAI request, or members of one, with a lowered limit of the answer.
 
-    The limit stays under the name, or the two names, that the caller has used; the other members keep their bytes.
+    A request without a limit does not change. The limit keeps the one or two names that the caller used; the other
+    members keep their bytes.
     """
     members = _object.decode(members_json)
     limit = msgspec.Raw(b"%d" % most)

@@ -1,4 +1,4 @@
-"""What the detectors say of the question and of the passages, before a model sees any of them."""
+"""The checks of the question and of the passages before a model sees them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,11 +30,11 @@ _SYSTEM = ("system", "developer")
 
 
 class BlockedQuestion(Blocked):
-    """A detector stops the question.
+    """A detector blocks the question.
 
     Args:
-        message: In words for the client.
-        detections: What was found in the conversation.
+        message: The message for the client.
+        detections: The findings in the conversation.
     """
 
     def __init__(self, message: str, detections: tuple[Detections, ...]) -> None:
@@ -43,22 +43,22 @@ class BlockedQuestion(Blocked):
 
 
 class Unjudged(Unavailable, BlockedQuestion):
-    """A question is stopped because a detector that must judge it failed, and nothing else is wrong with it."""
+    """The question is refused only because a detector that must judge it failed."""
 
 
 class UnjudgedInTime(DeadlineExceeded, BlockedQuestion):
-    """Likewise: it took too long."""
+    """The question is refused only because a detector took too long."""
 
 
 class UnjudgedForNow(RateLimited, BlockedQuestion):
-    """Likewise: its server has too much to do."""
+    """The question is refused only because a detector's server is overloaded."""
 
 
 _UNJUDGED: dict[int, type[BlockedQuestion]] = {429: UnjudgedForNow, 504: UnjudgedInTime}
 
 
 class Checks:
-    """Puts the words of a turn, and those that it is answered from, through the detectors."""
+    """Lets the detectors judge the texts of a turn, and the passages for its answer."""
 
     def __init__(self, guardrails: Guardrails) -> None:
         self._guardrails = guardrails
@@ -66,15 +66,15 @@ class Checks:
     async def of_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """The turn with its words as the detectors leave them; those that only report are not asked here.
+        """Return the turn after redaction. Detectors that only report are not called here.
 
-        Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
-        the request: one old message does not close a conversation for ever. It does not reach a model, either.
-        `Turn.input_scope` may say otherwise. A policy's detectors check all messages, the system's and the
-        assistant's, too, and what the request tells the model beside its messages.
+        All messages of users and tools are judged, but only those after the latest answer can block the request: an
+        old message must not close a conversation for ever. A blocked old message does not reach the model either.
+        `Turn.detection.input_scope` can change this. A policy's detectors judge all messages, also those of the
+        system and the assistant, and what the request sends to the model beside its messages.
 
         Raises:
-            BlockedQuestion: A detector stops it.
+            BlockedQuestion: A detector blocks it.
         """
         if not changing(turn):
             return turn, ()
@@ -85,10 +85,10 @@ class Checks:
     async def _beside_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """The turn with what it says beside its messages' texts as the detectors leave it.
+        """Return the turn after redaction of what it has beside its messages' texts.
 
         Raises:
-            BlockedQuestion: A detector stops it.
+            BlockedQuestion: A detector blocks it.
         """
         detectors = changing(turn)
         of_policy = tuple(each for each in detectors if not each.requested)
@@ -114,10 +114,10 @@ class Checks:
         return turn, found
 
     async def reports(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
-        """What the detectors find in the words of a turn that only report.
+        """Return the findings of the detectors that only report on the texts of a turn.
 
         Raises:
-            BlockedQuestion: One of them failed, and must not be passed over.
+            BlockedQuestion: One of them failed and is not allowed to fail.
         """
         _, found = await self._of_input(turn, reporting(turn), "report on input", timeline, deadline)
         return found
@@ -163,7 +163,7 @@ class Checks:
     async def of_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """The passages, less those that a detector stops: documents can carry instructions for the model."""
+        """Return the passages that no detector blocks: documents can contain instructions for the model."""
         return await self.of_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
 
     async def of_passages(
@@ -174,8 +174,9 @@ class Checks:
         timeline: Timeline,
         deadline: Deadline,
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """The passages, less those that a detector of a direction stops: the output detectors judge passages that
-        are themselves the answer.
+        """Return the passages that no detector of the direction blocks.
+
+        The output detectors judge passages that are themselves the answer.
         """
         texts = [passage.text for passage in passages]
         verdicts, found = await self.judged(turn, direction, texts, timeline, deadline)
@@ -191,7 +192,7 @@ class Checks:
     async def judged(
         self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Verdict, ...], tuple[Detections, ...]]:
-        """A verdict for each text; no verdicts where the turn has no detectors of this direction."""
+        """Return a verdict for each text; no verdicts if the turn has no detectors of this direction."""
         detectors = getattr(turn.detectors, direction.value)
         if not detectors or not texts:
             return (), ()
@@ -204,7 +205,7 @@ class Checks:
         return verdicts, found
 
     async def clears(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
-        """Whether a search query that a model made may be shown as it is."""
+        """Return whether a search query that a model made may be shown unchanged."""
         if not turn.detectors.output:
             return True
         verdicts, failures = await self._guardrails.detect(
@@ -221,19 +222,19 @@ class Checks:
 
 
 def changing(turn: Turn) -> tuple[Detector, ...]:
-    """The detectors of a turn's words that may change or stop it."""
+    """Return the input detectors that may change or block the turn."""
     return tuple(each for each in turn.detectors.input if each.action is not Action.REPORT)
 
 
 def reporting(turn: Turn) -> tuple[Detector, ...]:
-    """The others."""
+    """Return the input detectors that only report."""
     return tuple(each for each in turn.detectors.input if each.action is Action.REPORT)
 
 
 def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
-    """Return detectors with the numbers of the messages that they judge; none is empty, and no message is in two.
+    """Return groups of detectors, each with the numbers of the messages that it judges.
 
-    The question's number is behind those of the history.
+    No group is empty, and no message is in two. The question's number follows those of the history.
     """
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
@@ -241,24 +242,24 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     if (last := _last(turn)) is not None:
         spoken = [last]
     of_policy = tuple(each for each in detectors if not each.requested)
-    # A policy judges all that a request tells a model, and what the request says that a model has said.
+    # A policy judges everything that a request sends to a model, also the assistant's messages.
     judged = [(of_policy, [at for at in range(len(roles)) if at not in spoken]), (detectors, spoken)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 
 
 def _last(turn: Turn) -> int | None:
-    """Return the number of the message that the request's own detectors judge alone; None where there is none."""
+    """Return the number of the only message that the request's own detectors judge; None for other scopes."""
     count = _count(turn)
     return count - 1 if count and turn.detection.input_scope is InputScope.LAST else None
 
 
 def _count(turn: Turn) -> int:
-    """Number of a turn's messages."""
+    """Return the number of messages of a turn."""
     return len(turn.history) + bool(turn.question)
 
 
 def _answered(turn: Turn) -> int:
-    """Number of the latest answer; what stands behind it stops a request."""
+    """Return the number of the latest answer; only messages after it can block a request."""
     return max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
 
 
@@ -267,7 +268,7 @@ def _text_after(verdict: Verdict, text: str) -> str:
 
 
 def _with_text(passage: Passage, text: str) -> Passage:
-    """The passage with another text; of its captions, which are sentences of it, those that still stand there."""
+    """Return the passage with another text, and with those of its captions that the text still contains."""
     if text == passage.text:
         return passage
     return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
@@ -299,7 +300,7 @@ def _detections(
 
 
 def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
-    """The findings; what a client did not say itself is not told by those beside what was taken out."""
+    """Return the findings; those that would reveal redacted text of others are marked as withheld."""
     if direction is Direction.INPUT:
         return verdict.findings
     taken = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]

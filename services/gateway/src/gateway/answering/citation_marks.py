@@ -1,4 +1,4 @@
-"""The marks that cite a passage in an answer, ``[name]``: found as the text comes, wherever it is cut."""
+"""Citation marks, ``[name]``, found in an answer while it streams, wherever it is cut into pieces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,18 +6,18 @@ from gateway.domain import Passage
 
 
 def names_of(passages: Iterable[Passage]) -> frozenset[str]:
-    """Return the names by which an answer may cite passages: of their pages, and of their files."""
+    """Return the names under which an answer may cite passages: those of their pages and of their files."""
     return frozenset(name for each in passages for name in (each.sourcepage, each.sourcefile) if name)
 
 
 class MarkScanner:
-    """Finds the marks of some names in a text that comes in pieces. Nothing but an exact name makes a mark.
+    """Finds the citation marks of some names in a streamed text. Only an exact name makes a mark.
 
-    The same marks are found however the text is cut into pieces. What may be the beginning of a mark is held back
-    until the text decides, which takes no more characters than the longest mark has.
+    The result does not depend on how the text is cut. The scanner holds back a possible beginning of a mark until
+    the text decides; that is never longer than the longest mark.
 
     Args:
-        names: The names that are cited.
+        names: The names that may be cited.
 
     >>> scanner = MarkScanner(["a.pdf#page=2"])
     >>> scanner.feed("See [a.p"), scanner.holds
@@ -32,17 +32,17 @@ class MarkScanner:
 
     @property
     def holds(self) -> bool:
-        """Whether the end of the text so far may be the beginning of a mark."""
+        """Return whether the text so far ends with a possible beginning of a mark."""
         return bool(self._held)
 
     def feed(self, piece: str) -> Sequence[tuple[str, bool]]:
-        """Return what is decided by the next piece, in order: stretches of text, and whether each is a mark."""
+        """Return the text that the next piece decides, in order: spans of text, and whether each is a mark."""
         if not self._held and "[" not in piece:
             return [(piece, False)] if piece else []
         return self._parted(self._held + piece, is_last=False)
 
     def end(self) -> Sequence[tuple[str, bool]]:
-        """Return the rest, as of `feed`: nothing comes behind it."""
+        """Return the rest, as `feed` does, at the end of the text."""
         return self._parted(self._held, is_last=True) if self._held else []
 
     def _parted(self, text: str, *, is_last: bool) -> list[tuple[str, bool]]:
@@ -66,7 +66,7 @@ class MarkScanner:
 
 
 def spans_of(text: str, names: Iterable[str]) -> list[tuple[int, int]]:
-    """Return where the marks of a whole text begin and end."""
+    """Return the start and the end of each mark in a whole text."""
     scanner, at, spans = MarkScanner(names), 0, list[tuple[int, int]]()
     for stretch, is_mark in (*scanner.feed(text), *scanner.end()):
         if is_mark:

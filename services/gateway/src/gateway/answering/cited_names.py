@@ -1,4 +1,4 @@
-"""Findings on the names of cited passages: a redaction there would break a citation that the caller may open."""
+"""Findings in the names of cited passages: a redaction there would break a citation that the caller may open."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ from gateway.domain import Action, Finding
 
 
 def spared(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
-    """Return the findings; those that would take out a part of a mark, and nothing beside it, only report.
+    """Return the findings; those that would redact only a part of a mark become reports.
 
     Args:
-        findings: What was found.
-        marks: Where the text cites passages that the caller has received.
+        findings: The findings.
+        marks: The positions of the citation marks in the text.
     """
     return tuple(
         replace(each, action=Action.REPORT, replacement="") if _is_within(each, marks) else each
@@ -29,10 +29,10 @@ def _is_within(finding: Finding, marks: Sequence[tuple[int, int]]) -> bool:
 
 
 class CitedNames:
-    """The marks of a growing text, and the findings that wait until it is known whether they are on one.
+    """The marks of a growing text, and the findings that wait until the text shows whether they are in a mark.
 
     Args:
-        names: Of the passages that the caller has received.
+        names: The names of the passages that the caller has received.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -46,18 +46,18 @@ class CitedNames:
         self._place(self._scanner.feed(text))
 
     def end(self) -> None:
-        """Nothing comes behind the text."""
+        """End the text."""
         self._place(self._scanner.end())
 
     def take(self, findings: Sequence[Finding]) -> None:
-        """Note what was found in the text so far."""
+        """Add findings in the text so far."""
         self._waiting += findings
 
     def settled(self, *, now: bool = False) -> tuple[Finding, ...]:
-        """Return what was found since the last call, once it is known what of it is on marks; nothing before.
+        """Return the findings since the last call; nothing while a possible mark is undecided.
 
         Args:
-            now: What is not known to be on a mark is on none.
+            now: Treat an undecided mark as ordinary text.
         """
         if not self._waiting or (self._waits and not now):
             return ()
@@ -65,11 +65,11 @@ class CitedNames:
         return findings
 
     def limit(self, cleared: int) -> int:
-        """Return how far the text may go that detectors have cleared so far."""
+        """Return how far the cleared text may be released."""
         return min((cleared, *(each.start for each in self._waiting if each.start is not None)))
 
     def forget(self, offset: int) -> None:
-        """Forget the marks before an offset: that text has left."""
+        """Forget the marks before an offset, whose text is released."""
         while self._marks and self._marks[0][1] <= offset:
             self._marks.popleft()
 

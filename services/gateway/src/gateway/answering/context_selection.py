@@ -1,8 +1,8 @@
-"""Which passages an answer rests on: how many are fetched, which of them are near enough and fit the window.
+"""The selection of the passages of an answer: how many to fetch, which are similar enough and fit the window.
 
-`ContextSelection.select` is for a conversation that is the caller's and stays whole, after the RAGEngine chat
-completion algorithm (its sections "Token Validation" and "ContextSelectionProcessor"); `conversation_window` is for
-one that may be cut.
+`ContextSelection.select` never cuts the caller's conversation; it follows the RAGEngine chat completion algorithm
+(its sections "Token Validation" and "ContextSelectionProcessor"). `conversation_window` is for conversations that
+may be cut.
 """
 
 import itertools
@@ -29,8 +29,8 @@ class ContextSelection:
 
     Args:
         retriever: Finds passages.
-        generator: Counts tokens as the model does, and knows its window.
-        node_tokens: Tokens that a passage is taken to have before it is known.
+        generator: Counts tokens as the model does, and knows its context window.
+        node_tokens: The assumed tokens of a passage before it is fetched.
     """
 
     def __init__(self, retriever: Retriever, generator: Generator, node_tokens: int) -> None:
@@ -39,12 +39,13 @@ class ContextSelection:
         self._node_tokens = node_tokens
 
     async def search(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> Selection | None:
-        """The passages that are nearest to a query: as many as the turn asks for, or as the window could hold, less
-        those that are not near enough. None where nothing is searched.
+        """Return the best passages for a query that are similar enough; None if nothing is searched.
+
+        It fetches as many as the turn requests, or as the context window could hold.
 
         Raises:
             NotFound: An index does not exist.
-            InvalidRequest: The window has no room even for the conversation.
+            InvalidRequest: The conversation alone does not fit the context window.
         """
         if not turn.retrieval.indexes:
             return None
@@ -58,15 +59,15 @@ class ContextSelection:
         return replace(near, not_reranked=found.not_reranked)
 
     async def _candidates(self, turn: Turn, deadline: Deadline) -> int:
-        """Number of passages to fetch."""
+        """Return the number of passages to fetch."""
         known = self._generator.known(turn.model)
         if known is not None:
             most = budget.candidates(known.context_window, 0, self._node_tokens)
-            if most == budget.LEAST_CANDIDATES:  # however long the conversation is; `select` refuses one too long
+            if most == budget.LEAST_CANDIDATES:  # for a conversation of any length
                 return most
         counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
-            # An unknown index is what clients are told of first.
+            # Clients expect the error about an unknown index first.
             await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
             raise prompt_too_long()
         return budget.candidates(counts.context_window, counts.messages, self._node_tokens)
@@ -74,12 +75,12 @@ class ContextSelection:
     async def select(
         self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, Selection]:
-        """What the model gets of the passages; and the turn with an answer no longer than the window then holds.
+        """Return the turn with a limited answer, and the passages for the model.
 
-        Conversation, passages and answer fit the window, whatever was asked for.
+        Conversation, passages and answer always fit the context window.
 
         Raises:
-            InvalidRequest: The window has no room even for the conversation.
+            InvalidRequest: The conversation alone does not fit the context window.
         """
         with timeline.step("budget"):
             counts = await self._count(turn, lines(found.passages), prompts.compose(turn, ()), deadline)
@@ -110,7 +111,7 @@ class ContextSelection:
 async def counted(
     generator: Generator, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
 ) -> TokenCounts:
-    """Return the tokens of texts and of a prompt, which the tools are part of."""
+    """Return the token counts of texts and of a prompt with the request's tools."""
     tools = [turn.original.tools_json.decode("utf-8", "replace")] if turn.original.tools_json else []
     counts = await generator.count_tokens(turn.principal, turn.model, [*texts, *tools], prompt, deadline)
     of_texts = counts.texts[: len(texts)]
@@ -118,16 +119,15 @@ async def counted(
 
 
 def _sent(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
-    """The messages that the model gets; without passages, those of the request as it came."""
+    """Return the messages that the model gets; without passages, those of the request unchanged."""
     return (not passages and turn.original.messages) or prompts.compose(turn, passages)
 
 
 def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
-    """Return the passages, each with a short name to cite it by.
+    """Return the passages, each with a short name for citations.
 
-    A document that came as text without an id is called by the 64 hexadecimal digits of its digest, which take
-    about 37 tokens of each passage's budget. Its label is the beginning of the digest, as long as it takes to be
-    unique.
+    The id of a document that was sent as text without an id is the 64 hexadecimal digits of its hash, which take
+    about 37 tokens per passage. Its label is the shortest unique prefix of the hash, of 8 digits or more.
     """
     unnamed = {
         each.document_id
@@ -152,22 +152,22 @@ def _label(digest: str, others: Collection[str]) -> str:
 
 
 def lines(passages: Sequence[Passage]) -> list[str]:
-    """What the passages take in a prompt: each with the line break that parts it from the next."""
+    """Return the text of each passage in a prompt, with the line break after it."""
     return [f"{prompts.data_point(passage)}\n" for passage in passages]
 
 
 def too_long(counts: TokenCounts) -> bool:
-    """The window has no room even for the conversation."""
+    """Return whether the conversation alone does not fit the context window."""
     return bool(counts.context_window) and counts.messages > counts.context_window
 
 
 def prompt_too_long() -> InvalidRequest:
-    """What is raised then."""
+    """Return the error for a conversation that does not fit."""
     return InvalidRequest("Prompt length exceeds context window.", field="messages")
 
 
 def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
-    """The longest answer that the window has room for beside the conversation, where one was asked for."""
+    """Return the requested limit of the answer, lowered to what the conversation leaves of the window."""
     if not window or max_tokens is None or max_tokens <= window - prompt:
         return max_tokens
     _log.warning(
@@ -178,7 +178,7 @@ def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
 
 
 def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
-    """Those of the passages that are near enough to the question."""
+    """Return the passages that are similar enough to the question."""
     near = [budget.near_enough(passage, threshold) for passage in found]
     for passage, enough in zip(found, near, strict=True):
         if not enough:
@@ -187,7 +187,7 @@ def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
 
 
 def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
-    """Those of the passages that there is room for."""
+    """Return the passages that fit."""
     taken = budget.fits(tokens, room)
     for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
         _tell(passage, "kept" if fits else "too large", size)
@@ -211,7 +211,7 @@ def _tell(passage: Passage, fate: str, tokens: int | None = None) -> None:
 
 
 def no_longer(turn: Turn, most: int | None) -> Turn:
-    """The turn with no longer answer than this, under whatever name the limit came."""
+    """Return the turn with this limit of the answer, under the name that the request used."""
     if most is None or most == turn.max_tokens:
         return turn
     original = turn.original.json

@@ -1,6 +1,6 @@
-"""A conversation made to fit its model's window: the oldest exchanges are left out, question and sources stay.
+"""Fits a conversation into its model's context window: omits the oldest exchanges, keeps question and sources.
 
-For the chat protocols, whose clients send everything that was ever said.
+It is for the chat protocols, whose clients send the whole conversation each time.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ class Fit:
     """A turn that fits.
 
     Attributes:
-        turn: It, with no longer history and answer than there is room for, and without wishes that its model does
-            not understand.
-        selection: What is left of what was found; None where nothing was searched.
-        left_out: Number of messages, the oldest ones, that are left out.
-        takes_pictures: Its model takes pictures.
-        room: Tokens that nothing takes yet.
+        turn: The turn with its history and answer cut to the window, and without options that its model does not
+            support.
+        selection: The selected passages; None if nothing was searched.
+        left_out: The number of oldest messages that are omitted.
+        takes_pictures: Its model accepts pictures.
+        room: The number of tokens that are still free.
     """
 
     turn: Turn
@@ -39,11 +39,11 @@ class Fit:
 
 
 class ConversationWindow:
-    """Makes turns fit.
+    """Fits turns into the context window.
 
     Args:
-        generator: Counts tokens as the model does, and knows its window.
-        node_tokens: Tokens that a passage is taken to have before it is known.
+        generator: Counts tokens as the model does, and knows its context window.
+        node_tokens: The assumed tokens of a passage before it is fetched.
     """
 
     def __init__(self, generator: Generator, node_tokens: int) -> None:
@@ -51,10 +51,10 @@ class ConversationWindow:
         self._node_tokens = node_tokens
 
     async def fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
-        """The turn and what was found for it, as far as the window has room for them.
+        """Return the turn and its passages, cut to the context window.
 
         Raises:
-            InvalidRequest: It has none even for the question and what must stand beside it.
+            InvalidRequest: The question and what must be sent with it do not fit.
         """
         with timeline.step("budget"):
             removable = exchanges(turn.history)
@@ -74,14 +74,14 @@ class ConversationWindow:
             out: frozenset[int] = frozenset()
             room = shares.free - (selection.tokens if selection else 0)
             if counts.context_window:
-                # One that is not known has room for the conversation, whatever it takes.
+                # A model whose window is not known gets the whole conversation.
                 out = left_out(removable, sizes, room)
             fitting = _understood(_without(turn, out), counts)
             said = zip((at for exchange in removable for at in exchange), sizes, strict=True)
             room -= sum(size for at, size in said if at not in out)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
                 fitting = await self._limited(fitting, selection, counts.context_window, deadline)
-                room = 0  # the answer gets it all
+                room = 0  # the answer gets all of it
         if out:
             _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
         return Fit(fitting, selection, len(out), counts.takes_pictures, max(0, room))
@@ -89,13 +89,13 @@ class ConversationWindow:
     def _bound(
         self, turn: Turn, cut: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
-        """Return bounds in place of counts, where all fits even by them: counts would decide the same.
+        """Return upper bounds instead of counts if everything fits: counts would decide the same.
 
         Args:
-            turn: What is asked.
-            cut: The messages that may be left out.
-            texts: The passages' lines, and behind them the texts of these messages.
-            prompt: What stays in any case.
+            turn: The turn.
+            cut: The messages that may be omitted.
+            texts: The passages' lines, then the texts of these messages.
+            prompt: The messages that are always sent.
         """
         known = self._generator.known(turn.model)
         exact = turn.prompting.pictures or turn.original.tools_json
@@ -117,7 +117,7 @@ class ConversationWindow:
         return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
 
     async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
-        """The turn with an answer no longer than what its prompt leaves of the window."""
+        """Return the turn with its answer limited to what its prompt leaves of the window."""
         assert turn.max_tokens is not None
         prompt = prompts.compose(turn, selection.passages if selection else ())
         counts = await self._count(turn, (), prompt, deadline)
@@ -150,11 +150,11 @@ _ANSWERS = "assistant"
 
 
 def exchanges(history: Sequence[Message]) -> list[list[int]]:
-    """Places of the messages that may be left out, exchange by exchange, oldest first.
+    """Return the positions of the messages that may be omitted, exchange by exchange, oldest first.
 
-    An exchange is what was said up to and with the answer to it; half of one would be misunderstood. The system's
-    messages belong to none, and neither does what came since the latest answer: it is part of the question. A
-    message in which the model calls tools is no answer: what they returned belongs to it.
+    An exchange is the messages up to and including their answer; half of one would be misleading. System messages
+    belong to no exchange. The messages after the latest answer belong to none either: they are part of the
+    question. A message in which the model calls tools is no answer: the tools' results belong to the same exchange.
     """
     found: list[list[int]] = []
     answered = True
@@ -170,12 +170,12 @@ def exchanges(history: Sequence[Message]) -> list[list[int]]:
 
 
 def left_out(found: Sequence[Sequence[int]], tokens: Sequence[int], room: int) -> frozenset[int]:
-    """Places of the messages for which there is no room: the latest exchanges stay, as many as fit.
+    """Return the positions of the messages that do not fit: the latest exchanges are kept, as many as fit.
 
     Args:
-        found: What `exchanges` has found.
-        tokens: Of each of their messages, in the same order.
-        room: Tokens for all that stays.
+        found: The result of `exchanges`.
+        tokens: The tokens of each of their messages, in the same order.
+        room: The tokens for all messages that are kept.
     """
     sizes = iter(tokens)
     sized = [(exchange, sum(next(sizes) for _ in exchange)) for exchange in found]

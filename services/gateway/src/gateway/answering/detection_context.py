@@ -1,4 +1,4 @@
-"""What the texts of a turn stand in, for detectors that look at more than a text."""
+"""The context of a turn's texts, for detectors that judge more than a text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ _encode = msgspec.json.encode
 
 
 def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
-    """What texts of a turn stand in: its conversation and tools, what was asked, and passages where there are any.
+    """Return the context of a turn's texts: conversation, tools, question and passages.
 
     Args:
-        turn: As far as it is checked.
-        passages: What an answer should rest on.
+        turn: The turn, as far as it is checked.
+        passages: The sources of the answer.
     """
     asked = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
@@ -30,7 +30,7 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
 
 
 def of_query(turn: Turn) -> DetectionContext:
-    """What a search query stands in that a model made of a conversation: it should rest on what was said there."""
+    """Return the context of a search query that a model made from the conversation, its source."""
     said = tuple(each.text for each in turn.history if each.text)
     whole = of_turn(turn)
     return replace(whole, passages=(*said, turn.question))

@@ -1,4 +1,4 @@
-"""Which of the detectors that a request names may stand where they stand."""
+"""Checks whether the kinds of the detectors that a request names fit their places in the request."""
 
 from dataclasses import replace
 
@@ -10,17 +10,17 @@ from gateway.ports.answering import Guardrails
 
 
 class DetectorKinds:
-    """Looks requested detectors up before anything else happens, so that what is wrong with them is a status."""
+    """Checks requested detectors before anything else happens, so that an error can still be an HTTP status."""
 
     def __init__(self, guardrails: Guardrails) -> None:
         self._guardrails = guardrails
 
     async def admit(self, turn: Turn, deadline: Deadline) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """The turn with its chunking decided, and what is known of all detectors; nothing where it names no kinds.
+        """Return the turn with its chunking decided, and all known detectors; none if the turn names no kinds.
 
         Raises:
-            NotFound: There is no such detector.
-            Unprocessable: It looks at something else than what it is asked to judge.
+            NotFound: The detector does not exist.
+            Unprocessable: The detector has another kind than its place requires.
         """
         if not (turn.detection.kinds or turn.detection.chunking is Chunking.DETECTORS):
             return turn, ()
@@ -41,7 +41,7 @@ class DetectorKinds:
 
 
 def unsupported(detector_id: str) -> Unprocessable:
-    """A detector cannot stand where it stands."""
+    """Return the error for a detector at a place that does not support its kind."""
     return Unprocessable(
         f"detector `{detector_id}` is not supported by this endpoint", field="detectors", resource=detector_id
     )

@@ -1,4 +1,4 @@
-"""The words of a model server's refusal, judged as its answers are before a client reads them."""
+"""The error text of a model server, judged like an answer before a client reads it."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from gateway.answering.json_texts import repeats_names
 from gateway.domain import Action, Detector
 from gateway.ports.answering import Guardrails, Watch
 
-WITHHELD = "The model server refused. Its words are withheld by the guardrails."
+WITHHELD = "The model server refused the request. The guardrails withhold its message."
 
 _log = structlog.get_logger(__name__)
 
@@ -29,9 +29,9 @@ async def cleared(
     detectors: Sequence[Detector],
     deadline: Deadline,
 ) -> UpstreamRejected:
-    """Return the refusal with the words that clients may read, where some detector redacts or blocks.
+    """Return the error with a text that clients may read, if some detector redacts or blocks.
 
-    What detectors block, fail on or cannot judge is withheld.
+    The text is withheld if detectors block it, fail, or cannot judge it.
     """
     if not error.body or all(each.action is Action.REPORT for each in detectors):
         return error
@@ -72,7 +72,7 @@ async def _feed(watch: Watch, texts: Sequence[str]) -> None:
 
 
 def _members(body: str) -> tuple[dict[str, Any], bool]:
-    """Return the members of a body, and whether it is no object but plain text."""
+    """Return the members of a body, and whether the body is plain text instead of an object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any]), False
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Follow-up questions, which models write behind their answers as ``<<question>>``: cut out as the text comes."""
+"""Follow-up questions, which models write after answers as ``<<question>>``; removed while the text streams."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -10,17 +10,17 @@ import msgspec
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps
 
 LONGEST_QUESTION = 400
-"""Characters of a question; what goes on for longer is none."""
+"""The most characters of a question; longer text between marks is no question."""
 
-# A question stands on one line and holds no marks of its own. Some models put its marks on lines of their own, or
-# more than two of them, or a bullet or a number before it.
+# A question is on one line and contains no marks. Some models put its marks on lines of their own, write more than
+# two of them, or put a bullet or a number before it.
 _WORDS = rf"(?:(?!<<|>>)[^\n]){{1,{LONGEST_QUESTION}}}"
 _BREAK = r"[\r\n]{1,2}"
 _INDENT = r"\n[ \t]{0,8}"
 _QUESTION = re.compile(
     rf"(?:{_INDENT}(?:[-*\u2022]|\d{{1,2}}[.)])[ \t]{{1,8}})?<{{2,4}}(?!<)({_WORDS}|{_BREAK}{_WORDS}{_BREAK})>>"
 )
-# What may still become one: a line with a bullet, a mark that begins, words, a mark that ends.
+# A possible beginning of a question: a line with a bullet, an opening mark, words, a closing mark.
 _MARKED = rf"<{{1,4}}(?:(?<=<<)(?!<)(?:{_WORDS}>?|{_BREAK}(?:{_WORDS}(?:{_BREAK}>?)?)?))?"
 _BULLETED = rf"{_INDENT}(?:\d{{1,2}}|(?:[-*\u2022]|\d{{1,2}}[.)])(?:[ \t]{{1,8}}(?:{_MARKED})?)?)?"
 _BEGUN = re.compile(rf"(?:{_BULLETED}|{_MARKED})\Z")
@@ -29,15 +29,15 @@ _PLACE = re.compile(r"[<\n]")
 
 @dataclass(slots=True)
 class FollowUpSplitter:
-    """Takes a text in pieces, gives it back without its questions.
+    """Takes a text in pieces and returns it without its questions.
 
-    However the text is cut into pieces, the same comes out. What may be the beginning of a question is held back,
-    and white space, which goes with the questions that follow it where nothing else does; the bullet or the number
-    of a question goes with it. ``<<`` that becomes no question (a shift, a quotation) stays in the text; only one
-    that the text ends in is left out: a question that was cut short.
+    The result does not depend on how the text is cut. The splitter holds back a possible beginning of a question,
+    and white space, which is removed with a question that follows it. The bullet or the number of a question is
+    removed, too. ``<<`` that starts no question (a shift, a quotation) stays in the text. Only an unfinished
+    question at the end of the text is removed.
 
     Attributes:
-        questions: Those that were found so far.
+        questions: The questions found so far.
     """
 
     questions: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class FollowUpSplitter:
     _taken: bool = False
 
     def feed(self, piece: str) -> str:
-        """The next piece of the text → what of it may be shown."""
+        """Take the next piece of the text; return the text that may be shown."""
         text = self._held + piece
         self._held = ""
         out: list[str] = []
@@ -75,11 +75,11 @@ class FollowUpSplitter:
         return "".join(out)
 
     def end(self) -> str:
-        """What of the text was held back and is to be shown after all."""
+        """Return the held text that is shown after all."""
         held, self._held = self._held, ""
         out: list[str] = []
         if "<<" in held:
-            # A question that was cut short.
+            # An unfinished question.
             self._show(held[: held.startswith("\n")], out)
             self._cut = True
         else:
@@ -108,13 +108,13 @@ _STOPPED = "content_filter"
 
 
 async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
-    """The events of an answer, with `FollowUps` before the end of its first choice where there are any.
+    """Yield the events of an answer, with `FollowUps` before the end of its first choice if there are questions.
 
-    To be put before the output detectors, which judge what clients read: the text without its questions, and each
-    question by itself. An answer that its model server stopped has none: not even those that it had until then.
+    It runs before the output detectors, which judge what clients read: the text without its questions, and each
+    question separately. An answer that its model server stopped has no questions, not even earlier ones.
 
     Args:
-        batches: What the model sends.
+        batches: The model's events.
     """
     parting = _Parting()
     async with aclosing(batches):
@@ -131,7 +131,7 @@ class _Parting:
         self._told = False
 
     def of(self, batch: Batch) -> list[Event]:
-        """A batch as the client sees it."""
+        """Return a batch as the client sees it."""
         out: list[Event] = []
         for event in batch:
             if isinstance(event, Delta):
@@ -148,7 +148,7 @@ class _Parting:
         return out
 
     def last(self) -> list[Event]:
-        """The questions of the first choice, which is the only one where there are dialects for them; each once."""
+        """Return the questions of the first choice, without duplicates; dialects with questions have one choice."""
         questions = () if self._told else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
         self._told = True
         return [FollowUps(questions)] if questions else []

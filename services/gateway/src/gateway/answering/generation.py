@@ -1,4 +1,4 @@
-"""What a model says to a prompt: through the output detectors, timed, with numbers of tokens at the end."""
+"""The answer of a model: judged by the output detectors, timed, with token counts at the end."""
 
 import time
 from collections import defaultdict
@@ -36,11 +36,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Generation:
-    """Has models answer.
+    """Generates answers.
 
     Args:
-        generator: Asks them.
-        guardrails: Judge what they say.
+        generator: Calls models.
+        guardrails: Judge the answers.
     """
 
     def __init__(self, generator: Generator, guardrails: Guardrails) -> None:
@@ -50,10 +50,10 @@ class Generation:
     async def events(
         self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """The model's events as they may leave: timed, and with numbers of tokens at the end.
+        """Yield the model's events after the output detectors, with token counts at the end.
 
         Raises:
-            Unavailable: The model said nothing at all.
+            Unavailable: The model sent nothing.
         """
         timeline.model = turn.model
         with timeline.streamed("generate") as step:
@@ -88,7 +88,7 @@ class Generation:
                 raise Unavailable("The model sent no answer.", retry_after=1)
             passed = prompt.passthrough_json and not turn.detectors.output
             if not (counted or passed or timeline.raw_json):
-                # An answer that was stopped ends before the model says its numbers.
+                # A blocked answer ends before the model reports its counts.
                 with below(step):
                     usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
                 if usage is not None:
@@ -96,7 +96,7 @@ class Generation:
                     yield [usage]
 
     async def count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
-        """The tokens of a prompt and of texts that answer it; None where they cannot be counted."""
+        """Return the token counts of a prompt and its answers; None if they cannot be counted."""
         try:
             counts = await self._generator.count_tokens(
                 prompt.principal, prompt.model, texts, prompt.messages, deadline
@@ -109,10 +109,10 @@ class Generation:
     async def _released(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """The model's events as they may leave.
+        """Yield the model's events after the output detectors.
 
         Raises:
-            UpstreamRejected: The model server refused, in words that clients may read.
+            UpstreamRejected: The model server refused, with a text that clients may read.
         """
         try:
             async with aclosing(self._judged(step, prompt, turn, timeline, deadline)) as batches:
@@ -125,9 +125,9 @@ class Generation:
     async def _judged(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """The model's events, through the output detectors where there are any."""
+        """Yield the model's events, judged by the output detectors if there are any."""
         said = _noted(step, self._generator.generate(prompt, deadline), timeline)
-        # What clients do not read is cut out before the detectors judge the rest.
+        # The follow-up questions are removed before the detectors judge the rest.
         async with aclosing(parted(said) if turn.prompting.follow_ups else said) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
@@ -156,7 +156,7 @@ class Generation:
 
 
 def _named(batch: Batch, name: str) -> Batch:
-    """The same with another name for the model, where there is one."""
+    """Return the batch with another name of the model, if one is set."""
     if not name or not any(isinstance(event, Start | Completion) for event in batch):
         return batch
     return [
@@ -170,9 +170,9 @@ def _named(batch: Batch, name: str) -> Batch:
 async def _noted(
     step: trace.Span, batches: AsyncGenerator[Batch, None], timeline: Timeline
 ) -> AsyncGenerator[Batch, None]:
-    """The same, and the timeline knows that there are some, whether or not a detector lets them leave.
+    """Yield the same batches, and note in the timeline that the model has answered, even if a detector blocks it.
 
-    The call that brings them begins with the first one, and is below the step in the trace.
+    The call begins with the first batch, and its span is below the step in the trace.
     """
     async with aclosing(batches):
         with below(step):

@@ -1,4 +1,4 @@
-"""Holds a model's text back until the detectors have cleared it."""
+"""Holds a model's text back until the detectors clear it."""
 
 import asyncio
 import contextlib
@@ -25,26 +25,26 @@ from gateway.domain import (
 from gateway.ports.answering import Clearance, Watch
 
 HELD_CHARACTERS = 64 * 1024
-"""What of each choice may wait, for the detectors and for the reader; beyond it the model's stream is not read."""
+"""The most characters of each choice that are held for the detectors and the reader; then the model waits."""
 
 LONGEST_PIECE = 16 * 1024
-"""Characters that the detectors get at once, however much a model says at once."""
+"""The most characters in one call of the detectors."""
 
 
 class OutputGuard:
-    """One answer on its way through its detectors.
+    """One answer while its detectors judge it.
 
-    Two tasks run beside the reader: one feeds the detectors with what the model sends, one takes their clearances;
-    `events` hands on what both leave behind. The model's stream is read no further than `HELD_CHARACTERS` ahead of
-    the reader. A choice ends when all of it is judged, and waits for no other.
+    Two tasks run beside the reader: one feeds the model's events to the detectors, one takes their clearances.
+    `events` yields the result. The model's stream is read at most `HELD_CHARACTERS` ahead of the reader. A choice
+    ends when all of it is judged; it does not wait for other choices.
 
     Args:
-        batches: What the model sends; closed at the end.
+        batches: The model's events; closed at the end.
         watch: The detectors.
-        blocked_message: Stands for what they stop.
-        protected: Some of them redacts or blocks; see `HeldChoice`.
-        chunked: What is cleared at once comes out as one event a choice, behind what was found in it.
-        names: As of `HeldChoice`.
+        blocked_message: Replaces a blocked answer.
+        protected: Some detector redacts or blocks; see `HeldChoice`.
+        chunked: Send the text of one clearance as one event per choice, after its findings.
+        names: As in `HeldChoice`.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class OutputGuard:
         self._blocked = False
 
     async def events(self) -> AsyncGenerator[Batch, None]:
-        """The model's events, in batches: cleared, redacted, or ended by a block.
+        """Yield the model's events, in batches: cleared, redacted, or ended by a block.
 
         Raises:
-            CausewayError: The model or the detectors failed; what was cleared until then came before.
+            CausewayError: The model or the detectors failed; the text that was cleared before has been yielded.
         """
         tasks = (asyncio.create_task(self._feed()), asyncio.create_task(self._clear()))
         for task in tasks:
@@ -97,13 +97,13 @@ class OutputGuard:
                     self._room.set()
             ending = self._started(self._blocked_end() if self._blocked else self._end())
         finally:
-            # Before the last words are written, which may take as long as the reader likes.
+            # Stop before the last batch is sent: the reader may take any time for it.
             await _stopped(*tasks)
         if ending:
             yield ending
 
     def _over(self, feeding: "asyncio.Task[None]", clearing: "asyncio.Task[None]") -> bool:
-        """Whether nothing more comes. What the detectors said holds, whatever becomes of the model's stream."""
+        """Return whether nothing more comes. The detectors' result is final, even if the model's stream fails."""
         if self._blocked:
             return True
         for task in (clearing, feeding):
@@ -124,7 +124,7 @@ class OutputGuard:
                     self._room.clear()
                     await self._room.wait()
         for choice in self._choices.values():
-            if not (choice.told or choice.judged):  # it has no finish
+            if not (choice.told or choice.judged):  # the model sent no finish for it
                 self._complete(choice)
                 choice.told = True
                 if choice.fed:
@@ -138,7 +138,7 @@ class OutputGuard:
         while len(text) > LONGEST_PIECE:
             await self._watch.feed(choice.index, text[:LONGEST_PIECE])
             text = text[LONGEST_PIECE:]
-        # Complete for the detectors, too, with its finish: what they hold back of it need not wait longer.
+        # The detectors get the finish, too: then they do not wait for more text.
         reply = choice.reply_json if choice.told else b""
         await self._watch.feed(choice.index, text, last=choice.told, reply_json=reply)
 
@@ -153,7 +153,7 @@ class OutputGuard:
             )
 
     def _take(self, batch: Batch) -> dict[HeldChoice, list[str]]:
-        """Takes a batch in; returns what the detectors must see of it."""
+        """Take a batch; return the texts that the detectors must judge."""
         texts: dict[HeldChoice, list[str]] = {}
         for event in batch:
             if isinstance(event, Delta):
@@ -167,7 +167,7 @@ class OutputGuard:
                     self._held += self._beside.grow(choice.beside)
                 if not event.text:
                     if choice.overlong:
-                        raise Unavailable("The model calls tools with more than can be judged.")
+                        raise Unavailable("The model's tool calls are too long for the detectors.")
                     self._release(choice)
             elif isinstance(event, Finish):
                 choice = self._choice(event.choice)
@@ -182,7 +182,7 @@ class OutputGuard:
             elif isinstance(event, Usage):
                 self._usage = self._beside.usage(event)
             elif isinstance(event, Start):
-                # Waits for something to be said: a request that the detectors refuse is answered by a status.
+                # Waits for the first text: a request that the detectors refuse can still get an HTTP status.
                 self._starts.append(self._beside.start(event))
             elif isinstance(event, FollowUps):
                 self._beside.follow_ups(event)
@@ -195,7 +195,7 @@ class OutputGuard:
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
-        """What is beside a choice is judged once the choice is complete."""
+        """Let the detectors judge what is beside a complete choice."""
         if choice.beside is not None:
             self._beside.complete(choice.beside, choice.complete())
 
@@ -245,7 +245,7 @@ class OutputGuard:
 
     def _release(self, choice: HeldChoice) -> None:
         if self._blocked:
-            # Before the reader has seen the block, its tasks may still have gone on.
+            # The tasks may still run until the reader sees the block.
             return
         if found := choice.found():
             self._ready.append(Detections(Direction.OUTPUT, choice.index, found))
@@ -254,7 +254,7 @@ class OutputGuard:
         self._ready_size += size - choice.size
         if len(self._ready) > events:
             if self._chunked and self._usage is not None:
-                # As far as the model has told it by now: some tell it with every token.
+                # The counts so far: some models send them with every token.
                 self._ready.insert(events, self._usage)
             self._wake.set()
 
@@ -298,10 +298,10 @@ class OutputGuard:
 async def _stopped(*tasks: "asyncio.Task[None]") -> None:
     await ended(*tasks)
     for task in tasks:
-        # Looked at, so that asyncio does not report a failure that came too late as forgotten.
+        # Retrieve the exception, so that asyncio does not log a late failure as never retrieved.
         with contextlib.suppress(asyncio.CancelledError):
             task.exception()
 
 
 def _unjudged() -> Unavailable:
-    return Unavailable("The guardrails ended before they had judged the whole answer.", retry_after=1)
+    return Unavailable("The guardrails ended before they judged the whole answer.", retry_after=1)

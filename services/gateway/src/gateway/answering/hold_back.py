@@ -1,4 +1,4 @@
-"""What is held back of one choice of an answer while detectors judge it."""
+"""The held events of one choice of an answer while detectors judge it."""
 
 from collections import deque
 from dataclasses import replace
@@ -13,41 +13,41 @@ from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
-"""Bytes of the tool calls of one choice that are judged; where nothing can be stopped, what is beyond is not."""
+"""The most bytes of one choice's tool calls that are judged. If no detector can block, the rest is not judged."""
 
 _encode = msgspec.json.encode
 
 
 def size_of(event: Delta | Finish) -> int:
-    """What an event counts towards the bound of what is held."""
+    """Return the size of an event, which counts towards the bound of the held events."""
     if isinstance(event, Finish):
         return 0
     return len(event.text) + len(event.delta_json) + len(event.choice_json)
 
 
 class HeldChoice:
-    """One choice: its events go in as the model sends them, and come out as far as they are cleared.
+    """One choice: it takes the model's events and releases them as far as they are cleared.
 
-    Where its text is protected (some detector redacts or blocks), what stands beside the text is judged by itself
-    (`BesideChoice`), and tool calls go when all is judged.
+    If its text is protected (some detector redacts or blocks), the parts beside the text are judged separately
+    (`BesideChoice`), and tool calls are released when everything is judged.
 
     Args:
-        index: Which choice.
+        index: The number of the choice.
         protected: Some detector redacts or blocks.
-        chunked: Each clearance is a chunk of its own: it comes out as one event.
-        names: Of the passages that the caller has received. A redaction spares them where the text cites them.
+        chunked: Each clearance is a separate chunk: it is released as one event.
+        names: The names of the passages that the caller has received. They are not redacted in citations.
 
     Attributes:
-        index: Which choice.
-        cleared: Code points of its text that may be released.
+        index: The number of the choice.
+        cleared: The number of code points of its text that may be released.
         fed: Whether it has anything that detectors judge.
         told: Whether the detectors know that it is complete.
         judged: All of it is judged.
-        finished: Its finish has left.
-        size: Of what is held, as `size_of` counts it, tool calls aside.
-        overlong: It calls tools with more than can be judged before it leaves.
-        beside: What is judged beside the text; None where nothing is protected.
-        asks: Its follow-up questions are not judged yet; it does not end before.
+        finished: Its finish is released.
+        size: The size of the held events by `size_of`, without tool calls.
+        overlong: Its tool calls are too long for the detectors.
+        beside: The parts beside the text; None without protection.
+        asks: Its follow-up questions are not judged yet, so it cannot end.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
     >>> for piece in ("The code ", "is 42."):
@@ -70,7 +70,7 @@ class HeldChoice:
         self.overlong = False
         self._chunked = chunked
         self._pending: deque[Delta | Finish] = deque()
-        # Text that belongs behind what is pending, with nothing beside it: most tokens are no more than that.
+        # Text after the pending events without other members: most tokens are only text.
         self._run: list[str] = []
         self.beside = BesideChoice(index) if protected else None
         self.asks = False
@@ -80,26 +80,26 @@ class HeldChoice:
         self._redactions: deque[Finding] = deque()
         self._taken: list[tuple[int, int]] = []
         self._offset = 0
-        self._kept = ""  # the text that was kept last
-        self._taken_out = ""  # the last character before the offset, where it was taken out
-        self._edge = ""  # the last one of its replacement
+        self._kept = ""  # the last text that was kept
+        self._taken_out = ""  # the last character before the offset, if it was redacted
+        self._edge = ""  # the last character of its replacement
 
     @property
     def empty(self) -> bool:
-        """Nothing is held back."""
+        """Return whether nothing is held."""
         beside = self.beside is not None and (self.beside.waiting or self.beside.calls)
         return not (self._pending or self._run or beside)
 
     @property
     def reply_json(self) -> bytes:
-        """Its tool calls, put together: one JSON object, or empty."""
+        """Return its tool calls, merged: one JSON object, or empty."""
         if not self._reply:
             return b""
         drop_numbers(self._reply)
         return _encode(self._reply)
 
     def hold(self, event: Delta | Finish) -> None:
-        """Takes an event in; it leaves after those before it."""
+        """Take an event; it is released after those before it."""
         if isinstance(event, Delta):
             if event.text and not (event.delta_json or event.choice_json):
                 self.fed = True
@@ -123,7 +123,7 @@ class HeldChoice:
         self.size += size_of(event)
 
     def complete(self) -> list[Document]:
-        """What is to be judged now that the choice is complete."""
+        """Return the documents to judge after the choice is complete."""
         self._cited.end()
         return [] if self.beside is None else self.beside.complete(self._reply)
 
@@ -140,17 +140,17 @@ class HeldChoice:
                 merge(self._reply, members_of(calls_json))
 
     def find(self, findings: tuple[Finding, ...]) -> None:
-        """Takes in what was found; `found` returns it."""
+        """Add findings; `found` returns them."""
         self._cited.take(findings)
 
     def found(self, *, now: bool = False) -> tuple[Finding, ...]:
-        """Notes spans to replace on their way out, once it is known that they are on no name of a cited passage.
+        """Note the spans to redact, once it is known that they are in no citation mark; return the findings.
 
         Args:
-            now: No more of the text leaves.
+            now: No more text is released.
 
         Returns:
-            The findings; those that would tell something of what is replaced are marked as withheld.
+            The findings; those that would reveal redacted text are marked as withheld.
         """
         findings = self._cited.settled(now=now)
         if not findings:
@@ -163,7 +163,7 @@ class HeldChoice:
         return withheld(findings, self._taken)
 
     def release(self, out: list[Event]) -> None:
-        """Moves to ``out`` what may go: cleared text, what stands beside it, the finish once all is judged."""
+        """Append to ``out`` what may leave: cleared text, the parts beside it, the finish of a judged choice."""
         begin = len(out)
         self._close_run()
         while self._pending:
@@ -181,7 +181,7 @@ class HeldChoice:
             room = self._cited.limit(self.cleared) - self._offset
             if event.text and len(event.text) > room:
                 if room > 0:
-                    # What stands beside the text goes with its last piece.
+                    # The parts beside the text leave with its last piece.
                     self.size -= room
                     self._pass(Delta(event.choice, event.text[:room]), out, begin)
                     self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
@@ -190,7 +190,7 @@ class HeldChoice:
             self._pending.popleft()
             self._pass(event, out, begin)
         if self.judged and not self._pending and self.beside is not None and not self._waits:
-            # A model that ends without a finish.
+            # The model ended without a finish.
             out += self.beside.last()
 
     @property
@@ -221,9 +221,9 @@ class HeldChoice:
             out.append(delta)
 
     def _redacted(self, text: str) -> str:
-        """The text, which begins at the offset, with the findings replaced.
+        """Return the text, which begins at the offset, with the findings replaced.
 
-        A span that began in an earlier piece was replaced there; only its rest is cut off here.
+        A span that began in an earlier piece was replaced there; here its rest is removed.
         """
         begin, end = self._offset, self._offset + len(text)
         pieces: list[str] = []
@@ -259,11 +259,11 @@ class HeldChoice:
 
 
 def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:
-    """The findings; those that only report are marked as withheld where they lie on what is taken out.
+    """Return the findings; those that only report are marked as withheld if they overlap redacted text.
 
     Args:
-        findings: What was found.
-        taken: What is taken out: begins and ends, ordered.
+        findings: The findings.
+        taken: The redacted spans, in order.
     """
     if not taken:
         return findings
@@ -275,7 +275,7 @@ def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tup
 
 def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
     if finding.start is None or finding.end is None:
-        return bool(finding.text or finding.extra_json)  # it quotes the text, from wherever
+        return bool(finding.text or finding.extra_json)  # it quotes text of an unknown place
     return any(start < finding.end for start, end in taken if end > finding.start)
 
 

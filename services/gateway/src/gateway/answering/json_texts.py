@@ -1,4 +1,4 @@
-"""The texts inside of JSON members: what detectors judge of them, and the members with spans of them replaced."""
+"""The texts in JSON members: they are judged, and spans of them are replaced."""
 
 import json
 import re
@@ -12,13 +12,13 @@ from gateway.answering.word_edges import joint
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
-"""Characters of all texts of some members; longer ones are not judged."""
+"""The most characters of all texts of some members; longer ones are not judged."""
 
 DEEPEST = 64
-"""Levels of lists and objects; deeper ones are not judged."""
+"""The most levels of lists and objects; deeper ones are not judged."""
 
 Span = tuple[int, int, str]
-"""A begin, an end and what replaces the text between them."""
+"""A start, an end and the replacement of the text between them."""
 
 # fmt: off
 _NAMES = frozenset((
@@ -40,7 +40,7 @@ _KINDS = frozenset((
     "text", "url_citation",
 ))
 # fmt: on
-"""What OpenAI's protocol says by itself is no text: its names, and the values of `_KIND_OF`."""
+"""Names of OpenAI's protocol, which are no text; so are the values of `_KIND_OF`."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _encode = msgspec.json.encode
@@ -53,13 +53,13 @@ class Unjudgeable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where leaves stand in a judged text.
+    """The position of leaves in a judged text.
 
     Attributes:
-        begin: First character.
-        end: First character behind it.
-        leaves: Their numbers; several where the text there holds JSON itself, which is judged by itself, too.
-        escaped: The text there is no leaf's own text.
+        begin: The first character.
+        end: The first character after it.
+        leaves: The numbers of the leaves; several if the text there holds JSON, which is also judged separately.
+        escaped: The text there is not a leaf's own text.
     """
 
     begin: int
@@ -69,9 +69,9 @@ class _Place:
 
 
 class JsonTexts:
-    """The strings, names and numbers of some JSON members. A string that holds JSON itself is looked into.
+    """The strings, names and numbers of some JSON members; JSON inside a string is read, too.
 
-    Detectors judge them one below the other, those of each member joined, and each embedded JSON text as it is:
+    Detectors judge them on separate lines, those of each member joined, and each embedded JSON text unchanged:
     clients read them in each of these ways.
 
     >>> found = JsonTexts({"tool": {"arguments": '{"mail": "ann@kelp.org"}'}})
@@ -85,7 +85,7 @@ class JsonTexts:
         Unjudgeable: They are too long or nested too deeply.
 
     Attributes:
-        texts: What detectors judge.
+        texts: The texts for the detectors.
         changed: A span was replaced.
     """
 
@@ -109,11 +109,11 @@ class JsonTexts:
 
     @property
     def changed(self) -> bool:
-        """Whether something was found that is to be replaced."""
+        """Return whether a finding must be replaced."""
         return bool(self._spans or self._dropped)
 
     def take(self, at: int, findings: Iterable[Finding]) -> None:
-        """Notes what was found in the text of this number."""
+        """Note the findings in the text of this number."""
         places = self._judged[at][1]
         for finding in findings:
             if finding.action is not Action.REDACT or finding.start is None or finding.end is None:
@@ -124,7 +124,7 @@ class JsonTexts:
             for place in hit:
                 begin, end = max(finding.start, place.begin), min(finding.end, place.end)
                 if len(hit) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
-                    continue  # what lies within is found there, too
+                    continue  # the finding is also in the separate texts of these leaves
                 for leaf in place.leaves:
                     span = (begin - place.begin, end - place.begin, finding.replacement)
                     if place.escaped or len(place.leaves) > 1:
@@ -132,7 +132,7 @@ class JsonTexts:
                     self._spans.setdefault(leaf, []).append(span)
 
     def replaced(self) -> dict[str, Any]:
-        """Return the members with what was found replaced. Embedded JSON stays JSON."""
+        """Return the members with the findings replaced. Embedded JSON stays valid JSON."""
         leaves = iter(range(len(self._leaves)))
         embedded = iter(range(len(self._embedded)))
 
@@ -167,7 +167,7 @@ class JsonTexts:
         sizes = list(_sizes(msgspec.json.decode(raw)))
         tokens = list(_TOKEN.finditer(raw))
         if len(tokens) != len(sizes):
-            return raw, []  # a name is there twice: what is found drops all of it
+            return raw, []  # a name occurs twice: a finding drops all of it
         places = []
         for size, token in zip(sizes, tokens, strict=True):
             quote = token[0].startswith('"')
@@ -178,7 +178,7 @@ class JsonTexts:
 
 
 def replaced(text: str, spans: Iterable[Span]) -> str:
-    """Return the text with spans replaced; those that overlap are replaced as one, by the first one's replacement.
+    """Return the text with spans replaced; overlapping spans get one replacement, that of the first.
 
     >>> replaced("call 555-0100 now", [(5, 13, "[PHONE]"), (9, 13, "#")])
     'call [PHONE] now'
@@ -199,7 +199,7 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
 
 
 def repeats_names(raw_json: bytes | str) -> bool:
-    """Return whether some object in a JSON text has a name twice, of which a decoder keeps one value.
+    """Return whether some object in a JSON text has a duplicate name, of which a decoder keeps one value.
 
     >>> repeats_names('{"a": 1, "b": {"a": 1}}'), repeats_names('{"a": 1, "a": 2}')
     (False, True)
@@ -218,14 +218,14 @@ def repeats_names(raw_json: bytes | str) -> bool:
 
 
 def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds: bool = False) -> Any:
-    """Visit all leaves in order; return the value with those replaced for which a text came back.
+    """Visit all leaves in order; return the value with each leaf replaced for which a visitor returns a text.
 
     Args:
         value: The value.
         visit: Gets a string, a name or a number.
-        embedded: Gets a string that holds JSON, before what is in it.
-        depth: Levels above the value.
-        embeds: The value is in such a string, where no name and no kind is the protocol's.
+        embedded: Gets a string that holds JSON, before its contents.
+        depth: The number of levels above the value.
+        embeds: The value is inside such a string, where no name belongs to the protocol.
     """
     if depth > DEEPEST:
         raise Unjudgeable
@@ -256,7 +256,7 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
 
 
 def _sizes(value: Any) -> Iterator[int]:
-    """Yield for each string, name and number of an embedded value how many leaves it is."""
+    """Yield for each string, name and number of an embedded value its number of leaves."""
     if isinstance(value, dict):
         for each in value.values():
             yield 1

@@ -1,4 +1,4 @@
-"""Where in a request stands what was found: a turn has the messages in another order, and some of them joined."""
+"""The positions of findings in a request, whose messages a turn reorders and joins."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,14 +7,14 @@ from gateway.domain import PART_BREAK, Detections, Finding, Turn
 
 
 def in_request(turn: Turn, found: Sequence[Detections]) -> tuple[Detections, ...]:
-    """What was found in the messages of a turn, as numbers of the request's messages and places in those.
+    """Return the findings in a turn's messages with the positions of the request's messages.
 
-    What reaches from one message of the question into another is told of each; what is about the whole question, of
-    its last message.
+    A finding that spans several messages of the question is split. A finding without a span belongs to the
+    question's last message.
 
     Args:
-        turn: As it was judged.
-        found: Its items are numbers of the history's messages; the question's is the one behind them.
+        turn: The judged turn.
+        found: Its items are numbers of the history's messages; the question has the next number.
     """
     if not (places := turn.original.places):
         return tuple(found)
@@ -47,7 +47,7 @@ def _in_parts(turn: Turn, places: Sequence[int], found: Detections) -> list[Dete
 
 
 def _in_part(finding: Finding, begin: int, end: int, *, whole: bool) -> Finding | None:
-    """What of a finding lies between two places of the question; what has no span, where ``whole`` is wanted."""
+    """Return the part of a finding within one message of the question; one without a span only if ``whole``."""
     if finding.start is None or finding.end is None:
         return finding if whole else None
     start, stop = max(finding.start, begin), min(finding.end, end)

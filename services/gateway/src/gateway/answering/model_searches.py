@@ -1,4 +1,4 @@
-"""A model that searches while it answers: it calls a function, gets passages, and goes on."""
+"""A model that searches while it answers: it calls a function, gets passages, and continues."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -32,10 +32,10 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 2000
-"""Characters of a search query; what is longer is a mistake."""
+"""The most characters of a search query; a longer one is a mistake."""
 
 MOST_PASSAGES = 20
-"""Passages of a search where the request says nothing: those of several searches share the window."""
+"""The default number of passages of a search: the passages of several searches share the context window."""
 
 _NO_MORE = ("content_filter", "length")
 _encode = msgspec.json.encode
@@ -48,9 +48,9 @@ class ModelSearches:
 
     Args:
         generator: Knows which models call tools.
-        generation: Has them answer.
+        generation: Generates answers.
         context: Searches.
-        checks: Judges what is found.
+        checks: Judges the passages.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ModelSearches:
         self._context, self._checks = context, checks
 
     async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
-        """Return whether the model itself searches: the turn lets it, and it calls tools."""
+        """Return whether the model itself searches: the turn allows it, and the model calls tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
         known = self._generator.known(turn.model) or await self._generator.count_tokens(
@@ -71,16 +71,16 @@ class ModelSearches:
     async def events(
         self, turn: Turn, found: list[Passage], timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """The answer's events, those of the searches among them. The numbers of tokens are those of all rounds.
+        """Yield the answer's events, with those of the searches. The token counts are those of all rounds.
 
-        The searches of a round in which the model also calls functions of the request are left out: the model asks
-        for them again when it has what those functions return.
+        The searches of a round in which the model also calls functions of the request are dropped: the model
+        requests them again when it has the results of those functions.
 
         Args:
-            turn: What is left of the turn that was asked, with `Turn.searching`.
+            turn: The turn after its checks, with `Turn.searching`.
             found: Gets the passages.
-            timeline: Notes what happens.
-            deadline: When it must be over.
+            timeline: Notes the steps.
+            deadline: When the answer must end.
         """
         tool = turn.searching
         assert tool is not None
@@ -116,7 +116,7 @@ class ModelSearches:
     async def _searched(
         self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], Sequence[Event]]:
-        """What a query finds that the caller may see, the detectors pass and the window has room for."""
+        """Return the passages for a query that the detectors pass and that fit the context window."""
         if not query:
             return (), ()
         retrieval = replace(turn.retrieval, top=turn.retrieval.top or MOST_PASSAGES)
@@ -130,24 +130,23 @@ class ModelSearches:
 
 @dataclass(slots=True)
 class _Call:
-    """A search that a model asks for."""
+    """A search that a model requests."""
 
     id: str
     arguments: str = ""
 
 
 class _Round:
-    """What a model says until it wants to search, or has answered.
+    """The model's output until it requests a search or has answered.
 
     Args:
-        name: Of the function that searches.
-        before: The tokens of the rounds before.
+        name: The name of the search function.
+        before: The tokens of the previous rounds.
 
     Attributes:
         text: Its text.
-        searches: The searches that it asks for; none where it calls functions of the request as well, or was
-            stopped.
-        usage: The tokens of all rounds; None: they are not known.
+        searches: The requested searches; empty if the model also calls functions of the request, or was stopped.
+        usage: The tokens of all rounds; None if they are not known.
     """
 
     def __init__(self, name: str, before: Usage) -> None:
@@ -164,7 +163,7 @@ class _Round:
         return [] if self._others or self._finish.reason in _NO_MORE else list(self._calls.values())
 
     def take(self, batch: Batch) -> list[Event]:
-        """Take events; return those that leave at once."""
+        """Take events; return those that leave immediately."""
         out: list[Event] = []
         for event in batch:
             if type(event) is Delta:
@@ -180,10 +179,10 @@ class _Round:
         return out
 
     def end(self, *, cut: bool = False) -> list[Event]:
-        """Return what ends the answer.
+        """Return the events that end the answer.
 
         Args:
-            cut: There are no tokens left to go on with.
+            cut: No tokens are left to continue.
         """
         finish = Finish(0, "length") if cut else self._finish
         return [finish] if self.usage is None else [finish, self.usage]
@@ -224,10 +223,10 @@ def _prompt(turn: Turn, found: Sequence[Passage]) -> Prompt:
 
 
 def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: bool) -> bytes:
-    """The parameters of a round, with the search among the tools while there is one left."""
+    """Return the parameters of a round, with the search tool while searches are left."""
     members: dict[str, Any] = dict(_object.decode(parameters_json))
     if tool.first_choice_json:
-        # What the model had to call, it has called.
+        # The model has made the call that the request requires.
         members.pop("tool_choice", None)
         if first:
             members["tool_choice"] = msgspec.Raw(tool.first_choice_json)
@@ -238,7 +237,7 @@ def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: boo
 
 
 def _query(arguments: str) -> str:
-    """The query that a model wrote as an argument; empty where it is no query."""
+    """Return the query that a model wrote as an argument; empty if it is invalid."""
     try:
         query = _arguments.decode(arguments).get("query")
     except (ValueError, RecursionError):
@@ -248,7 +247,7 @@ def _query(arguments: str) -> str:
 
 
 def _with_call(turn: Turn, said: _Round) -> Turn:
-    """The turn after a model asked for searches; the question is part of what was said before then."""
+    """Return the turn after a model's request for searches; the question is then part of the history."""
     calls = [
         {
             "id": call.id,
@@ -269,14 +268,14 @@ def _with_result(turn: Turn, call: _Call, result: str) -> Turn:
 
 
 def _shortened(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
-    """The turn with what its longest answer has left after a round."""
+    """Return the turn with the answer's limit reduced by the tokens of a round."""
     if turn.max_tokens is None or usage is None:
         return turn
     return no_longer(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))
 
 
 def _added(first: Usage, second: Usage) -> Usage:
-    """The sum, of the model server's details, too."""
+    """Return the sum, including the model server's details."""
     raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
     summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""
     return Usage(

@@ -1,4 +1,4 @@
-"""What is said of an answer to whoever looks closely: what was asked for and not done, and what was left out."""
+"""The notes on an answer, for diagnosis: which requested steps were omitted, and why."""
 
 from gateway.domain import Note, Retrieval, Selection, Subject, Turn
 
@@ -8,15 +8,15 @@ NO_QUESTIONS = "The model only quotes its sources and asks no follow-up question
 def notes(
     asked: Turn, fit: Turn, *, query: str, found: Selection | None, left_out: int, pictures: str
 ) -> tuple[Note, ...]:
-    """The notes on an answer.
+    """Return the notes on an answer.
 
     Args:
-        asked: The turn as it came.
+        asked: The requested turn.
         fit: The turn that the model gets.
-        query: Why the search query is not the one that was asked for; empty where it is.
-        found: What was found, whether there was room for it or not.
-        left_out: Number of messages for which there was no room.
-        pictures: Why there are not as many pictures of pages as could be; empty where there are.
+        query: Why the search query is not the requested one; empty if it is.
+        found: The search results, whether or not they fit.
+        left_out: The number of messages that do not fit.
+        pictures: Why pictures of pages are missing; empty if none are.
     """
     said = (
         (Subject.QUERY, query),
@@ -41,12 +41,12 @@ ITS_ORDER, ITS_MINIMUM = "the order is the search's own", "nothing was left out 
 
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
-    """What a reranker was to do and none did, and why; empty where nothing is missing."""
+    """Return what a reranker should have done and why it did not; empty if nothing is missing."""
     least = retrieval.minimum_reranker_score is not None
     if found is None or not found.passages or not (least or retrieval.semantic_ranker):
         return ""
     if not retrieval.semantic_ranker:
-        # A minimum of 0 is what clients send that have none.
+        # Clients without a minimum send 0.
         return NOT_ASKED if retrieval.minimum_reranker_score else ""
     left = f"{ITS_ORDER}; {ITS_MINIMUM}" if least else ITS_ORDER
     if found.not_reranked:

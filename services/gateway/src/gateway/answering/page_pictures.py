@@ -1,4 +1,4 @@
-"""Pictures of the pages that an answer rests on, for models that take pictures."""
+"""Pictures of the pages of the selected passages, for models that accept pictures."""
 
 import base64
 
@@ -14,7 +14,7 @@ from gateway.domain import Passage, Picture, Turn
 from gateway.ports.answering import Pictures
 
 MOST = 5
-"""Pictures of a turn; what a page's picture is at most, ingest decides: 768 KiB."""
+"""The most pictures of a turn; ingest limits a page's picture to 768 KiB."""
 
 NO_EYES = "The model takes no pictures: it got the text of the pages."
 NOT_JUDGED = "The context's detectors cannot judge pictures: the model got the text of the pages."
@@ -26,10 +26,10 @@ _log = structlog.get_logger(__name__)
 
 
 class PagePictures:
-    """Looks up what a turn's model may see.
+    """Loads the pictures for a turn's model.
 
     Args:
-        pictures: Has them.
+        pictures: Stores them.
     """
 
     def __init__(self, pictures: Pictures) -> None:
@@ -38,9 +38,9 @@ class PagePictures:
     async def of(
         self, turn: Turn, fit: Fit, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Picture, ...], str]:
-        """Pictures of the pages of the passages, best first; and why there are not as many as could be, else "".
+        """Return pictures of the passages' pages, best first; and why pictures are missing, else "".
 
-        Nothing of it fails a turn: the pages' text is there.
+        A failure here does not fail the turn: the model gets the pages' text.
         """
         passages = fit.selection.passages if fit.selection else ()
         if not turn.prompting.pictures or not passages:
@@ -68,7 +68,7 @@ class PagePictures:
         return found, f"Pictures of {missing} more pages did not go to the model." if missing else ""
 
     async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
-        # One after the other: they are few, and each is one round trip.
+        # Sequentially: there are few, and each is one round trip.
         jpegs = [(page, await self._pictures.read(principal, page, deadline)) for page in pages]
         return tuple(
             Picture(page.sourcepage, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")
@@ -78,7 +78,7 @@ class PagePictures:
 
 
 def _pages(passages: tuple[Passage, ...]) -> list[Passage]:
-    """One passage of each page of which there may be a picture."""
+    """Return one passage per page that may have a picture."""
     pages = {
         (passage.index, passage.document_id, passage.page): passage
         for passage in reversed(passages)

@@ -1,4 +1,4 @@
-"""How a turn is answered, step by step. Knows no protocol and no transport."""
+"""The steps that answer a turn. This module knows no protocol and no transport."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -42,17 +42,17 @@ from gateway.ports.answering import Generator, Guardrails, Pictures, Prompt, Ret
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A turn that may go to a model: checked, redacted and fit for its window, with what was found for it.
+    """A turn that may go to a model: checked, redacted, fitted into the context window, with its passages.
 
     Attributes:
-        turn: What is left of the turn that was asked.
-        selection: What was found; None where nothing was searched.
-        detections: What the detectors found in either.
-        query: What was searched for; empty where nothing was.
-        left_out: Number of messages for which the window has no room.
-        notes: What should be known besides.
-        pictures: Pictures of pages that go with the passages.
-        judged: What the detectors left of the turn, before any of it was left out; None: `turn`.
+        turn: The turn after checks and cuts.
+        selection: The selected passages; None if nothing was searched.
+        detections: The findings in the question and in the passages.
+        query: The search query; empty if nothing was searched.
+        left_out: The number of messages that do not fit the context window.
+        notes: Notes for diagnosis.
+        pictures: Pictures of pages, sent with the passages.
+        judged: The turn after the checks, before cuts; None: `turn`.
     """
 
     turn: Turn
@@ -66,12 +66,12 @@ class Prepared:
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """What the answer rests on."""
+        """Return the passages for the answer."""
         return self.selection.passages if self.selection else ()
 
     @property
     def passes_through(self) -> bool:
-        """The model gets the request as it came: nothing was found or changed, and nothing is to be checked."""
+        """Return whether the model gets the request unchanged: nothing was found, changed or must be judged."""
         adds = self.passages or self.detections or self.turn.detectors.output or reporting(self.turn)
         original = self.turn.original
         return original.passthrough or bool(original.json and not adds)
@@ -81,11 +81,11 @@ class Pipeline:
     """Answers turns.
 
     Args:
-        retriever: Finds passages.
-        generator: Asks models.
-        guardrails: Judges texts.
-        pictures: Has pictures of pages.
-        node_tokens: Tokens that a passage is taken to have before it is known.
+            retriever: Finds passages.
+            generator: Calls models.
+            guardrails: Judges texts.
+            pictures: Stores pictures of pages.
+            node_tokens: The assumed tokens of a passage before it is fetched.
     """
 
     def __init__(
@@ -111,19 +111,19 @@ class Pipeline:
     async def answer(
         self, turn: Turn, deadline: Deadline, timeline: Timeline | None = None
     ) -> AsyncGenerator[Batch, None]:
-        """The events of the answer, in batches of one at least, `Done` last.
+        """Yield the events of the answer, in non-empty batches, `Done` last.
 
-        Closing the iterator stops everything that runs for it. Nothing is yielded before the model has begun, so
-        that what fails until then can still be a status.
+        Closing the iterator stops all work for it. Nothing is yielded before the model has begun, so that an
+        earlier error can still be an HTTP status.
 
         Args:
-            turn: What is asked.
-            deadline: When it must be over.
-            timeline: Notes what happens on the way, for whoever wants to know it however the answer ends.
+            turn: The turn.
+            deadline: When the answer must end.
+            timeline: Notes the steps, also of an answer that fails.
 
         Raises:
-            CausewayError: Whatever any step raises; `BlockedQuestion` where the detectors stop the question and
-                nothing is to be said instead.
+            CausewayError: Any step failed; `BlockedQuestion` if the detectors block the question and the turn has
+                no answer for that.
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
@@ -133,7 +133,7 @@ class Pipeline:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
-                    await reports  # what is wrong with them spares the model
+                    await reports  # an error of theirs saves the call of the model
                 prompt = _prompt(prepared)
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
@@ -148,7 +148,7 @@ class Pipeline:
                         if opening is None:
                             yield batch
                         else:
-                            # The model waits for nobody who only reports; its first words do.
+                            # Detectors that only report do not delay the call of the model, but its first words.
                             yield [*opening, *await reports, *batch]
                             opening = None
             except BlockedQuestion as blocked:
@@ -159,7 +159,7 @@ class Pipeline:
     async def _admit(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """Refuses what cannot be answered, an unknown index before anything else; see `DetectorKinds.admit`."""
+        """Refuse what cannot be answered, an unknown index first; see `DetectorKinds.admit`."""
         original = turn.original
         if original.required_indexes:
             with timeline.step("find index"):
@@ -175,13 +175,13 @@ class Pipeline:
         return await self._kinds.admit(turn, deadline)
 
     async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline, *, searches: bool) -> Prepared:
-        """Checks, searches and selects: everything before the model is asked.
+        """Run the steps before the model: check, search and select.
 
         Args:
-            turn: What is asked.
-            timeline: Notes what happens.
-            deadline: When it must be over.
-            searches: The model itself searches: nothing is searched before.
+            turn: The turn.
+            timeline: Notes the steps.
+            deadline: When the answer must end.
+            searches: The model itself searches, so nothing is searched here.
         """
         if turn.original.passthrough:
             return Prepared(turn)
@@ -191,7 +191,7 @@ class Pipeline:
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
         checks, found = self._checks.of_input(turn, timeline, deadline), None
         if turn.retrieval.indexes:
-            # Together: the search stays on the platform, nothing else happens before the verdict.
+            # Concurrently: the search stays on the platform, and nothing else starts before the verdict.
             search = self._context.search(turn, turn.query, timeline, deadline)
             (checked, found_in_input), found = await together(checks, search)
         else:
@@ -222,7 +222,7 @@ class Pipeline:
         )
 
     async def _fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
-        """What the model gets of a conversation and of what was found for it."""
+        """Fit a conversation and its passages into the context window."""
         if turn.style is PromptStyle.SOURCES_AFTER_QUESTION or turn.truncates:
             return await self._window.fit(turn, found, timeline, deadline)
         if found is None:
@@ -237,10 +237,10 @@ class Pipeline:
         timeline: Timeline,
         deadline: Deadline,
     ) -> Batch:
-        """The whole answer to a question that was stopped.
+        """Return the whole answer to a blocked question.
 
         Raises:
-            BlockedQuestion: Nothing is to be said.
+            BlockedQuestion: The turn has no answer for a blocked question.
         """
         found = blocked.detections
         try:
@@ -249,7 +249,7 @@ class Pipeline:
             found += () if failed is blocked else failed.detections
         said: list[Event] = [Context("", (), (), timeline.steps), *found]
         if turn.detection.blocked_is_empty:
-            # What was asked is counted, and no model hears of it.
+            # The question's tokens are counted, and no model gets it.
             counted = await self._generation.count(_composed(Prepared(turn)), [], deadline)
             return [*said, counted or Usage(0, 0), Done(timeline.steps)]
         if not turn.answers_blocked:
@@ -259,11 +259,11 @@ class Pipeline:
 
 
 def _prompt(prepared: Prepared) -> Prompt:
-    """What the model is asked."""
+    """Return the request to the model."""
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
-    # Where detectors judge the answer, it is the model server's own, of which every element stays.
+    # Judged answers keep the model server's own format with all its members.
     judged = bool(turn.detectors.output)
     in_one_piece = turn.original.in_one_piece and judged
     return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not judged)

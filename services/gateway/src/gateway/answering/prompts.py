@@ -1,4 +1,4 @@
-"""The words around a question: system prompts and how passages stand beside it."""
+"""The texts around a question: system prompts, and the layout of the passages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ _LINE_BREAKS = "\r\n"
 
 LATEST_MESSAGES = 6
 LONGEST_MESSAGE = 2000
-"""What of the conversation a search query is made from: so many messages, of each so many characters."""
+"""The part of a conversation for a search query: the number of messages, and the characters of each."""
 
 CONTEXT_INSTRUCTION = (
     "The passages below were found for the user's question. Use them where they help, cite them by their names in "
@@ -74,20 +74,20 @@ def search_function(name: str) -> dict[str, Any]:
 
 
 def search_results(passages: Sequence[Passage]) -> str:
-    """Return what a model gets for its search."""
+    """Return the result of a model's search."""
     return "\n".join(data_point(passage) for passage in passages) or NOTHING_FOUND
 
 
 def data_point(passage: Passage) -> str:
     """Return a passage as clients and models see it: its name, a colon, its text.
 
-    Lines and indentation stay, because tables and programs cannot be read without them.
+    Line breaks and indentation are kept, because tables and programs cannot be read without them.
     """
     return f"{passage.sourcepage}: {passage.shown.lstrip(_LINE_BREAKS).rstrip()}"
 
 
 def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture] = ()) -> tuple[Message, ...]:
-    """The messages that the model gets. Pictures stand behind the sources, each behind the name of its page."""
+    """Return the messages for the model. Pictures follow the sources, each after the name of its page."""
     if turn.style is not PromptStyle.SOURCES_AFTER_QUESTION:
         return _context_first(turn, passages)
     shown = {picture.sourcepage for picture in pictures} if turn.prompting.pictures_only else ()
@@ -104,8 +104,9 @@ def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
 
 
 def for_a_query(turn: Turn) -> tuple[Message, ...]:
-    """The messages that ask a model for the search query of a turn: one of the system's, one of the user's, because
-    models differ in what else they take.
+    """Return the messages that ask a model for the search query of a turn.
+
+    There is one message of the system and one of the user, because models differ in what else they accept.
     """
     said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
     lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]
@@ -127,11 +128,11 @@ def _system(turn: Turn) -> str:
 
 
 def _instructions(turn: Turn, usual: str) -> str:
-    """The words that stand first, with what a turn asks for beside the answer.
+    """Return the first message, with the instructions for the turn's options.
 
     Args:
-        turn: What is asked.
-        usual: What is said where the turn has no prompt of its own.
+        turn: The turn.
+        usual: The default instructions.
     """
     asked = turn.prompting
     lines = [usual if asked.system_prompt is None else asked.system_prompt]

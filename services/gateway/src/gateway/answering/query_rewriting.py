@@ -1,4 +1,4 @@
-"""What is searched for: the question, or what a model makes of it where it goes on from what was said before."""
+"""The search query: the question, or a query that a model makes from the conversation."""
 
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from gateway.domain import Delta, Finish, Turn, Usage
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 400
-"""Characters of a search query; what is longer is an answer, or a mistake."""
+"""The most characters of a search query; a longer text is an answer, or a mistake."""
 
 MOST_SECONDS = 10.0
 SHARE_OF_TIME = 1 / 3
-"""How long the model may take: so much of what is left, and no longer than `MOST_SECONDS`."""
+"""The model's time limit: this share of the remaining time, at most `MOST_SECONDS`."""
 
 PARAMETERS = b'{"temperature":0,"max_tokens":100}'
 MOST_THOUGHT = 1000
-"""Tokens of a model that thinks before it speaks; such take neither a temperature nor ``max_tokens``."""
+"""The token limit of a reasoning model; such models accept neither a temperature nor ``max_tokens``."""
 
 ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the question was searched for."
 FAILED = "The model made no search query: the question was searched for."
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for, and why it is the question where it was to be another."""
+    """A search query, and why it is the question although a query was requested."""
 
     text: str
     note: str = ""
@@ -51,8 +51,8 @@ class QueryRewriting:
     """Asks the turn's own model for a search query.
 
     Args:
-        generator: Asks models.
-        checks: Judges what they say, because clients see the query.
+        generator: Calls models.
+        checks: Judges the query, because clients see it.
     """
 
     def __init__(self, generator: Generator, checks: Checks) -> None:
@@ -60,9 +60,9 @@ class QueryRewriting:
         self._checks = checks
 
     async def query(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        """The query of a turn whose words the detectors have let pass.
+        """Return the query of a turn that the detectors have passed.
 
-        Whatever goes wrong here does not stop the answer: then the question itself is searched for.
+        A failure here does not fail the answer: the search then uses the question.
         """
         wanted = turn.prompting.rewrite and turn.retrieval.indexes
         if not (wanted and any(message.role in _SAID for message in turn.history)):
@@ -89,10 +89,10 @@ class QueryRewriting:
         return Query(text)
 
     async def _said(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> str:
-        """What the model says; empty where it was cut short or goes on for too long.
+        """Return the model's text; empty if it was cut short or is too long.
 
         Raises:
-            CausewayError: It failed.
+            CausewayError: The model failed.
         """
         prompt = Prompt(
             turn.principal,
@@ -121,8 +121,8 @@ class QueryRewriting:
 
 
 def _parameters(turn: Turn) -> bytes:
-    """Short and without chance, as far as models take it: one that is asked for an effort thinks."""
-    # The other members are the model server's to judge, and may hold numbers that Python has none for.
+    """Return parameters for a short, deterministic output, if the model supports them."""
+    # The other members are for the model server, and may hold numbers that Python cannot represent.
     effort = _object.decode(turn.parameters_json).get("reasoning_effort", _NULL)
     if effort == _NULL:
         return PARAMETERS
@@ -130,8 +130,9 @@ def _parameters(turn: Turn) -> bytes:
 
 
 def _cleaned(said: str) -> str:
-    """A model's words as a search query: on one line, without what it thought and without quotation marks around
-    it; empty where they are none.
+    """Return a model's text as a search query; empty if it is none.
+
+    The query is on one line, without reasoning and without quotation marks around it.
     """
     text = " ".join(said.rpartition(_END_OF_THOUGHT)[2].split())
     if text[:1] + text[-1:] in _QUOTES:

@@ -1,6 +1,6 @@
-"""Passages and documents that are read without a model: judged as if they were an answer.
+"""Passages and documents that are read without a model; they are judged like an answer.
 
-The context detectors judge them because an agent hands them to a model; the output detectors, because they leave
+The context detectors judge them because an agent passes them to a model; the output detectors, because they leave
 the platform.
 """
 
@@ -19,7 +19,7 @@ from gateway.ports.answering import Guardrails, Retriever
 from gateway.ports.documents import Catalogue
 
 MARGIN = 512
-"""Code points before and behind a part that are judged with it: what a detector finds there is not cut in two."""
+"""Code points before and after a part that are judged with it, so that no finding is cut in two."""
 
 _JUDGED = (Direction.CONTEXT, Direction.OUTPUT)
 
@@ -29,7 +29,7 @@ class Reading:
 
     Args:
         retriever: Finds passages.
-        catalogue: Has the documents.
+        catalogue: Knows the documents.
         guardrails: Judges texts.
     """
 
@@ -39,10 +39,10 @@ class Reading:
         self._checks = Checks(guardrails)
 
     async def search(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
-        """The best passages for the turn's question, as the detectors leave them.
+        """Return the best passages for the turn's question, after the detectors.
 
         Raises:
-            Blocked: A detector stops the question.
+            Blocked: A detector blocks the question.
             NotFound: An index does not exist for the principal.
         """
         async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
@@ -65,11 +65,11 @@ class Reading:
     async def document(
         self, turn: Turn, index: str, document_id: str, part: TextRange, timeline: Timeline, deadline: Deadline
     ) -> ReadDocument:
-        """A document with a part of its text, as the detectors leave it.
+        """Return a document with a part of its text, after the detectors.
 
         Raises:
-            Blocked: A detector stops the part.
-            NotFound: There is no such index or document, or not for the principal.
+            Blocked: A detector blocks the part.
+            NotFound: The index or the document does not exist for the principal.
         """
         protected = turn.detectors.context or turn.detectors.output
         before = min(part.offset, MARGIN) if protected else 0
@@ -85,10 +85,10 @@ class Reading:
     async def _cleared(
         self, turn: Turn, text: str, start: int, end: int, timeline: Timeline, deadline: Deadline
     ) -> str:
-        """The text from ``start`` to ``end`` without what detectors take out of the whole of it.
+        """Return the text from ``start`` to ``end`` after redaction of the whole text.
 
         Raises:
-            Blocked: A detector stops it.
+            Blocked: A detector blocks it.
         """
         taken: list[Finding] = []
         for direction in _JUDGED:
@@ -104,7 +104,7 @@ def _without(text: str, taken: list[Finding], start: int, end: int) -> str:
     """Return a part of a text with the replacements of findings.
 
     Raises:
-        Blocked: A finding does not say where it is.
+        Blocked: A finding has no span.
     """
     spans = []
     for each in taken:

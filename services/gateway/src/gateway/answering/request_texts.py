@@ -1,4 +1,4 @@
-"""What a request tells a model beside the texts of its messages: members of messages, tools, its own prompt."""
+"""The texts of a request beside those of its messages: members of messages, tools, its own prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,33 +20,34 @@ _SETTINGS = frozenset((
     "user", "verbosity",
 ))
 # fmt: on
-"""Parameters that tell a model nothing: how it speaks, and who asks."""
+"""Parameters that are no text for the model: sampling options and the user's name."""
 
 WITHHELD = "(withheld)"
-"""Stands for an old message that a detector stops: its place must not be empty, models differ in what they take."""
+"""Replaces a blocked old message: models differ in whether they accept an empty one."""
 
 _NUMBERS = ("tool_call_id",)
 _object = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.encode
 
 Gaps = tuple[int, ...]
-"""Where in a text a line break is between two parts of a message."""
+"""The positions of the line breaks between parts of a message."""
 
 
 class RequestTexts:
-    """What of a turn is judged beside the texts of its messages.
+    """The texts of a turn that are judged beside the texts of its messages.
 
     Args:
         turn: The turn.
-        places: Numbers of the messages whose members are judged; the question's is behind those of the history.
-        members: Judge members and parameters, too; else only what is in several parts.
-        answered: Number of the latest answer; what is blocked in messages up to it is replaced, and stops nothing.
+        places: Numbers of the messages whose members are judged; the question's number follows those of the
+            history.
+        members: Judge members and parameters, too; else only texts in several parts.
+        answered: The number of the latest answer; a blocked text up to it is replaced and blocks nothing.
 
     Raises:
-        InvalidRequest: It is more than detectors can judge.
+        InvalidRequest: The texts are too long for the detectors.
 
     Attributes:
-        texts: What detectors judge.
+        texts: The texts for the detectors.
     """
 
     def __init__(self, turn: Turn, places: Sequence[int], *, members: bool, answered: int = -1) -> None:
@@ -73,10 +74,10 @@ class RequestTexts:
         self.texts = tuple(texts)
 
     def take(self, verdicts: Sequence[Verdict]) -> tuple[Turn, list[Detections]]:
-        """Return the turn with what is to be replaced replaced, and what was found.
+        """Return the turn after redaction, and the findings.
 
         Args:
-            verdicts: One for each text, none of which stops the request.
+            verdicts: One per text, none of which blocks the request.
         """
         told: dict[tuple[int, Finding], None] = {}
         left = iter(self._softened(verdicts))
@@ -99,7 +100,7 @@ class RequestTexts:
         return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in told]
 
     def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
-        """Return the first verdict that stops the request; of joined parts, for what no part holds by itself."""
+        """Return the first verdict that blocks the request; of joined parts, only for findings across parts."""
         alone = len(self.texts) - len(self._joined)
         for verdict in self._softened(verdicts)[:alone]:
             if verdict.action is Action.BLOCK:
@@ -111,7 +112,7 @@ class RequestTexts:
         return None
 
     def _softened(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Return the verdicts; what has a place in an old message is replaced where it would be blocked."""
+        """Return the verdicts; a blocked span in an old message is replaced instead."""
         old = [
             place is not None and place <= self._answered
             for place, document in self._documents
@@ -146,12 +147,12 @@ def _replacing(verdict: Verdict) -> Verdict:
 
 
 def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
-    """Return what was found in a text without its gaps that reaches over one, with its place in the text."""
+    """Return the findings that span a gap of the text without gaps, with their positions in the text."""
     found = []
     for each in verdict.findings:
         if each.start is None or each.end is None or each.action is Action.REPORT:
             continue
-        # A gap's place in the text counts the gaps before it.
+        # The position in the text counts the gaps before it.
         start = each.start + sum(gap - at <= each.start for at, gap in enumerate(gaps))
         end = each.end + sum(gap - at < each.end for at, gap in enumerate(gaps))
         if end - start > each.end - each.start:

@@ -1,4 +1,4 @@
-"""What happens on the way of an answer: named steps on one clock, and what detectors found."""
+"""The timeline of an answer: named steps on one clock, and the findings of detectors."""
 
 import contextlib
 import time
@@ -13,23 +13,23 @@ _tracer = telemetry.tracer(__name__)
 _NANOSECONDS = 1e9
 
 QUERY = -1
-"""The item of what was found in a search query that a model made: it is no choice of the answer."""
+"""The item of findings in a search query that a model made, which is no choice of the answer."""
 
 
 class Timeline:
-    """What happened on the way of one answer; complete when it has ended, was refused, or was left.
+    """The timeline of one answer; complete after the answer has ended, failed, or was cancelled.
 
-    Each step is a span, too, and as long as the step: a trace and the thoughts of an answer never differ.
+    Each step is also a span of the same length, so that a trace and the thoughts of an answer agree.
 
     Attributes:
-        detections: All that detectors found, in each direction, with the action that it led to, and those that
-            failed; also what clients are not told of.
-        model: Who was asked, as far as the request said.
-        usage: The tokens of the answer; None where they are not known.
-        start_json: What the model said of its answer as a whole; empty: nothing.
-        raw_json: The last that was passed on as it came, or the whole answer; empty: nothing was.
-        chunks: How many chunks were passed on as they came.
-        heard: A model has begun to speak, for the answer or on the way to it; asking again costs again.
+        detections: All findings of detectors, in each direction, with their actions, and the failed detectors; also
+            those that clients do not get.
+        model: The requested model.
+        usage: The tokens of the answer; None if they are not known.
+        start_json: The members of the answer as a whole; may be empty.
+        raw_json: The last chunk that was passed through, or the whole answer; empty if there is none.
+        chunks: The number of chunks that were passed through.
+        heard: A model has begun to answer, or to make a search query; a retry costs tokens again.
     """
 
     def __init__(self) -> None:
@@ -45,19 +45,19 @@ class Timeline:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Times what runs inside, also when it fails; calls of services are below it in the trace."""
+        """Time the block, also if it fails; calls of services are below it in the trace."""
         with self.streamed(name) as span, below(span):
             yield
 
     @contextlib.contextmanager
     def streamed(self, name: str) -> Iterator[trace.Span]:
-        """Time a step that hands out events, also when it fails, and yield its span, which is not the current one.
+        """Time a step that yields events, also if it fails, and yield its span, which is not the current one.
 
-        An async generator runs in the context of whichever task asks for its next event, so that a span that was
-        current across a `yield` would be current in that task as well. `below` makes it current in between.
+        An async generator runs in the context of the task that requests its next event, so that a current span
+        would be current in that task across a `yield`. `below` makes it current in between.
         """
         begin, start = time.perf_counter(), time.time_ns()
-        # Without effect where the trace is not recorded.
+        # No effect if the trace is not recorded.
         recording = trace.get_current_span().is_recording()
         span = _tracer.start_span(name, start_time=start) if recording else trace.INVALID_SPAN
         try:
@@ -68,14 +68,14 @@ class Timeline:
             span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
-        """Notes a step that was timed elsewhere, and ends now; what was done twice is one step."""
+        """Add a step that was timed elsewhere and ends now; repeated steps are added up."""
         self._note(name, seconds)
         if trace.get_current_span().is_recording():
             end = time.time_ns()
             _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
 
     def inside(self, name: str, steps: Iterable[tuple[str, float]]) -> None:
-        """Notes what a service says of its own steps within one of these: their names, and milliseconds."""
+        """Add the steps that a service reports within a step: their names and milliseconds."""
         inner = self._inner.setdefault(name, {})
         for inner_name, milliseconds in steps:
             inner[inner_name] = inner.get(inner_name, 0.0) + milliseconds
@@ -84,12 +84,12 @@ class Timeline:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def spent(self, name: str, usage: Usage) -> None:
-        """Notes the tokens that a step took."""
+        """Add the tokens of a step."""
         self._usage[name] = usage
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps so far, in the order in which they first ended."""
+        """Return the steps so far, in the order of their first ends."""
         return tuple(
             Step(
                 name,

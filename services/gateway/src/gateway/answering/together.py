@@ -1,4 +1,4 @@
-"""Work that runs beside other work of the same request, and ends with it."""
+"""Work that runs concurrently with other work of the same request, and ends with it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -11,7 +11,7 @@ B = TypeVar("B")
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
-    """Runs it beside the block, and no longer than that."""
+    """Run work concurrently with the block; cancel it when the block ends."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -21,7 +21,7 @@ async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[
 
 
 async def together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Runs both at once; where both fail, the first one's failure is the one that is raised."""
+    """Run both concurrently; if both fail, raise the first one's error."""
     tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         return await tasks[0], await tasks[1]

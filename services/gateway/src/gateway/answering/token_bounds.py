@@ -1,4 +1,4 @@
-"""Upper bounds of numbers of tokens. They spare a count where all that they bound fits."""
+"""Upper bounds of token counts. They save a count if everything fits even by the bounds."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,30 +8,30 @@ from gateway.answering import budget
 from gateway.domain import Message, TokenCounts
 
 TEMPLATE_TOKENS = 512
-"""What a chat template adds to a conversation, such as a date or instructions of its own."""
+"""The most tokens that a chat template adds to a conversation, such as a date or its own instructions."""
 
 
 def most_tokens(text: str) -> int:
-    """Return a number of bytes that the text does not exceed in any normal form that a tokenizer gives it first.
+    """Return an upper bound of the text's bytes in each normal form that a tokenizer may apply.
 
-    A token has one byte at least.
+    A token has at least one byte.
 
     >>> most_tokens("Ferry"), most_tokens("Fähre")
     (5, 13)
     """
     if text.isascii():
         return len(text)
-    # A character may be longer as it is or decomposed; together they are longer than any form.
+    # The text or its decomposed form may be longer; their sum is longer than every form.
     return sum(len(form.encode("utf-8", "replace")) for form in (text, unicodedata.normalize("NFKD", text)))
 
 
 def bound(known: TokenCounts, texts: Sequence[str], prompt: Sequence[Message]) -> TokenCounts | None:
-    """Return a bound in place of each count; None where a message has something besides its text.
+    """Return a bound instead of each count; None if a message has more than its text.
 
     Args:
-        known: What is known of the model.
-        texts: Counted one by one.
-        prompt: Counted as a conversation.
+        known: The properties of the model.
+        texts: Texts that are counted one by one.
+        prompt: Messages that are counted as a conversation.
     """
     if any(message.content_json or message.extra_json for message in prompt):
         return None

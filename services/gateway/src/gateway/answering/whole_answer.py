@@ -1,4 +1,4 @@
-"""An answer that the model server gave in one piece, judged as it is and handed on with what is to be replaced."""
+"""An answer that the model server sent in one piece; it is judged, and findings in it are replaced."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.ports.answering import Clearance
 
 _CHOICE = ("index", "finish_reason", "message", "text")
 _GAP = "\n"
-"""Separates the parts of a content where each is judged by itself."""
+"""Separates the parts of a content that are judged separately."""
 
 _encode = msgspec.json.encode
 
@@ -50,18 +50,18 @@ class _Choice:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The parts of its content that are text; none where the content is one string."""
+        """Return the text parts of its content; empty if the content is a string."""
         parts = self.content if isinstance(self.content, list) else ()
         return [part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
     @property
     def text(self) -> str:
-        """Its content as detectors judge it: clients join its parts."""
+        """Return its content as detectors judge it: clients join its parts."""
         return self.content if isinstance(self.content, str) else "".join(part["text"] for part in self.parts)
 
     @property
     def reply_json(self) -> bytes:
-        """Its tool calls, for detectors of conversations."""
+        """Return its tool calls, for detectors of conversations."""
         reply = {name: self.message[name] for name in ("tool_calls", "function_call") if self.message.get(name)}
         if not reply:
             return b""
@@ -70,7 +70,7 @@ class _Choice:
         return _encode(reply)
 
     def take(self, findings: Iterable[Finding], *, gap: int = 0) -> None:
-        """Note what is to be replaced; ``gap`` is the number of characters between parts where they were judged."""
+        """Note the spans to replace; ``gap`` is the number of characters between parts in the judged text."""
         spans = [
             (each.start, each.end, each.replacement)
             for each in findings
@@ -87,7 +87,7 @@ class _Choice:
             at = end + gap
 
     def finish(self) -> bool:
-        """Put what is replaced in place; return whether anything changed."""
+        """Replace the spans; return whether anything changed."""
         changed = False
         texts = [part["text"] for part in self.parts]
         for members, document in self.documents:
@@ -100,7 +100,7 @@ class _Choice:
         if isinstance(self.content, list) and (changed or any(self.spans)):
             now = iter(zip(texts, self.spans, strict=True))
             kept = self.message.get("content")
-            # One that no detector reads is not there any more.
+            # A member that no detector can read is removed.
             for part in kept if isinstance(kept, list) else ():
                 if isinstance(part, dict) and isinstance(part.get("text"), str):
                     text, spans = next(now)
@@ -109,21 +109,21 @@ class _Choice:
 
 
 def _without_text(part: Any) -> Any:
-    """Return a part of a content without its text, which is judged with that of the others."""
+    """Return a part of a content without its text, which is judged with the other parts."""
     return part | {"text": ""} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
 
 
 class WholeAnswer:
-    """One answer in one piece. It leaves byte for byte as it came where nothing is replaced.
+    """One answer in one piece. If nothing is replaced, its bytes do not change.
 
     Args:
         raw_json: The answer.
-        beside: Has what is beside the contents of its choices judged.
-        protected: Some detector redacts or blocks; else nothing but the contents is judged.
-        names: As of `HeldChoice`.
+        beside: Judges the parts beside the contents of the choices.
+        protected: Some detector redacts or blocks; else only the contents are judged.
+        names: As in `HeldChoice`.
 
     Raises:
-        Unavailable: It is no answer.
+        Unavailable: The answer is invalid.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class WholeAnswer:
             for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(said))
         }
         if len(self.choices) < len(said) or any(not 0 <= index < FIRST for index in self.choices):
-            raise Unavailable("The model server numbers its choices in a way that cannot be read.")
+            raise Unavailable("The model server sent an answer with invalid indexes of its choices.")
         self._others: Document | None = None
         for choice in self.choices.values():
             owner = BesideChoice(choice.index)
@@ -159,7 +159,7 @@ class WholeAnswer:
         self._open = set(self._parts)
 
     def feeds(self) -> Iterator[Piece]:
-        """Yield what detectors judge of the contents."""
+        """Yield the contents for the detectors."""
         for choice in self.choices.values():
             if choice.text or choice.reply_json:
                 yield Piece(choice.index, choice.text, choice.reply_json, beside=False)
@@ -173,7 +173,7 @@ class WholeAnswer:
         return number in self.choices or number in self._parts
 
     def take(self, clearance: Clearance) -> list[Event]:
-        """Take what detectors say of one of the contents; return what clients learn of it."""
+        """Take the detectors' result for one of the contents; return the events for clients."""
         if (parts := self._parts.get(clearance.choice)) is not None:
             joined = _GAP.join(part["text"] for part in parts.parts)
             parts.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
@@ -198,12 +198,12 @@ class WholeAnswer:
 
     @property
     def judged(self) -> bool:
-        """All contents are judged."""
+        """Return whether all contents are judged."""
         return not self._open and all(choice.judged for choice in self.choices.values())
 
     @property
     def usage(self) -> Usage | None:
-        """Its numbers of tokens, without what is beside them."""
+        """Return its token counts, without other members."""
         usage = self._body.get("usage")
         counts = usage if isinstance(usage, dict) else {}
         prompt, answer = counts.get("prompt_tokens"), counts.get("completion_tokens")
@@ -212,18 +212,18 @@ class WholeAnswer:
         return Usage(max(prompt, 0), max(answer, 0))
 
     def json(self) -> bytes:
-        """Return the answer as it may leave."""
+        """Return the answer after redaction."""
         changed = [choice.finish() for choice in self.choices.values()]
         if self._others is not None and self._others.changed:
             _put(self._body, self._others)
             changed.append(True)
-        # Of what is there twice, one was judged.
+        # Remove duplicate names, of which only one value was judged.
         anew = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if anew else self._raw_json
 
 
 def _put(members: dict[str, Any], document: Document) -> None:
-    """Put a document's members in the place of those that it was made of."""
+    """Replace the members from which a document was made."""
     for name in document.names:
         members.pop(name, None)
     members |= document.members()

@@ -1,19 +1,19 @@
 """Redactions that begin or end within a word.
 
-``tern4111111111111111`` holds no card number: the number does not begin a word. Behind ``[REDACTED]`` it would.
+``tern4111111111111111`` holds no card number: the number does not begin a word. After ``[REDACTED]`` it would.
 """
 
 _JOINT = "_"
 
 
 def joint(kept: str, taken: str, edge: str) -> str:
-    """Return what separates the rest of a word from a replacement, so that the rest is no word of its own.
+    """Return the separator between the rest of a word and a replacement, so that the rest does not become a word.
 
     Args:
-        kept: The character that stays beside the cut; empty at an end of the text.
-        taken: The character on the other side, which is replaced.
-        edge: The replacement's character beside the cut. A replacement that is empty, or has a letter or a digit
-            there, makes no word of the rest.
+        kept: The character beside the cut that is kept; empty at an end of the text.
+        taken: The character on the other side, which is redacted.
+        edge: The replacement's character beside the cut. No separator is needed if the replacement is empty, or has
+            a letter or a digit there.
 
     >>> joint("4", "n", "]"), joint(" ", "n", "["), joint("4", "n", "")
     ('_', '', '')

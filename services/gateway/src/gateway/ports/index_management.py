@@ -151,7 +151,7 @@ class Indexes(Protocol):
                 path: As in `StoredSnapshot`.
                 deadline: When the call must end.
 
-            Raises:
+        Raises:
                 NotFound: The path has no snapshot.
                 PermissionDenied: The principal is no administrator.
                 InvalidRequest: The path leads out of the snapshot directory.
