@@ -51,6 +51,7 @@ ALLOWED = [
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("gateway", f"$KV.{keys.LINK_KEYS_BUCKET}.1"),
+    ("gateway", f"$KV.{keys.CONTENT_KEYS_BUCKET}.1"),
     ("gateway", keys.response_log("t", "u", "resp_1")),
     ("gateway", f"$JS.API.DIRECT.GET.{keys.RESPONSE_LOG_STREAM}"),
     ("gateway", response_job_keys.response_job("t", "resp_1")),
@@ -66,7 +67,9 @@ ALLOWED = [
 ]
 REFUSED = [
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.LINK_KEYS_BUCKET}.$KV.{keys.LINK_KEYS_BUCKET}.1"),
+    ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.CONTENT_KEYS_BUCKET}.$KV.{keys.CONTENT_KEYS_BUCKET}.1"),
     ("gateway", f"$JS.API.STREAM.UPDATE.KV_{keys.LINK_KEYS_BUCKET}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.KV_{keys.CONTENT_KEYS_BUCKET}"),
     ("gateway", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
     ("gateway", keys.ingest_dead_subject("t", "i")),
     ("gateway", f"$KV.{keys.API_KEYS_BUCKET}.a"),

@@ -23,6 +23,7 @@ from gateway.adapters import Services
 from gateway.clients.nats_connection import NatsLink
 from gateway.domain import Detectors, Passage
 from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity.content_sealing import ContentKeys
 from gateway.identity.key_ring import KeyRing
 from gateway.identity.link_signing import LinkKeys
 from gateway.main import build_app
@@ -89,6 +90,7 @@ class Fakes:
     frontends: FrontendsFile | None = None
     keys: KeyRing = field(default_factory=KeyRing)
     link_keys: LinkKeys = field(default_factory=LinkKeys)
+    content_keys: ContentKeys = field(default_factory=lambda: ContentKeys.of(b"c" * 32))
     tokens: Tokens | None = None
     records: FakeRecords = field(default_factory=FakeRecords)
     prices: Prices = field(default_factory=Prices)
@@ -124,6 +126,7 @@ class Fakes:
             self.frontends,
             keys=self.keys,
             link_keys=self.link_keys,
+            content_keys=self.content_keys,
             tokens=self.tokens,
             prices=lambda: self.prices,
             ledger=self.ledger,

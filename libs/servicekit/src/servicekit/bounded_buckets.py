@@ -1,8 +1,8 @@
-"""Key-value buckets whose oldest entries go where they are full: sessions, responses."""
+"""Key-value buckets with limits: sessions and responses, whose oldest entries go; keys that change with time."""
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import BucketNotFoundError
 from nats.js.kv import KeyValue
 
@@ -77,5 +77,30 @@ async def _make_bucket(
                 allow_direct=True,
                 allow_msg_ttl=True,
                 deny_delete=True,
+            )
+        )
+
+
+async def period_keys_bucket(client: Client, bucket: str, *, replicas: int = 1, hours: float) -> KeyValue:
+    """Make a bucket of keys that change with time where it is missing, and return a handle of it.
+
+    Args:
+        client: A connection.
+        bucket: Its name.
+        replicas: Copies of everything stored; 3 in production.
+        hours: How long a key is kept.
+    """
+    jetstream = client.jetstream(timeout=2)
+    try:
+        return await jetstream.key_value(bucket)
+    except BucketNotFoundError:
+        return await jetstream.create_key_value(
+            KeyValueConfig(
+                bucket=bucket,
+                history=1,
+                ttl=hours * 3600,
+                max_bytes=1024 * 1024,
+                storage=StorageType.FILE,
+                replicas=replicas,
             )
         )

@@ -28,6 +28,7 @@ QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
 RESPONSES_BUCKET = "causeway-responses"
 LINK_KEYS_BUCKET = "causeway-link-keys"
+CONTENT_KEYS_BUCKET = "causeway-content-keys"
 GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"  # where each gateway says that it is there; not stored
 RESPONSE_LOG_STREAM = "CAUSEWAY_RESPONSE_LOG"
 RESPONSE_LOG_SUBJECTS = "causeway.responses.log.>"
@@ -39,6 +40,9 @@ AUDIT_STREAM = "CAUSEWAY_AUDIT"
 AUDIT_SUBJECTS = "causeway.audit.>"
 CANCELLED_CALLS_SUBJECT = "causeway.calls.cancelled"
 """Where a gateway tells the others which call of an agent was cancelled; not stored."""
+
+EARLIER_REASONING = "earlier_reasoning"
+"""The member of a message that has what a model thought before it; a model server gets it by another name."""
 
 PART_OF = "part_of"
 PART_OF_ID = "part_of_id"

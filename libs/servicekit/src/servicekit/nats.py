@@ -283,30 +283,6 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
         )
 
 
-async def link_keys_bucket(client: Client, *, replicas: int = 1, hours: float = 48) -> KeyValue:
-    """Makes the bucket of the keys of signed links where it is missing, and returns a handle of it.
-
-    Args:
-        client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        hours: How long a key is kept.
-    """
-    jetstream = client.jetstream(timeout=2)
-    try:
-        return await jetstream.key_value(keys.LINK_KEYS_BUCKET)
-    except BucketNotFoundError:
-        return await jetstream.create_key_value(
-            KeyValueConfig(
-                bucket=keys.LINK_KEYS_BUCKET,
-                history=1,
-                ttl=hours * 3600,
-                max_bytes=1024 * 1024,
-                storage=StorageType.FILE,
-                replicas=replicas,
-            )
-        )
-
-
 async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     """Makes the bucket of the quotas where it is missing, and returns a handle of it.
 

@@ -76,6 +76,7 @@ _FIXED = (
             keys.MEMORY_BUCKET,
             keys.RESPONSES_BUCKET,
             keys.LINK_KEYS_BUCKET,
+            keys.CONTENT_KEYS_BUCKET,
         )
     ),
 )
@@ -99,6 +100,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.MEMORY_BUCKET),
             *_bucket(keys.RESPONSES_BUCKET),
             *_bucket(keys.LINK_KEYS_BUCKET),
+            *_bucket(keys.CONTENT_KEYS_BUCKET),
             *_stream(keys.RESPONSE_LOG_STREAM, keys.RESPONSE_LOG_SUBJECTS),
             *_stream(response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_JOB_SUBJECTS),
             f"$JS.ACK.{response_job_keys.RESPONSE_JOB_STREAM}.>",

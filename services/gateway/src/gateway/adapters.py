@@ -21,12 +21,12 @@ from gateway.clients.health_probes import GrpcProbe, NatsProbe, OriginalsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
-from gateway.clients.link_keys import LinkKeyWatch
 from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.originals import CachedOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.page_pictures import NatsPictures
+from gateway.clients.period_keys import PeriodKeyWatch
 from gateway.clients.quota_share import QuotaShare
 from gateway.clients.response_jobs import NatsResponseJobs
 from gateway.clients.response_log import NatsResponseLog
@@ -37,6 +37,7 @@ from gateway.frontends import detector_policy
 from gateway.frontends.model_names import ModelNames
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.frontends.service_policy import ServicePolicy
+from gateway.identity.content_sealing import ContentKeys
 from gateway.identity.key_ring import KeyRing
 from gateway.identity.link_signing import LinkKeys
 from gateway.ports.answering import Generator, Guardrails, Pictures, Retriever
@@ -88,6 +89,7 @@ class Services:
     model_names: Callable[[], frozenset[str]] = frozenset
     keys: KeyRing = field(default_factory=KeyRing)
     link_keys: LinkKeys = field(default_factory=LinkKeys)
+    content_keys: ContentKeys = field(default_factory=ContentKeys)
     tokens: Tokens | None = None
     prices: Callable[[], Prices] = Prices
     ledger: Ledger | None = None
@@ -144,9 +146,10 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             watch(ledger)
             await stack.enter_async_context(QuotaShare(link.quotas, ledger))
         probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)]
-        link_keys = LinkKeys()
+        link_keys, content_keys = LinkKeys(), ContentKeys()
         if settings.frontends_file is not None:
-            await stack.enter_async_context(LinkKeyWatch(link.link_keys, link_keys))
+            await stack.enter_async_context(PeriodKeyWatch(link.link_keys, link_keys, "the keys of signed links"))
+        await stack.enter_async_context(PeriodKeyWatch(link.content_keys, content_keys, "the keys of contents"))
         ring, tokens = KeyRing(), None
         if settings.takes_keys:
             probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, ring)))
@@ -194,6 +197,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             model_names=names,
             keys=ring,
             link_keys=link_keys,
+            content_keys=content_keys,
             tokens=tokens,
             prices=cost,
             ledger=ledger,

@@ -106,7 +106,8 @@ def build(
         services.pictures,
         node_tokens=settings.node_token_approximation,
     )
-    dialects = registrations(settings.similarity_threshold)
+    dialect = Responses(settings.similarity_threshold, services.content_keys)
+    dialects = registrations(settings.similarity_threshold, dialect)
     routes = route_table(dialects, metrics_open=settings.metrics_open, console=settings.console)
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
@@ -124,7 +125,6 @@ def build(
     metrics.readers.set_function(lambda: reading.feeds.readers)
     metrics.followed.set_function(lambda: reading.feeds.followed)
     acceptance = Acceptance(services.response_jobs, services.responses, services.response_log)
-    dialect = Responses(settings.similarity_threshold)
     chats = {
         chat.path: ChatEndpoint(
             chat,
@@ -138,8 +138,8 @@ def build(
             links=links,
             passed_headers=passed,
         )
-        for dialect in dialects
-        for chat in dialect.chats
+        for each in dialects
+        for chat in each.chats
     }
     contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=passed)
 

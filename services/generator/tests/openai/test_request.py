@@ -67,6 +67,14 @@ def test_parts_and_further_members_of_messages_cross() -> None:
     ]
 
 
+def test_earlier_reasoning() -> None:
+    """The server gets it in the member that it takes it in, and not at all where it takes none."""
+    message = ChatMessage("assistant", "At nine.", extra_json=b'{"earlier_reasoning":"Hm."}')
+    for member, more in (("reasoning_content", {"reasoning_content": "Hm."}), ("", {})):
+        made = json.loads(request_body(Conversation((message,)), "m", member))
+        assert made["messages"] == [{"role": "assistant", "content": "At nine."} | more]
+
+
 def test_a_text_to_go_on_with_is_a_prompt() -> None:
     """It is asked for as a text completion, whose parameters cross as they came."""
     prompt = Conversation((ChatMessage("user", "Once"),), parameters_json=b'{"echo":true}', plain=True)

@@ -9,7 +9,7 @@ import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
-from servicekit import bounded_buckets, response_streams
+from servicekit import bounded_buckets, keys, response_streams
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
@@ -21,6 +21,7 @@ from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
+_LINK_KEY_HOURS, _CONTENT_KEY_HOURS = 48, 430 * 24
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Unavailable)
 
 
@@ -151,9 +152,19 @@ class NatsLink:
         Raises:
             Unavailable: NATS is away.
         """
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable("The keys of signed links cannot be reached. Try again shortly.", retry_after=2)
-        return await transport.link_keys_bucket(self._client, replicas=self._replicas)
+        return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
+
+    async def content_keys(self) -> KeyValue:
+        """The bucket of the keys of encrypted contents; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        return await self._period_keys(keys.CONTENT_KEYS_BUCKET, _CONTENT_KEY_HOURS)
+
+    async def _period_keys(self, bucket: str, hours: float) -> KeyValue:
+        client = await self.client()
+        return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
         """The bucket of the conversations' memory; made when it is first wanted.

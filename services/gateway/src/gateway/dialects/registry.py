@@ -11,16 +11,19 @@ from gateway.dialects.responses import registration as responses
 from gateway.dialects.responses.dialect import Responses
 
 
-def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]:
+def registrations(
+    similarity_threshold: float = 0.3, responses_dialect: Responses | None = None
+) -> tuple[Registration, ...]:
     """Return what each dialect registers, in the order in which the OpenAPI document shows them.
 
     Args:
         similarity_threshold: Least cosine similarity of a passage where an OpenAI-like request names an index.
+        responses_dialect: The dialect of responses; None: one without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)
     return (
         openai.registration(chat, OpenAiCompletions(similarity_threshold)),
-        responses.registration(Responses(similarity_threshold)),
+        responses.registration(responses_dialect or Responses(similarity_threshold)),
         rag_chat.registration(),
         orchestrator.registration(chat),
         mcp.registration(),

@@ -4,13 +4,12 @@ import base64
 import binascii
 import hashlib
 import hmac
-import time
-from collections.abc import Callable, Mapping
-from typing import Self
 
 import msgspec
 from servicekit.errors import PermissionDenied, Unavailable
 from servicekit.principal import Principal
+
+from gateway.identity.period_keys import PeriodKeys
 
 PARAMETER = "link"
 """Of the query of a link."""
@@ -63,49 +62,20 @@ class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
         return Principal(self.tenant, self.user, self.oids, self.groups, roles, self.issuer)
 
 
-class LinkKeys:
-    """The keys of the current period and of those beside it. `clients.link_keys` fills it and keeps it up to date.
+class LinkKeys(PeriodKeys):
+    """The keys that links are signed with: those of the current period and of the periods beside it."""
 
-    A key's id is the number of its period, so that replicas need no other word to agree on the newest one.
-
-    Args:
-        now: Seconds since 1970.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._now = now
-        self._keys: dict[int, bytes] = {}
-
-    @property
-    def period(self) -> int:
-        """The number of the current period."""
-        return int(self._now() // PERIOD)
-
-    @property
-    def ids(self) -> frozenset[int]:
-        """Ids of the keys that are known and still good."""
-        return frozenset(filter(self.is_good, self._keys))
-
-    def is_good(self, key_id: int) -> bool:
-        """Whether links may be signed with a key of this id; clocks differ by less than a period."""
-        return abs(key_id - self.period) <= 1
-
-    def put(self, key_id: int, key: bytes) -> None:
-        """Take a key in, and forget those that are not good any more."""
-        self._keys[key_id] = key
-        self._keys = {each: known for each, known in self._keys.items() if self.is_good(each)}
-
-    def replace(self, keys: Mapping[int, bytes]) -> None:
-        """These are the keys, and no others."""
-        self._keys = {key_id: key for key_id, key in keys.items() if self.is_good(key_id)}
+    SECONDS = PERIOD
+    KEPT = 1
+    AHEAD = LONGEST_SECONDS
 
     def sign(self, linked: LinkedDocument) -> str | None:
         """Return a signature, which holds what it signs; None where no key is known, or it would be too long."""
-        known = [key_id for key_id in self.ids if key_id <= self.period]
-        if not known:
+        key_id = self.newest
+        if key_id is None:
             return None
-        said = f"{PREFIX}{max(known)}.{_base64url(_encode(linked))}"
-        signature = f"{said}.{_base64url(_mac(self._keys[max(known)], said))}"
+        said = f"{PREFIX}{key_id}.{_base64url(_encode(linked))}"
+        signature = f"{said}.{_base64url(_mac(self._keys[key_id], said))}"
         return signature if len(signature) <= _LONGEST else None
 
     def opened(self, signature: str) -> LinkedDocument:
@@ -128,14 +98,6 @@ class LinkKeys:
         if self._now() >= linked.expires_at:
             raise refused()
         return linked
-
-    @classmethod
-    def of(cls, *keys: bytes, now: Callable[[], float] = time.time) -> Self:
-        """Return the ring of the current period's key and of those before it."""
-        made = cls(now)
-        for age, key in enumerate(keys):
-            made.put(made.period - age, key)
-        return made
 
 
 def key_of(signature: str) -> int | None:

@@ -65,17 +65,30 @@ def test_pictures_and_files() -> None:
             chat({"role": "user", "content": [part]})
 
 
-def test_what_a_model_thought_is_stored_and_not_asked() -> None:
-    """Reasoning, with what is encrypted of it."""
+def test_what_a_model_thought_belongs_to_its_next_answer() -> None:
+    """Reasoning of the same answer is one text; what no answer follows is left out; the items stay as they are."""
     talk = items.Conversation()
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
-    [kept] = items.read([thought | {"encrypted_content": "abc"}], talk)
-    assert talk.messages == []
-    assert kept == {
-        "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": "Hm."}],
-        "encrypted_content": "abc",
-    }
+    thoughts = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "abc"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Nine?"}]},
+    ]
+    call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
+    said = [*thoughts, {"role": "assistant", "content": "I look."}, thoughts[1], call, thoughts[0]]
+    kept = items.read([*said, {"role": "user", "content": "So?"}, {"role": "assistant", "content": "Yes."}], talk)
+    assert [message.get("earlier_reasoning") for message in talk.messages] == ["Hm.\nNine?", "Nine?", None, None]
+    assert kept[:2] == thoughts
+
+
+def test_an_earlier_search() -> None:
+    """The model gets the passages that the request has; a search without passages tells it nothing."""
+    search = {"type": "file_search_call", "queries": ["ferry"], "results": None, "status": "completed"}
+    found = {"file_id": "file-1", "filename": "a.pdf", "text": "At nine.", "score": 0.5, "attributes": {}}
+    assert chat(search) == []
+    [message] = chat(search | {"results": [found]})
+    assert (message["role"], message["content"].endswith("'ferry':\na.pdf: At nine.")) == ("system", True)
+    stored = items.Conversation()
+    items.read([search | {"results": [found]}], stored, "")
+    assert stored.messages == []
 
 
 @pytest.mark.parametrize(

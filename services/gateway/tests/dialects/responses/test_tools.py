@@ -16,7 +16,10 @@ SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
 
 
 def read(*listed: Any, refuse_unknown: bool = False, **more: Any) -> Tools:
-    return tools.read(Fields({"tools": list(listed), **more}), refuse_unknown=refuse_unknown)
+    read = tools.Tools(refuse_unknown=refuse_unknown)
+    read.offer(listed, "tools")
+    tools.choose(Fields({"tools": list(listed), **more}), read)
+    return read
 
 
 def test_functions_and_custom_tools_go_to_the_model() -> None:

@@ -128,6 +128,7 @@ def open_model(
             tokens=tokens,
             window=model.context_window,
             headers=deployment.headers,
+            reasoning=model.reasoning,
         )
     if isinstance(server, TritonEntry):
         from generator.triton.model import TritonModel

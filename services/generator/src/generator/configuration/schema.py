@@ -105,6 +105,7 @@ class ModelEntry(_Entry):
         chat_template: What is put around the messages; empty: what the tokenizer brings.
         pictures: It takes pictures among a message's parts.
         tools: It calls tools that a request offers it.
+        reasoning: The member of a message in which its servers take what it thought before; empty: they do not.
     """
 
     name: Name
@@ -113,6 +114,7 @@ class ModelEntry(_Entry):
     chat_template: Beside = ""
     pictures: bool = False
     tools: bool = False
+    reasoning: Literal["", "reasoning", "reasoning_content"] = ""
     deployments: tuple[DeploymentEntry, ...] = Field(min_length=1)
 
 

@@ -24,6 +24,7 @@ class OpenAIModel:
         tokens: Counts for it.
         window: Its context window; None to ask the server.
         headers: Sent besides the server's.
+        reasoning: As of `request_body`.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class OpenAIModel:
         tokens: TokenCounter,
         window: int | None = None,
         headers: Mapping[str, SecretStr] | None = None,
+        reasoning: str = "",
     ) -> None:
         self.name = name
         self.owned_by = "openai-compatible"
@@ -44,6 +46,7 @@ class OpenAIModel:
         self._server_name = server_name
         self._window = window
         self._headers = headers
+        self._reasoning = reasoning
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says. What the server sends and the platform does not model crosses as its JSON."""
@@ -54,7 +57,7 @@ class OpenAIModel:
             reader = ChunkRelay()
         else:
             plain, in_one_piece = prompt.plain, prompt.in_one_piece
-            body = request_body(prompt, self._server_name)
+            body = request_body(prompt, self._server_name, self._reasoning)
             reader = ChunkReader()
         async with self._server.chat(body, self._server_name, self._headers, plain=plain) as reply:
             if not reply.streams:

@@ -97,7 +97,8 @@ def resolved(body: bytes, before: Before) -> bytes:
             name = Fields(item, f"input[{at}]").text("id")
             if name not in known:
                 raise missing(name, f"input[{at}].id")
-            item = known[name]
+            # The passages of a stored search are those that the user could see then.
+            item = {kind: value for kind, value in known[name].items() if kind != "results"}
         said.append(item)
     return msgspec.json.encode(raw | {"input": said})
 

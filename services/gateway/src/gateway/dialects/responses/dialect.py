@@ -18,9 +18,11 @@ from gateway.dialects.responses import continuation
 from gateway.dialects.responses import request as requests
 from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.dialects.responses.request import Asked
+from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import FILE_SEARCH, FileSearch
 from gateway.domain import SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
+from gateway.ports.sealing import Sealing
 
 NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
@@ -40,19 +42,22 @@ class Responses:
 
     Args:
         similarity_threshold: As of `OpenAiChat`.
+        sealing: Encrypts what clients keep for the platform; None: nothing is encrypted.
     """
 
     name = "responses"
     media = Media(unary=b"application/json", stream=b"text/event-stream; charset=utf-8", heartbeat=b": \n\n")
 
-    def __init__(self, similarity_threshold: float | None = None) -> None:
+    def __init__(self, similarity_threshold: float | None = None, sealing: Sealing | None = None) -> None:
+        self._sealing = sealing
         self._chat = OpenAiChat(similarity_threshold, _Composed)
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides."""
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
-        asked = requests.read(body, request.before.items, refuse_unknown=strict)
+        sealed = Sealed(self._sealing, request.principal, request.frontend.name)
+        asked = requests.read(body, request.before.items, sealed, refuse_unknown=strict)
         frontend, search = request.frontend, asked.tools.search
         _check_prompt(request, asked)
         frontend.check_messages(asked.count, "input")
@@ -76,7 +81,7 @@ class Responses:
         if asked.said.get("truncation") == "auto":
             turn = replace(turn, truncates=True)
         named = bool(asked.said.get("index_name"))
-        return ResponsesExchange(turn, asked, request.before, streaming=chat.streaming, sources=named)
+        return ResponsesExchange(turn, asked, request.before, sealed, streaming=chat.streaming, sources=named)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

@@ -11,9 +11,10 @@ from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import record
 from gateway.dialects.responses.members import error_of, search_result, usage_of
-from gateway.dialects.responses.output import Output
+from gateway.dialects.responses.output import Output, Shown
 from gateway.dialects.responses.parts import Events, encoded
-from gateway.dialects.responses.request import Asked
+from gateway.dialects.responses.request import ENCRYPTED_REASONING, Asked
+from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import (
     Batch,
     Completion,
@@ -47,6 +48,7 @@ class ResponsesExchange:
         turn: What is asked.
         asked: The request.
         before: What it continues.
+        sealed: Encrypts what the client keeps.
         streaming: Whether the answer is streamed.
         sources: Whether an index was asked for by its name; then ``source_nodes`` are there.
 
@@ -59,7 +61,9 @@ class ResponsesExchange:
         headers: Headers of the answer.
     """
 
-    def __init__(self, turn: Turn, asked: Asked, before: Before, *, streaming: bool, sources: bool = False) -> None:
+    def __init__(
+        self, turn: Turn, asked: Asked, before: Before, sealed: Sealed, *, streaming: bool, sources: bool = False
+    ) -> None:
         self.turn = turn
         self.streaming = streaming
         self.asked = asked
@@ -75,9 +79,8 @@ class ResponsesExchange:
         self._created = before.created or int(time.time())
         self._model = turn.shown_model
         self._events = Events(obfuscates=asked.obfuscates and not self.background)
-        self._output = Output(
-            self._events, owner, asked.tools.functions, summarises=asked.summarises, logprobs=asked.logprobs
-        )
+        shown = Shown(asked.summarises, asked.logprobs, sealed if ENCRYPTED_REASONING in asked.include else None)
+        self._output = Output(self._events, owner, asked.tools.functions, shown)
         self._sources = sources
         self._nodes: list[dict[str, Any]] | None = None
         self._found: list[Detections] = []

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from servicekit import keys
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses.offered_tools import function_name
+from gateway.dialects.responses.sealed import REASONING, Sealed
+from gateway.dialects.responses.tools import CUSTOM_INPUT, Tools
 
 Item = dict[str, Any]
 
 ROLES = ("user", "assistant", "system", "developer")
-CUSTOM_INPUT = "input"
-"""The one argument of the function that replaces a custom tool."""
-
-NOT_READ = ("reasoning", "file_search_call", "compaction")
-"""Kinds of items that are accepted and tell the model nothing: what they led to is in the items behind them."""
+FOUND_BEFORE = "These passages were found before, by a search for {}:"
+"""Stands before the passages of an earlier search."""
 
 HOSTED = (
     *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
@@ -26,6 +26,9 @@ HOSTED = (
     *("shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
 )
 """Kinds of items of tools that are not offered here."""
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""How much a model may think."""
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _DETAILS = ("auto", "low", "high", "original")
@@ -41,22 +44,36 @@ class Conversation:
         paths: Of each message, the place of its first item in the request; empty: it is not the request's.
         drops: Items of tools that are not offered here are left out; else they are refused.
         dropped: Kinds of those that were left out.
+        sealed: Opens encrypted contents; None: they are kept as they came.
+        tools: Gets the tools that items bring; None: items are kept as they came.
+        configuration: The latest settings of the answer that items bring.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     drops: bool = False
     dropped: list[str] = field(default_factory=list)
+    sealed: Sealed | None = None
+    tools: Tools | None = None
+    configuration: Item = field(default_factory=dict)
+    _thought: str = ""
 
     def add(self, message: dict[str, Any], path: str) -> None:
-        """Append a message."""
+        """Append a message; the reasoning before an answer goes with it."""
+        thought, self._thought = self._thought, ""
+        if thought and message["role"] == "assistant":
+            message[keys.EARLIER_REASONING] = thought
         self.messages.append(message)
         self.paths.append(path)
+
+    def think(self, text: str) -> None:
+        """Take what the model thought before its next message."""
+        self._thought = f"{self._thought}\n{text}" if self._thought else text
 
     def call(self, call_id: str, name: str, arguments: str, path: str) -> None:
         """Append a call of a tool to the answer that it belongs to: the message right before it, if that is one."""
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        if self.messages and self.messages[-1]["role"] == "assistant":
+        if self.messages and self.messages[-1]["role"] == "assistant" and not self._thought:
             self.messages[-1].setdefault("tool_calls", []).append(call)
         else:
             self.add({"role": "assistant", "content": None, "tool_calls": [call]}, path)
@@ -117,8 +134,14 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
         into.add({"role": "tool", "tool_call_id": call_id, "content": content}, path)
         return {"type": kind, "call_id": call_id, "output": output}
     if kind == "reasoning":
-        return _reasoning(said)
-    if kind in NOT_READ:
+        return _reasoning(said, into)
+    if kind == "file_search_call":
+        return _file_search(said, into, path)
+    if kind == "additional_tools":
+        return _additional_tools(said, into)
+    if kind == "configuration_update":
+        return _configuration(said, into)
+    if kind == "compaction":
         return item
     if kind in HOSTED and into.drops:
         into.dropped.append(kind)
@@ -195,16 +218,58 @@ def _file(said: Fields) -> tuple[Item, Item]:
     return {"type": "file", "file": file}, {"type": "input_file", **file}
 
 
-def _reasoning(said: Fields) -> Item:
-    """What a model thought before: it goes to no model again, as with chat completions."""
+def _reasoning(said: Fields, into: Conversation) -> Item:
+    """Read what a model thought before; it belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
+    thought = "" if into.sealed is None else into.sealed.opened(REASONING, said)
     for name, kind in texts.items():
         parts = [part for part in said.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": str(part.get("text", ""))} for part in parts]
+    shown = item.get("content") or item["summary"]
+    if thought := thought or "\n".join(part["text"] for part in shown):
+        into.think(thought)
     if encrypted := said.text("encrypted_content"):
         item["encrypted_content"] = encrypted
+    return item
+
+
+def _file_search(said: Fields, into: Conversation, path: str) -> Item:
+    """Read an earlier search: the model gets the passages that the item has."""
+    queries = [query for query in said.items("queries") or () if isinstance(query, str)]
+    item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
+    found = []
+    for at, result in enumerate(said.items("results") or ()):
+        each = Fields(result if isinstance(result, dict) else {}, f"{said.path('results')}[{at}]")
+        found.append({name: each.text(name) for name in ("file_id", "filename", "text")})
+    # The passages of a stored search are those that the user could see then.
+    if found and path:
+        searched = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
+        passages = "\n".join(f"{each['filename']}: {each['text']}" for each in found)
+        into.add({"role": "system", "content": f"{searched}\n{passages}"}, path)
+        item["results"] = found
+    return item
+
+
+def _additional_tools(said: Fields, into: Conversation) -> Item:
+    """Read tools that are offered from this item on; the model knows all of them from the begin."""
+    said.one_of("role", ("developer",))
+    listed = said.items("tools") or []
+    shown = listed if into.tools is None else into.tools.offer(listed, said.path("tools"))
+    return {"type": "additional_tools", "role": "developer", "tools": shown}
+
+
+def _configuration(said: Fields, into: Conversation) -> Item:
+    """Read settings of the answer, which hold until others replace them."""
+    item: Item = {"type": "configuration_update"}
+    if effort := said.object("reasoning").one_of("effort", EFFORTS):
+        item["reasoning"] = {"effort": effort}
+    form = said.object("text").object("format")
+    if kind := form.one_of("type", ("text", "json_schema")):
+        schema = {name: form.get(name) for name in ("name", "description", "schema", "strict") if form.get(name)}
+        item["text"] = {"format": {"type": kind, **(schema if kind == "json_schema" else {})}}
+    into.configuration |= {name: value for name, value in item.items() if name != "type"}
     return item
 
 

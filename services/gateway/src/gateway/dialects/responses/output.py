@@ -1,12 +1,29 @@
 """The output items of a response, in their order."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.dialects.responses.citations import Citations, files_of
 from gateway.dialects.responses.offered_tools import Functions, Offered
 from gateway.dialects.responses.parts import Call, Events, Message, Thinking
+from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What clients see of an answer beside its text.
+
+    Attributes:
+        summarises: Reasoning is shown as a summary.
+        logprobs: Log probabilities are shown.
+        sealed: Encrypts the reasoning for the next request; None: the client does not want it.
+    """
+
+    summarises: bool = False
+    logprobs: bool = False
+    sealed: Sealed | None = None
 
 
 class Output:
@@ -16,19 +33,15 @@ class Output:
         events: Gets the events.
         owner: Id of the response without its prefix; the items are named after it.
         functions: The tools that are called otherwise than their functions.
-        summarises: Reasoning is shown as a summary.
-        logprobs: Log probabilities are shown.
+        shown: What clients see of it.
 
     Attributes:
         items: The items, in order.
         results: What each search found, by the id of its item.
     """
 
-    def __init__(
-        self, events: Events, owner: str, functions: Functions, *, summarises: bool, logprobs: bool
-    ) -> None:
-        self._events, self._owner, self._functions = events, owner, functions
-        self._summarises, self._logprobs = summarises, logprobs
+    def __init__(self, events: Events, owner: str, functions: Functions, shown: Shown) -> None:
+        self._events, self._owner, self._functions, self._shown = events, owner, functions, shown
         self.items: list[dict[str, Any]] = []
         self.results: dict[str, list[dict[str, Any]]] = {}
         self._files: dict[str, tuple[str, str]] = {}
@@ -131,7 +144,8 @@ class Output:
         if self._thinking is None:
             self._end_message("completed")
             at = len(self.items)
-            self._thinking = Thinking(self._events, at, self._id("rs"), summarises=self._summarises)
+            shown = self._shown
+            self._thinking = Thinking(self._events, at, self._id("rs"), shown.sealed, summarises=shown.summarises)
             self.items.append(self._thinking.item)
         self._thinking.think(text)
 
@@ -140,7 +154,7 @@ class Output:
         if self._message is None:
             at = len(self.items)
             citations = Citations(self._files)
-            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._logprobs)
+            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._shown.logprobs)
             self.items.append(self._message.item)
         return self._message
 

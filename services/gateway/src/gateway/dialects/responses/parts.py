@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.responses.citations import Citations
-from gateway.dialects.responses.items import CUSTOM_INPUT
 from gateway.dialects.responses.offered_tools import Offered
+from gateway.dialects.responses.sealed import REASONING, Sealed
+from gateway.dialects.responses.tools import CUSTOM_INPUT
 from gateway.domain.deltas import members_of
 
 _encode = msgspec.json.encode
@@ -197,8 +198,8 @@ class Message:
 class Thinking:
     """What the model thinks: shown as a summary where the client asked for one, else as it is."""
 
-    def __init__(self, events: Events, at: int, item_id: str, *, summarises: bool) -> None:
-        self._events, self._at, self._summarises = events, at, summarises
+    def __init__(self, events: Events, at: int, item_id: str, sealed: Sealed | None, *, summarises: bool) -> None:
+        self._events, self._at, self._summarises, self._sealed = events, at, summarises, sealed
         self.item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": []}
         self._pieces: list[str] = []
         events.add("response.output_item.added", item=self.item, output_index=at)
@@ -222,6 +223,8 @@ class Thinking:
         self._events.add(f"{self._part_kind}.done", **self._place, part=part)
         self.item["summary" if self._summarises else "content"] = [part]
         self.item["status"] = status
+        if self._sealed is not None and (encrypted := self._sealed.seal(REASONING, part["text"])):
+            self.item["encrypted_content"] = encrypted
         self._events.add("response.output_item.done", item=self.item, output_index=self._at)
 
     def _part(self, text: str) -> dict[str, str]:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from servicekit import keys
 
-from gateway.dialects.responses.items import CUSTOM_INPUT
 from gateway.dialects.responses.offered_tools import function_name
+from gateway.dialects.responses.tools import CUSTOM_INPUT
 from gateway.domain import Message, Turn
 from gateway.domain.responses import Item
 
@@ -41,6 +42,8 @@ def input_left(
         for place in others:
             if (number := _number(paths, place)) is not None:
                 kept[number] = None
+    if asked.parameters_json != judged.parameters_json:
+        _replace_settings(kept, _object.decode(judged.parameters_json))
     return tuple(item for item in kept if item is not None)
 
 
@@ -105,8 +108,38 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
             kept[number] = {**item, "content": [{"type": kind, "text": new.words}]}
     elif "output" in item:
         kept[number] = {**item, "output": new.words}
-    for call in (_object.decode(new.extra_json) if new.extra_json else {}).get("tool_calls", ()):
+    elif item["type"] == "file_search_call":
+        kept[number] = {**item, "results": None}
+    extra = _object.decode(new.extra_json) if new.extra_json else {}
+    _replace_reasoning(kept, number, str(extra.get(keys.EARLIER_REASONING, "")))
+    for call in extra.get("tool_calls", ()):
         _replace_call(kept, number, call)
+
+
+def _replace_reasoning(kept: list[Item | None], end: int, text: str) -> None:
+    """Put a text in the place of what the model thought before an item."""
+    left = [{"type": "reasoning_text", "text": text}] if text else []
+    for number in range(end - 1, -1, -1):
+        item = kept[number]
+        if item is None or item["type"] != "reasoning":
+            return
+        # The encrypted content has the words that were taken out.
+        kept[number] = {"type": "reasoning", "summary": [], **({"content": left} if left else {})}
+        left = []
+
+
+def _replace_settings(kept: list[Item | None], judged: dict[str, Any]) -> None:
+    """Put tools and the form of the answer in place as they were offered to the model."""
+    by_name = {tool["function"].get("name"): tool["function"] for tool in judged.get("tools", ())}
+    for number, item in enumerate(kept):
+        if item is None:
+            continue
+        if item["type"] == "additional_tools":
+            kept[number] = {**item, "tools": [_tool(tool, by_name) for tool in item["tools"]]}
+        elif item["type"] == "configuration_update" and "text" in item:
+            form = judged.get("response_format") or {}
+            schema = form.get("json_schema") or {}
+            kept[number] = {**item, "text": {"format": {"type": form.get("type", "text"), **schema}}}
 
 
 def _replace_call(kept: list[Item | None], begin: int, call: Item) -> None:

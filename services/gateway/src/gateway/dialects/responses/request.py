@@ -11,6 +11,7 @@ from gateway.dialects import json_fields, turn_settings
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses import items, service_options
 from gateway.dialects.responses import tools as tool_kinds
+from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import Tools
 
 OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
@@ -37,13 +38,15 @@ REFUSED: Mapping[str, str] = {
 _TAKEN = ("index_name", *READ, *REFUSED)
 _KNOWN = frozenset((*READ, *IGNORED, *OURS, *REFUSED))
 
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+"""Of `INCLUDABLE`: the reasoning, encrypted for the next request."""
+
 INCLUDABLE = (
-    *("file_search_call.results", "message.output_text.logprobs", "reasoning.encrypted_content"),
+    *("file_search_call.results", "message.output_text.logprobs", ENCRYPTED_REASONING),
     *("message.input_image.image_url", "web_search_call.results", "web_search_call.action.sources"),
     *("computer_call_output.output.image_url", "code_interpreter_call.outputs"),
 )
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARIES = ("auto", "concise", "detailed")
 _FORMATS = ("text", "json_schema", "json_object")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
@@ -88,12 +91,13 @@ class Asked:
     obfuscates: bool
 
 
-def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> Asked:
+def read(body: bytes, before: Sequence[items.Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
     """Return what a request says.
 
     Args:
         body: As it came, references replaced by what they name.
         before: The items that it continues.
+        sealed: Opens encrypted contents.
         refuse_unknown: Tools that are not offered here, and their items, are refused; else they are dropped.
 
     Raises:
@@ -107,9 +111,10 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
     for name, reason in REFUSED.items():
         if said.get(name) not in (None, []):
             raise said.wrong(name, reason)
-    tools = tool_kinds.read(said, refuse_unknown=refuse_unknown)
+    tools = Tools(refuse_unknown=refuse_unknown)
+    tools.offer(said.items("tools") or (), "tools")
     include = _include(said)
-    talk = items.Conversation(drops=not refuse_unknown)
+    talk = items.Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
     if instructions := said.text("instructions"):
         talk.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, talk, "")
@@ -117,6 +122,8 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
     if not (listed or before):
         raise said.wrong("input", "must be a string that is not empty, or a list of items")
     own = items.read(listed, talk)
+    tool_kinds.choose(said, tools)
+    said = _configured(said, talk.configuration)
     summary = _reasoning(said)
     logprobs = "message.output_text.logprobs" in include or bool(said.get("top_logprobs"))
     chat = {
@@ -137,6 +144,15 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
     return Asked(
         said, model, body, talk.paths, count, own, tools, include, summary, logprobs, shown, talk.dropped, padded
     )
+
+
+def _configured(said: Fields, update: items.Item) -> Fields:
+    """The members of a request with the settings that items of the conversation bring, which come later."""
+    changed = {}
+    for name, value in update.items():
+        said.object(name)
+        changed[name] = {**(said.get(name) or {}), **value}
+    return Fields(dict(said.members()) | changed) if changed else said
 
 
 def _include(said: Fields) -> frozenset[str]:
@@ -161,7 +177,7 @@ def _parameters(said: Fields, *, logprobs: bool) -> dict[str, Any]:
         "temperature": said.number("temperature", 0, 2),
         "top_p": said.number("top_p", 0, 1),
         "max_completion_tokens": said.integer("max_output_tokens", 1, turn_settings.LONGEST_ANSWER),
-        "reasoning_effort": said.object("reasoning").one_of("effort", _EFFORTS) or None,
+        "reasoning_effort": said.object("reasoning").one_of("effort", items.EFFORTS) or None,
         "verbosity": text.one_of("verbosity", ("low", "medium", "high")) or None,
         "response_format": _format(text.object("format")),
         "logprobs": logprobs or None,

@@ -1,6 +1,7 @@
 """The tools of a Responses request: those for the model, file search, and those that are not offered here."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +10,11 @@ from servicekit import keys
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
-from gateway.dialects.responses.items import CUSTOM_INPUT
 from gateway.dialects.responses.offered_tools import Offered, function_name
 from gateway.domain.text_documents import Equals
+
+CUSTOM_INPUT = "input"
+"""The one argument of the function that replaces a custom tool."""
 
 _KIND = re.compile(r"[a-z0-9_.-]{1,64}")
 _MOST_RESULTS = 50
@@ -55,6 +58,7 @@ class Tools:
         chat_choice: The same for the model; None: nothing.
         first_choice: What the model must call first where it searches by itself: ``required`` is any tool; empty:
             nothing.
+        refuse_unknown: A tool that is not offered here is refused; else it is dropped.
     """
 
     chat: list[dict[str, Any]] = field(default_factory=list)
@@ -65,29 +69,27 @@ class Tools:
     choice: Any = "auto"
     chat_choice: Any = None
     first_choice: str = ""
+    refuse_unknown: bool = False
+
+    def offer(self, listed: Sequence[Any], path: str) -> list[dict[str, Any]]:
+        """Offer tools; return them as the response repeats them.
+
+        Args:
+            listed: As the request has them.
+            path: Where they stand.
+
+        Raises:
+            InvalidRequest: One is wrong, or not offered here.
+        """
+        before = len(self.shown)
+        for at, tool in enumerate(listed):
+            if not isinstance(tool, dict):
+                raise InvalidRequest(f"{path}[{at}] must be an object.", field=f"{path}[{at}]")
+            _take(Fields(tool, f"{path}[{at}]"), self)
+        return self.shown[before:]
 
 
-def read(said: Fields, *, refuse_unknown: bool) -> Tools:
-    """Return the tools of a request.
-
-    Args:
-        said: ``tools`` and ``tool_choice``.
-        refuse_unknown: A tool that is not offered here is refused; else it is dropped.
-
-    Raises:
-        InvalidRequest: One is wrong, or the request insists on one that is not offered.
-    """
-    tools = Tools()
-    for at, tool in enumerate(said.items("tools") or ()):
-        path = f"tools[{at}]"
-        if not isinstance(tool, dict):
-            raise InvalidRequest(f"{path} must be an object.", field=path)
-        _take(Fields(tool, path), tools, refuse_unknown=refuse_unknown)
-    _choose(said, tools)
-    return tools
-
-
-def _take(tool: Fields, tools: Tools, *, refuse_unknown: bool) -> None:
+def _take(tool: Fields, tools: Tools) -> None:
     kind = tool.text("type")
     if kind == "function":
         tools.shown.append(_function(tool, tools))
@@ -101,7 +103,7 @@ def _take(tool: Fields, tools: Tools, *, refuse_unknown: bool) -> None:
         tools.search = _file_search(tool)
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
         tools.shown.append({name: value for name, value in tool.members() if name in known})
-    elif refuse_unknown or not kind:
+    elif tools.refuse_unknown or not kind:
         raise tool.wrong("type", f"is not offered here: {kind[:100]!r}")
     else:
         tools.dropped.append(kind if _KIND.fullmatch(kind) else "unknown")
@@ -153,6 +155,8 @@ def _offer(function: dict[str, Any], tool: Offered, tools: Tools, about: str) ->
         tools.functions[called] = tool
     if about:
         function = function | {"description": f"{about}\n{function.get('description', '')}".strip()}
+    # Of two tools of one name the later one counts.
+    tools.chat = [each for each in tools.chat if each["function"]["name"] != called]
     tools.chat.append({"type": "function", "function": function | {"name": called}})
 
 
@@ -218,7 +222,7 @@ def _filters(said: Fields) -> tuple[Equals, ...]:
     return (Equals(key, msgspec.json.encode(value).decode()),)
 
 
-def _choose(said: Fields, tools: Tools) -> None:
+def choose(said: Fields, tools: Tools) -> None:
     """Read ``tool_choice``.
 
     Raises:

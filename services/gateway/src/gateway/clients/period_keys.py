@@ -1,4 +1,4 @@
-"""The keys of signed links over NATS: made on schedule, shared by all replicas of the gateway."""
+"""Rings of keys over NATS: made on schedule, shared by all replicas of the gateway."""
 
 import asyncio
 import secrets
@@ -15,20 +15,21 @@ from servicekit.key_value import Entry
 from servicekit.tasks import ended
 
 from gateway.clients.bucket_watch import FAILURES, BucketWatch
-from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkKeys
+from gateway.identity.period_keys import PeriodKeys
 
 _log = structlog.get_logger(__name__)
 _BYTES = 32
 
 
-class LinkKeyWatch:
+class PeriodKeyWatch:
     """Keeps a ring as the bucket is, and makes the key of each period before the period begins.
 
-    Whichever replica is first makes a key; the others read it. Old keys leave the bucket by themselves.
+    The first replica makes a key and the others read it. Old keys leave the bucket by themselves.
 
     Args:
         bucket: Gives the bucket; raises `Unavailable` while NATS is away.
         ring: What is filled.
+        what: What the keys are, for the log.
         now: Seconds since 1970.
         check: As of `BucketWatch`.
         retry: Likewise.
@@ -38,7 +39,8 @@ class LinkKeyWatch:
     def __init__(
         self,
         bucket: Callable[[], Awaitable[KeyValue]],
-        ring: LinkKeys,
+        ring: PeriodKeys,
+        what: str,
         *,
         now: Callable[[], float] = time.time,
         check: float = 2.0,
@@ -47,12 +49,11 @@ class LinkKeyWatch:
     ) -> None:
         self._bucket = bucket
         self._ring = ring
+        self._what = what
         self._now = now
         self._retry = retry
         self._rotate = rotate
-        self._watch = BucketWatch(
-            bucket, self._fill, self._change, what="the keys of signed links", check=check, retry=retry
-        )
+        self._watch = BucketWatch(bucket, self._fill, self._change, what=what, check=check, retry=retry)
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -67,8 +68,8 @@ class LinkKeyWatch:
     async def rotate(self) -> None:
         """Make the keys of the current period, and of the next one before it begins, where they are missing."""
         bucket = await self._bucket()
-        for moment in (self._now(), self._now() + LONGEST_SECONDS):
-            key_id = int(moment // PERIOD)
+        for moment in (self._now(), self._now() + self._ring.AHEAD):
+            key_id = int(moment // self._ring.SECONDS)
             if key_id not in self._ring.ids:
                 await key_value.accepted(bucket.create(str(key_id), secrets.token_bytes(_BYTES)))
                 self._change(await bucket.get(str(key_id)))
@@ -83,7 +84,7 @@ class LinkKeyWatch:
             except (Unavailable, *FAILURES) as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
-                    _log.warning("no key of signed links can be made; keeping those that are known", error=text)
+                    _log.warning("no key can be made; keeping those that are known", keys=self._what, error=text)
                 pause = self._retry
             await asyncio.sleep(pause)
 

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from causeway_testing.servers import eventually, nats_server
-from gateway.clients.link_keys import LinkKeyWatch
 from gateway.clients.nats_connection import NatsLink
+from gateway.clients.period_keys import PeriodKeyWatch
+from gateway.identity.content_sealing import ContentKeys
 from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkedDocument, LinkKeys
 from servicekit.errors import Unavailable
+from servicekit.principal import Principal
 
 LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40)  # a field
 
@@ -25,12 +27,12 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, LinkKeyWatch]]:
+async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, PeriodKeyWatch]]:
     """What each gateway has."""
     ring = LinkKeys(clock)
     async with (
         NatsLink(url, retry=0.05) as link,
-        LinkKeyWatch(link.link_keys, ring, now=clock, check=0.3, retry=0.05, rotate=0.05) as watch,
+        PeriodKeyWatch(link.link_keys, ring, "keys", now=clock, check=0.3, retry=0.05, rotate=0.05) as watch,
     ):
         yield ring, watch
 
@@ -76,3 +78,16 @@ async def test_a_ring_goes_on_while_nats_is_away(tmp_path: Path) -> None:
         clock.now += PERIOD
         assert opens(ring, signature)
         assert ring.sign(LINKED) == signature
+
+
+async def test_the_keys_of_contents_have_a_bucket_of_their_own(tmp_path: Path) -> None:
+    """A replica opens what another one sealed."""
+    owner = Principal("acme", "ann", issuer="https://id")
+    async with nats_server(tmp_path / "nats") as url, contextlib.AsyncExitStack() as stack:
+        rings = [ContentKeys(), ContentKeys()]
+        for ring in rings:
+            link = await stack.enter_async_context(NatsLink(url, retry=0.05))
+            await stack.enter_async_context(PeriodKeyWatch(link.content_keys, ring, "keys", retry=0.05))
+        await eventually(lambda: all(ring.ids for ring in rings))
+        sealed = rings[0].seal(owner, "web", "reasoning", "So.")
+        await eventually(lambda: rings[1].opened(owner, "web", "reasoning", sealed) == "So.")

@@ -1,0 +1,45 @@
+"""Encrypted contents of items: the reasoning of models, and summaries of conversations."""
+
+from dataclasses import dataclass
+
+from servicekit.principal import Principal
+
+from gateway.dialects.json_fields import Fields
+from gateway.ports.sealing import Sealing
+
+REASONING, COMPACTION = "reasoning", "compaction"
+"""Kinds of contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The encrypted contents of one user in one front end.
+
+    Attributes:
+        sealing: Encrypts; None: there are no keys.
+        owner: The user.
+        profile: Name of the front end.
+    """
+
+    sealing: Sealing | None
+    owner: Principal
+    profile: str
+
+    def seal(self, kind: str, text: str) -> str:
+        """Return a text encrypted; empty where no key is known."""
+        return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
+
+    def opened(self, kind: str, said: Fields) -> str:
+        """Return the text of an item's ``encrypted_content``; empty where the item has none.
+
+        Raises:
+            InvalidRequest: It is none of this user and this front end.
+            Unavailable: The keys are not known yet.
+        """
+        content = said.text("encrypted_content")
+        if not content or self.sealing is None:
+            return ""
+        text = self.sealing.opened(self.owner, self.profile, kind, content)
+        if text is None:
+            raise said.wrong("encrypted_content", "cannot be read: this user got no such content here")
+        return text

@@ -1,0 +1,93 @@
+"""Reasoning that clients keep: encrypted, and the model's again with the next request."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start
+
+PATH = "/v1/responses"
+INCLUDE = ["reasoning.encrypted_content"]
+
+
+def thinking(text: str) -> list[list[Any]]:
+    return [
+        [Start(b"{}"), Delta(0, "", json.dumps({"reasoning_content": text}).encode())],
+        [Delta(0, "At nine."), Finish(0, "stop")],
+    ]
+
+
+async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
+    answer = await client.post(PATH, json={"store": False, **body})
+    assert answer.status_code == 200, answer.text
+    responses.response(answer.json())
+    return answer.json()
+
+
+def thought(fakes: Any) -> Any:
+    """What the latest prompt has of the model's earlier reasoning."""
+    extras = [message.extra_json for message in fakes.generator.prompts[-1].messages if message.extra_json]
+    return [json.loads(extra).get("earlier_reasoning") for extra in extras]
+
+
+async def test_it_comes_back(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The text is not readable in it, and the model gets it before its answer, with the next request."""
+    fakes.generator.script = thinking("The timetable.")
+    first = await asked(client, input="When?", include=INCLUDE)
+    encrypted = first["output"][0]["encrypted_content"]
+    assert "timetable" not in encrypted
+    for item in first["output"]:
+        item.pop("content" if item["type"] == "reasoning" else "status")
+    said = [{"role": "user", "content": "When?"}, *first["output"], {"role": "user", "content": "Sure?"}]
+    await asked(client, input=said, include=INCLUDE)
+    assert thought(fakes) == ["The timetable."]
+    assert "encrypted_content" not in (await asked(client, input="When?"))["output"][0]
+
+
+async def test_the_event_has_it(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Of a stream, in the event that ends the item."""
+    fakes.generator.script = thinking("The timetable.")
+    answer = await client.post(PATH, json={"input": "When?", "include": INCLUDE, "stream": True})
+    done = [event for event in responses.events(answer.text) if event.type == "response.output_item.done"]
+    assert done[0].item.encrypted_content
+
+
+async def test_a_stored_response_is_continued_with_it(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Without that the client sends anything."""
+    fakes.generator.script = thinking("The timetable.")
+    first = await asked(client, input="When?", store=True)
+    await asked(client, input="Sure?", previous_response_id=first["id"])
+    assert thought(fakes) == ["The timetable."]
+
+
+@pytest.mark.parametrize("content", ["abc", "cwe1.1.AAAA", "cwe1.x", "cwe1.99999999999.é"])
+async def test_what_cannot_be_read_is_refused(client: httpx.AsyncClient, content: str) -> None:
+    """By its place."""
+    item = {"type": "reasoning", "summary": [], "encrypted_content": content}
+    refused = await client.post(PATH, json={"input": [item, {"role": "user", "content": "When?"}]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0].encrypted_content")
+
+
+async def test_keys_that_are_away(client: httpx.AsyncClient, fakes: Any) -> None:
+    """An answer comes without the content; what was encrypted cannot be read yet."""
+    fakes.generator.script = thinking("The timetable.")
+    item = (await asked(client, input="When?", include=INCLUDE))["output"][0]
+    fakes.content_keys.replace({})
+    assert "encrypted_content" not in (await asked(client, input="When?", include=INCLUDE))["output"][0]
+    answer = await client.post(PATH, json={"input": [item, {"role": "user", "content": "When?"}]})
+    assert answer.status_code == 503
+
+
+async def test_detectors_judge_it(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What they take out of it reaches neither the model nor the store."""
+    fakes.generator.script = thinking("It is secret.")
+    first = await asked(client, input="When?", include=INCLUDE)
+    fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
+    said = [*first["output"], {"role": "user", "content": "Sure?"}]
+    second = await asked(client, input=said, store=True)
+    assert all("secret" not in text for text in thought(fakes))
+    listed = (await client.get(f"{PATH}/{second['id']}/input_items")).text
+    assert "secret" not in listed
+    assert "encrypted_content" not in listed

@@ -1,0 +1,74 @@
+"""Items of an input that bring tools and settings of the answer."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+
+PATH = "/v1/responses"
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+QUESTION = {"role": "user", "content": "When?"}
+
+
+def brought(*tools: Any) -> dict[str, Any]:
+    return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
+
+
+def update(**members: Any) -> dict[str, Any]:
+    return {"type": "configuration_update", **members}
+
+
+async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    return responses.response(answer.json())
+
+
+async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They are offered beside those of the request, also in the turns that follow; of one name the later counts."""
+    better = FIND | {"description": "Find a ferry."}
+    first = await ask(client, input=[brought(better, {"type": "custom", "name": "run"}), QUESTION], tools=[FIND])
+    await ask(client, input="And now?", previous_response_id=first.id)
+    for prompt in fakes.generator.prompts:
+        functions = [tool["function"] for tool in json.loads(prompt.parameters_json)["tools"]]
+        assert [(each["name"], each.get("description")) for each in functions] == [
+            ("find", "Find a ferry."),
+            ("run", ""),
+        ]
+    listed = (await client.get(f"{PATH}/{first.id}/input_items", params={"order": "asc"})).json()["data"]
+    assert [responses.item(item).type for item in listed] == ["additional_tools", "message"]
+    chosen = {"type": "function", "name": "find"}
+    assert (await ask(client, input=[brought(FIND), QUESTION], tool_choice=chosen)).tool_choice.name == "find"
+
+
+async def test_a_tool_that_an_item_brings_is_named(client: httpx.AsyncClient) -> None:
+    """With its place in the request, where it is wrong."""
+    refused = await client.post(PATH, json={"input": [QUESTION, brought(FIND, {"type": "function"})]})
+    assert refused.json()["error"]["param"] == "input[1].tools[1].name"
+
+
+async def test_a_configuration_update(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The latest one holds, and comes before what the request says; each setting is replaced alone."""
+    form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}}
+    said = [update(reasoning={"effort": "low"}), update(text={"format": form}), QUESTION]
+    first = await ask(client, input=said, reasoning={"effort": "high", "summary": "auto"})
+    assert (first.reasoning.effort, first.reasoning.summary, first.text.format.name) == ("low", "auto", "time")
+    await ask(client, input=[update(text={"format": {"type": "text"}}), QUESTION], previous_response_id=first.id)
+    one, other = (json.loads(prompt.parameters_json) for prompt in fakes.generator.prompts)
+    assert (one["reasoning_effort"], one["response_format"]["json_schema"]["name"]) == ("low", "time")
+    assert (other["reasoning_effort"], "response_format" in other) == ("low", False)
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        (update(reasoning={"effort": "endless"}), "input[0].reasoning.effort"),
+        (update(text={"format": {"type": "xml"}}), "input[0].text.format.type"),
+    ],
+)
+async def test_a_wrong_update_is_named(client: httpx.AsyncClient, item: Any, path: str) -> None:
+    """With its place in the request."""
+    refused = await client.post(PATH, json={"input": [item, QUESTION]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, path)
