@@ -17,7 +17,7 @@ Item = dict[str, Any]
 
 ROLES = ("user", "assistant", "system", "developer")
 FOUND_BEFORE = "These passages were found before, by a search for {}:"
-"""Stands before the passages of an earlier search."""
+"""The line before the passages of an earlier search."""
 
 HOSTED = (
     *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),

@@ -76,7 +76,7 @@ class Tools:
 
         Args:
             listed: As the request has them.
-            path: Where they stand.
+            path: Their place in the request.
 
         Raises:
             InvalidRequest: One is wrong, or not offered here.
