@@ -46,6 +46,8 @@ async def refused(url: str, user: str, subject: str, *, subscribing: bool = Fals
     return bool(refusals)
 
 
+PIECE = keys.large_response(keys.response_key("t", "u", "resp_1"), "1")
+LARGE = f"OBJ_{keys.LARGE_RESPONSES_BUCKET}"
 ALLOWED = [
     ("gateway", keys.ingest_subject(0, "t", "i")),
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
@@ -54,6 +56,9 @@ ALLOWED = [
     ("gateway", f"$KV.{keys.CONTENT_KEYS_BUCKET}.1"),
     ("gateway", keys.response_log("t", "u", "resp_1")),
     ("gateway", f"$JS.API.DIRECT.GET.{keys.RESPONSE_LOG_STREAM}"),
+    ("gateway", PIECE),
+    ("gateway", f"$JS.API.STREAM.MSG.GET.{LARGE}"),
+    ("gateway", f"$JS.API.STREAM.PURGE.{LARGE}"),
     ("gateway", response_job_keys.response_job("t", "resp_1")),
     ("gateway", f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{RUNNERS}"),
     ("gateway", f"$JS.ACK.{JOBS}.{RUNNERS}.1.1.1.1.0"),
@@ -85,6 +90,9 @@ REFUSED = [
     ("ingest", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("ingest", keys.response_log("t", "u", "resp_1")),
     ("gateway", keys.response_live("t", "u", "resp_1")),
+    ("ingest", PIECE),
+    ("ingest", f"$JS.API.STREAM.MSG.GET.{LARGE}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.{LARGE}"),
     ("ingest", response_job_keys.response_job("t", "resp_1")),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{RUNNERS}"),
     ("ingest", f"$JS.ACK.{JOBS}.{RUNNERS}.1.1.1.1.0"),

@@ -27,6 +27,7 @@ API_KEYS_BUCKET = "causeway-api-keys"
 QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
 RESPONSES_BUCKET = "causeway-responses"
+LARGE_RESPONSES_BUCKET = "causeway-large-responses"
 LINK_KEYS_BUCKET = "causeway-link-keys"
 CONTENT_KEYS_BUCKET = "causeway-content-keys"
 GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"  # where each gateway says that it is there; not stored
@@ -206,6 +207,17 @@ def of_user(tenant: str, owner: str) -> str:
 def response_key(tenant: str, owner: str, name: str) -> str:
     """Key of a response or a conversation, whose name is an id that the gateway gave."""
     return f"{token(tenant)}.{token(owner)}.{name}"
+
+
+def large_response(key: str, version: str = "*") -> str:
+    """Subject of the pieces of a version of a large response, or the pattern of those of all its versions.
+
+    Args:
+        key: The `response_key`, or `of_user` for the responses of a user.
+        version: Its name.
+    """
+    pieces = f"$O.{LARGE_RESPONSES_BUCKET}.C.{key}"
+    return pieces if key.endswith(">") else f"{pieces}.{version}"
 
 
 def response_log(tenant: str, owner: str, name: str) -> str:

@@ -65,6 +65,7 @@ _FIXED = (
     keys.RESPONSE_LOG_STREAM,
     response_job_keys.RESPONSE_JOB_STREAM,
     f"OBJ_{keys.ORIGINALS_BUCKET}",
+    f"OBJ_{keys.LARGE_RESPONSES_BUCKET}",
     *(
         f"KV_{bucket}"
         for bucket in (
@@ -99,6 +100,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.QUOTAS_BUCKET),
             *_bucket(keys.MEMORY_BUCKET),
             *_bucket(keys.RESPONSES_BUCKET),
+            *_objects(keys.LARGE_RESPONSES_BUCKET),
             *_bucket(keys.LINK_KEYS_BUCKET),
             *_bucket(keys.CONTENT_KEYS_BUCKET),
             *_stream(keys.RESPONSE_LOG_STREAM, keys.RESPONSE_LOG_SUBJECTS),

@@ -13,10 +13,11 @@ from nats.js.api import (
 )
 
 from servicekit import keys, response_job_keys
-from servicekit.stream_room import RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
+from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
 """Seconds after which the job of a gateway that is silent goes to another one."""
+_SLACK_SECONDS = 3600.0
 
 
 async def response_log(
@@ -54,6 +55,41 @@ async def response_log(
             republish=RePublish(src=keys.RESPONSE_LOG_SUBJECTS, dest=keys.RESPONSE_LIVE_SUBJECTS),
         ),
         "CAUSEWAY_RESPONSE_LOG_BYTES",
+    )
+    return jetstream
+
+
+async def large_responses(
+    client: Client, *, replicas: int = 1, days: float = 30, size: int = RESPONSE_BYTES
+) -> JetStreamContext:
+    """Makes the object store of large responses where it is missing, and returns what writes to it.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+        days: How long a response is kept after it was last written.
+        size: Most bytes of it. The server sets them aside at once.
+
+    Raises:
+        Unavailable: It does not have as many.
+    """
+    jetstream = client.jetstream(timeout=2)
+    bucket = keys.LARGE_RESPONSES_BUCKET
+    await ensure_stream(
+        jetstream,
+        StreamConfig(
+            name=f"OBJ_{bucket}",
+            subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+            max_bytes=size,
+            # The entry that names the pieces is younger than they are, and does not outlive them.
+            max_age=days * 86400 + _SLACK_SECONDS,
+            discard=DiscardPolicy.OLD,
+            storage=StorageType.FILE,
+            num_replicas=replicas,
+            allow_rollup_hdrs=True,
+            allow_direct=True,
+        ),
+        "CAUSEWAY_RESPONSE_BYTES",
     )
     return jetstream
 

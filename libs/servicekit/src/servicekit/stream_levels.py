@@ -31,6 +31,7 @@ STREAMS = (
     f"KV_{keys.HISTORY_BUCKET}",
     f"KV_{keys.API_KEYS_BUCKET}",
     f"KV_{keys.RESPONSES_BUCKET}",
+    f"OBJ_{keys.LARGE_RESPONSES_BUCKET}",
     keys.RESPONSE_LOG_STREAM,
     response_job_keys.RESPONSE_JOB_STREAM,
 )

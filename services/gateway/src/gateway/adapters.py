@@ -182,7 +182,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             pictures=NatsPictures(link.ingest),
             history=NatsHistory(link.history),
             memory=NatsMemory(link.memory),
-            responses=NatsResponses(link.responses, most=settings.responses_per_user),
+            responses=NatsResponses(link.responses, link.large_responses, most=settings.responses_per_user),
             response_log=NatsResponseLog(link.response_log, most=settings.response_logs_per_tenant),
             response_jobs=NatsResponseJobs(link.response_jobs, most=settings.background_per_tenant),
             texts=NatsTexts(link.ingest, backlog, originals),

@@ -83,7 +83,10 @@ class Settings(OriginalSettings, IdentitySettings):
         10_000, gt=0, description="Responses and conversations that are kept of a user; the oldest go."
     )
     response_bytes: int = Field(
-        256 * MEBI, gt=0, description="Most bytes of stored responses; NATS sets them aside, and the oldest go."
+        256 * MEBI,
+        gt=0,
+        description="Most bytes of stored responses, and again of those above 1 MB; NATS sets them aside, and the "
+        "oldest go.",
     )
     response_searches: int = Field(
         5,

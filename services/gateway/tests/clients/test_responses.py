@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest) -> ResponseStore:
     if request.param == "fake":
         return FakeResponses(most=3)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsResponses(link.responses, most=3)
+    return NatsResponses(link.responses, link.large_responses, most=3)
 
 
 async def test_there_and_back(store: ResponseStore) -> None:
@@ -142,10 +142,75 @@ async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
 
 async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:
     """Before anything changes."""
-    large = replace(stored(), object={"x": os.urandom(1_000_000).hex()})
+    large = replace(stored(), object={"x": os.urandom(17_000_000).hex()})
     with pytest.raises(PayloadTooLarge):
         await store.save(ANN, large, soon())
     assert await store.read(ANN, large.id, soon()) is None
+
+
+def large_one() -> Stored:
+    """More than one message of NATS takes."""
+    one = stored()
+    return replace(one, object={**one.object, "status": "queued", "instructions": os.urandom(1_200_000).hex()})
+
+
+async def test_a_large_one(store: ResponseStore) -> None:
+    """It is read, replaced, listed and deleted as any other."""
+    one = large_one()
+    saved = await store.save(ANN, one, soon())
+    for each in OTHERS:
+        assert await store.read(each, one.id, soon()) is None
+    later = replace(large_one(), id=one.id, items=(*one.items, *one.items), revision=saved.revision)
+    assert await store.replace(ANN, later, soon())
+    assert not await store.replace(ANN, saved, soon())
+    assert await store.read(ANN, one.id, soon()) == later
+    found = await store.find(ANN.tenant, one.id, soon())
+    assert found is not None
+    assert (found.owner, found.stored.status, found.size > 1_000_000) == (ANN.owner, "queued", True)
+    small = replace(stored(), id=one.id)
+    assert await store.save(ANN, small, soon()) == small
+    assert await store.read(ANN, one.id, soon()) == small
+    assert await store.delete(ANN, one.id, soon())
+    assert await store.read(ANN, one.id, soon()) is None
+
+
+async def pieces(link: NatsLink) -> int:
+    jetstream = await link.large_responses()
+    return (await jetstream.stream_info(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}")).state.messages
+
+
+async def test_no_piece_is_left_over(link: NatsLink) -> None:
+    """Only the pieces of the stored version are there, and those of a deleted or displaced response are not."""
+    store = NatsResponses(link.responses, link.large_responses, most=3)
+    assert not await store.delete(ANN, large_one().id, soon())
+    bucket = await link.responses()
+    one = await store.save(ANN, large_one(), soon())
+    assert await pieces(link) == 3
+    assert await store.replace(ANN, one, soon())
+    assert not await store.replace(ANN, one, soon())
+    await store.save(ANN, one, soon())
+    assert await pieces(link) == 3
+    assert await store.delete(ANN, one.id, soon())
+    assert await pieces(link) == 0
+    for age in range(5):
+        await store.save(ANN, replace(large_one(), id=stored(age=age).id), soon())
+    await store.save(OTHERS[0], large_one(), soon())
+    assert await pieces(link) == 3 * 4
+    assert await store.forget(ANN.tenant, ANN.owner, soon()) == 3
+    assert await pieces(link) == 3
+    assert len(await bucket.keys()) == 1
+
+
+async def test_pieces_that_went(link: NatsLink) -> None:
+    """A response whose pieces made room for others is not there."""
+    store = NatsResponses(link.responses, link.large_responses, most=3)
+    one = await store.save(ANN, large_one(), soon())
+    jetstream = await link.large_responses()
+    config = (await jetstream.stream_info(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}")).config
+    assert (config.max_bytes, config.max_age, config.discard) == (256 * 1024 * 1024, 30 * 86400 + 3600, "old")
+    await jetstream.purge_stream(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}", keep=1)
+    assert await store.read(ANN, one.id, soon()) is None
+    assert await store.delete(ANN, one.id, soon())
 
 
 async def test_the_bucket_has_an_end(link: NatsLink) -> None:
@@ -162,7 +227,7 @@ async def test_without_nats(tmp_path: Path) -> None:
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:
         with pytest.raises(Unavailable, match="store of responses"):
-            await NatsResponses(link.responses, most=3).read(ANN, stored().id, soon())
+            await NatsResponses(link.responses, link.large_responses, most=3).read(ANN, stored().id, soon())
 
 
 def test_ids() -> None:

@@ -35,7 +35,7 @@ class NatsLink:
         history_days: How long a conversation is kept after it was last saved.
         memory_hours: How long a session is remembered after its last turn.
         response_days: How long a response is kept.
-        response_bytes: Most bytes of the responses.
+        response_bytes: Most bytes of the responses, and of the large ones among them.
         response_log_bytes: Most bytes of their logs.
         record_days: How long a record of usage or audit is kept at most.
         stream_bytes: Most bytes of each stream.
@@ -80,6 +80,7 @@ class NatsLink:
         self._responses: KeyValue | None = None
         self._response_jobs: JetStreamContext | None = None
         self._response_log: JetStreamContext | None = None
+        self._large_responses: JetStreamContext | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -203,6 +204,25 @@ class NatsLink:
                 _log.warning("the store of responses cannot be made", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._responses
+
+    async def large_responses(self) -> JetStreamContext:
+        """The object store of large responses; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        message = "The store of large responses cannot be reached. Try again shortly."
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable(message, retry_after=2)
+        if self._large_responses is None:
+            try:
+                self._large_responses = await response_streams.large_responses(
+                    self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
+                )
+            except _FAILURES as error:
+                _log.warning("the store of large responses cannot be made", error=str(error))
+                raise Unavailable(message, retry_after=2) from error
+        return self._large_responses
 
     async def response_log(self) -> JetStreamContext:
         """The stream of the logs of responses; made when it is first wanted.

@@ -1,4 +1,7 @@
-"""Responses and conversations over NATS: a key each, compressed, which goes some time after it was last written."""
+"""Responses and conversations over NATS: a key each, compressed, which goes some time after it was last written.
+
+The key of one that is too large for a message names the pieces that have it (`large_responses.py`).
+"""
 
 import asyncio
 import zlib
@@ -7,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import msgspec
+from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys, response_job_keys
 from servicekit.deadline import Deadline
-from servicekit.errors import PayloadTooLarge
 from servicekit.principal import Principal
 
+from gateway.clients.large_responses import LargeResponses, Pieces
 from gateway.clients.nats_calls import reached
 from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
@@ -21,6 +25,8 @@ _WHAT = "The store of responses"
 # NATS takes 1 MiB a message; its headers and subject are part of that.
 _MOST_BYTES = 1_000_000
 _LARGE = 64 * 1024
+_MOST_OF_MEMBER = 1024
+_READS = 3
 _MOST_OWNERS = 10_000
 # Seconds after which the server forgets that a key was deleted.
 _MARKER = 3600.0
@@ -36,6 +42,8 @@ class _Record(msgspec.Struct):
     sources: list[tuple[str, str]] = []
     # A key has no more than the digest of a long name. None: an earlier version did not store it.
     owner: str | None = None
+    # Where the whole record is. Then this one has the members that are small.
+    pieces: Pieces | None = None
 
 
 _record = msgspec.json.Decoder(_Record)
@@ -46,41 +54,66 @@ class NatsResponses:
 
     Args:
         bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        large: Gives what writes to the object store of those that are too large for a key, likewise.
         most: Responses and conversations that are kept of one user; now and then there are a tenth more.
     """
 
-    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int) -> None:
+    def __init__(
+        self,
+        bucket: Callable[[], Awaitable[KeyValue]],
+        large: Callable[[], Awaitable[JetStreamContext]],
+        *,
+        most: int,
+    ) -> None:
         self._bucket = bucket
+        self._large = LargeResponses(large)
         self._most = most
         # How many a user may save before they are counted again.
         self._left: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """See `ports.responses.ResponseStore`."""
-        packed = await _packed(stored, principal.owner)
-        bucket = await self._bucket()
+        bucket, key = await self._bucket(), _key(principal, stored.id)
+        value, pieces = await self._written(key, stored, principal.owner, deadline)
         await self._make_room(bucket, principal.tenant, principal.owner, deadline)
-        revision = await reached(bucket.put(_key(principal, stored.id), packed), deadline, _WHAT)
-        return _with_revision(stored, revision)
+        revision = await reached(bucket.put(key, value), deadline, _WHAT)
+        if pieces is not None:
+            await self._large.delete(bucket._js, key, deadline, before=pieces.first)
+        return replace(stored, revision=revision)
 
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
         """See `ports.responses.ResponseStore`."""
-        packed = await _packed(stored, principal.owner)
-        bucket = await self._bucket()
-        key = _key(principal, stored.id)
-        return await reached(_updated(bucket, key, packed, stored.revision), deadline, _WHAT)
+        bucket, key = await self._bucket(), _key(principal, stored.id)
+        value, pieces = await self._written(key, stored, principal.owner, deadline)
+        updated = await reached(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
+        if pieces is not None and updated:
+            await self._large.delete(bucket._js, key, deadline, before=pieces.first)
+        elif pieces is not None:
+            await self._large.delete(bucket._js, key, deadline, pieces.name)
+        return updated
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
-        found = await _read(await self._bucket(), _key(principal, stored_id), deadline)
-        return None if found is None else found[0]
+        bucket, key = await self._bucket(), _key(principal, stored_id)
+        for _ in range(_READS):
+            found = await _read(bucket, key, deadline)
+            if found is None:
+                return None
+            record, stored, _size = found
+            if record.pieces is None:
+                return stored
+            packed = await self._large.read(bucket._js, key, record.pieces, deadline)
+            if packed is not None:
+                return _stored(key, await _unpacked(packed), stored.revision)
+            # It was written again meanwhile, or its pieces made room for younger ones.
+        return None
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
         """See `ports.responses.ResponseStore`."""
-        if await self.read(principal, stored_id, deadline) is None:
+        bucket, key = await self._bucket(), _key(principal, stored_id)
+        if await _read(bucket, key, deadline) is None:
             return False
-        bucket = await self._bucket()
-        await reached(bucket.purge(_key(principal, stored_id), _MARKER), deadline, _WHAT)
+        await self._purge(bucket, key, deadline)
         return True
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
@@ -89,6 +122,7 @@ class NatsResponses:
         found = await self._names(bucket, tenant, owner, deadline)
         for name in found:
             await reached(bucket.purge(name, _MARKER), deadline, _WHAT)
+        await self._large.delete(bucket._js, keys.of_user(tenant, owner), deadline)
         return len(found)
 
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
@@ -119,11 +153,28 @@ class NatsResponses:
         if left <= 0:
             found = sorted(await self._names(bucket, tenant, owner, deadline), key=_age)
             for name in found[: max(0, len(found) - self._most + 1)]:
-                await reached(bucket.purge(name, _MARKER), deadline, _WHAT)
+                await self._purge(bucket, name, deadline)
             left = max(1, self._most // 10, self._most - len(found))
         self._left[tenant, owner] = left - 1
         while len(self._left) > _MOST_OWNERS:
             self._left.popitem(last=False)
+
+    async def _purge(self, bucket: KeyValue, key: str, deadline: Deadline) -> None:
+        await reached(bucket.purge(key, _MARKER), deadline, _WHAT)
+        await self._large.delete(bucket._js, key, deadline)
+
+    async def _written(
+        self, key: str, stored: Stored, owner: str, deadline: Deadline
+    ) -> tuple[bytes, Pieces | None]:
+        """The value of a key, and the pieces that it names, which are written."""
+        record = _recorded(stored, owner)
+        packed = await _packed(record)
+        if len(packed) <= _MOST_BYTES:
+            return packed, None
+        pieces = await self._large.write(key, packed, deadline)
+        record.object = {name: said for name, said in stored.object.items() if _is_small(said)}
+        record.items, record.pieces = [], pieces
+        return await _packed(record), pieces
 
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
         """The keys of a user."""
@@ -131,28 +182,24 @@ class NatsResponses:
         return await reached(key_value.names(bucket, pattern), deadline, _WHAT)
 
 
-async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[Stored, str | None, int] | None:
-    """What is under a key, its owner, and its bytes; None where that is nothing."""
+async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:
+    """What is under a key, and its bytes with those of its pieces; None where that is nothing."""
     try:
         entry = await reached(bucket.get(key), deadline, _WHAT)
     except KeyNotFoundError:
         return None
     value = entry.value or b""
-    unpack = zlib.decompress
-    raw = await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value)
-    said = _record.decode(raw)
-    items, chain = tuple(said.items), tuple(said.chain)
-    sources = tuple(said.sources)
-    stored = Stored(_id(key), said.profile, said.object, items, chain, sources, entry.revision or 0)
-    return stored, said.owner, len(value)
+    record = await _unpacked(value)
+    size = len(value) + (0 if record.pieces is None else record.pieces.size)
+    return record, _stored(key, record, entry.revision or 0), size
 
 
 async def _owned(bucket: KeyValue, key: str, deadline: Deadline) -> Owned | None:
     found = await _read(bucket, key, deadline)
     if found is None:
         return None
-    stored, owner, size = found
-    return None if owner is None else Owned(owner, stored, size)
+    record, stored, size = found
+    return None if record.owner is None else Owned(record.owner, stored, size)
 
 
 def _id(key: str) -> str:
@@ -173,19 +220,29 @@ async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> b
     return True
 
 
-async def _packed(stored: Stored, owner: str) -> bytes:
+def _recorded(stored: Stored, owner: str) -> _Record:
     items, chain, sources = list(stored.items), list(stored.chain), list(stored.sources)
-    record = _Record(stored.profile, dict(stored.object), items, chain, sources, owner)
+    return _Record(stored.profile, dict(stored.object), items, chain, sources, owner)
+
+
+def _stored(key: str, record: _Record, revision: int) -> Stored:
+    items, chain, sources = tuple(record.items), tuple(record.chain), tuple(record.sources)
+    return Stored(_id(key), record.profile, record.object, items, chain, sources, revision)
+
+
+def _is_small(member: object) -> bool:
+    return len(msgspec.json.encode(member)) <= _MOST_OF_MEMBER
+
+
+async def _packed(record: _Record) -> bytes:
     raw = msgspec.json.encode(record)
     # A large one in a thread: it would keep every answer that is under way waiting.
-    packed = await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
-    if len(packed) > _MOST_BYTES:
-        raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
-    return packed
+    return await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
 
 
-def _with_revision(stored: Stored, revision: int) -> Stored:
-    return replace(stored, revision=revision)
+async def _unpacked(value: bytes) -> _Record:
+    unpack = zlib.decompress
+    return _record.decode(await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value))
 
 
 def _key(principal: Principal, stored_id: str) -> str:

@@ -42,6 +42,8 @@ class ResponseStore(Protocol):
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
         """Return responses of all users of a tenant, the newest first; no conversations.
 
+        A large one may lack its items and the large members of its object.
+
         Args:
             tenant: Whose they are.
             count: Most of them.
@@ -51,5 +53,5 @@ class ResponseStore(Protocol):
         ...
 
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
-        """Return a response of any user of a tenant; None where the tenant has none of this id."""
+        """Return a response of any user of a tenant, as `page` does; None where the tenant has none of this id."""
         ...

@@ -19,6 +19,7 @@ from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
 _MOST_BYTES = 1_000_000
+_MOST_OF_RESPONSE = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -211,7 +212,7 @@ class FakeResponses:
         return len(zlib.compress(msgspec.json.encode([stored.object, stored.items])))
 
     def _check(self, stored: Stored) -> None:
-        if self._size(stored) > _MOST_BYTES:
+        if self._size(stored) > _MOST_OF_RESPONSE:
             raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
 
 
