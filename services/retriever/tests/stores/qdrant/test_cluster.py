@@ -1,14 +1,13 @@
 """A cluster of three nodes with three copies: what stops, hangs or differs, and what a retriever makes of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.retriever.qdrant import Internal, Server
-from causeway_testing.retriever.qdrant_cluster import Cluster, Node, running
-from qdrant_client import AsyncQdrantClient, models
+from causeway_testing.retriever.qdrant_cluster import Cluster, Node, opened, running
+from grpc import StatusCode
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER
@@ -17,26 +16,12 @@ from retriever.domain.listing import PageRequest
 from retriever.ports.store import EVERYTHING
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
-from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import InvalidRequest, StaleGeneration, Unavailable
 from servicekit.principal import LOCAL
 
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
-LAYOUT = Layout(replicas=3, write_consistency=2)
 Fault = Callable[[Cluster, Node], Awaitable[None]]
-
-
-@asynccontextmanager
-async def opened(cluster: Cluster, try_seconds: float = 5.0) -> AsyncIterator[QdrantStore]:
-    """A retriever's store on a cluster. It prefers the nodes in their order."""
-    connection = Connection.to("http://qdrant", None, 20.0, hosts=cluster.hosts, try_seconds=try_seconds)
-    connection._nodes.sort(key=lambda node: cluster.hosts.index(f"127.0.0.1:{node._server['server.port']}"))
-    store = await QdrantStore.open(connection, LAYOUT)
-    try:
-        yield store
-    finally:
-        await store.aclose()
 
 
 async def kill(cluster: Cluster, node: Node) -> None:
@@ -154,73 +139,8 @@ async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> No
         assert cluster.nodes[0].calls[-1] == "Scroll"
 
 
-async def test_not_found_is_not_absent() -> None:
-    """While a write is on its way to the copies, the record that it concerns is waited for, not missed."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await collection.mark("d")
-        cluster.nodes[1].lag = cluster.nodes[2].lag = 0.3
-        writing = asyncio.create_task(collection.put_record(Document("d", generation=1)))
-        while not writing.done():
-            # The first copy has the record long before two of them have.
-            first, *_ = cluster.nodes
-            there = await first.client.count(collection.location.name, _documents(), exact=True)
-            found = await collection.records(["d"])
-            assert len(found) >= there.count
-        await writing
-        assert (await collection.records(["d"]))["d"].generation == 1
-
-
-def _documents() -> models.Filter:
-    return models.Filter(must=[models.FieldCondition(key="facts", match=models.MatchAny(any=["kind:document"]))])
-
-
-async def test_copies_that_go_on_to_differ() -> None:
-    """What only one copy has is neither there nor absent: the read is refused, and with it what depends on it."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await collection.put_record(Document("d", generation=1))
-        for node in cluster.nodes[1:]:
-            await node.client.delete(
-                collection.location.name, models.PointIdsList(points=[collection._record_id("d")])
-            )
-        with pytest.raises(Unavailable, match="differ"):
-            await collection.records(["d"])
-        with pytest.raises(Unavailable, match="differ"):
-            await collection.mark("d")
-
-
-async def test_any_node_s_mark_counts() -> None:
-    """A mark that one copy has is a mark: what it stands for is not taken as settled."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await collection.mark("d")
-        for node in cluster.nodes[:2]:
-            await node.client.delete(
-                collection.location.name, models.PointIdsList(points=[collection._mark_id("d")])
-            )
-        assert await collection.marked() == ["d"]
-
-
-async def test_pages_that_lose_points() -> None:
-    """Points on which the copies differ are missing from a page, and the pages after it are read nevertheless."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        for number in range(9):
-            await collection.put_record(Document(f"d{number}", generation=1))
-        ids = sorted(collection._record_id(f"d{number}") for number in range(9))
-        lost = ids[4]
-        for node in cluster.nodes[1:]:
-            await node.client.delete(collection.location.name, models.PointIdsList(points=[lost]))
-        pages = [
-            [str(point.id) for point in page]
-            async for page in collection.location.copies.pages(_documents(), fields=True, size=5)
-        ]
-        assert sorted(id_ for page in pages for id_ in page) == [id_ for id_ in ids if id_ != lost]
-
-
 async def test_a_transient_failure_is_repeated_at_another_node() -> None:
-    """INTERNAL, an answer that is cut off and a collection that a node does not know yet are no answers."""
+    """The states in which a node fails for a moment, and an answer that is cut off, are no answers."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
@@ -232,13 +152,19 @@ async def test_a_transient_failure_is_repeated_at_another_node() -> None:
         async def unknowing(_: str) -> None:
             raise ValueError("Collection x not found")
 
-        for fault in (failing, unknowing):
+        async def recovering(_: str) -> None:
+            raise ValueError("Shard 2 not found")
+
+        async def locked(_: str) -> None:
+            raise Internal("Storage locked", StatusCode.FAILED_PRECONDITION)
+
+        for fault in (failing, unknowing, recovering, locked):
             first.before = fault
             assert await collection.count_documents(EVERYTHING) == 1
         first.before = None
         first.cut_off = 1
         assert await collection.count_documents(EVERYTHING) == 1
-        assert [node.calls.count("Count") for node in cluster.nodes] == [3, 3, 0]
+        assert [node.calls.count("Count") for node in cluster.nodes] == [5, 5, 0]
 
 
 async def test_what_every_node_refuses(caplog: pytest.LogCaptureFixture) -> None:
@@ -258,44 +184,6 @@ async def test_what_every_node_refuses(caplog: pytest.LogCaptureFixture) -> None
             assert refused.value.retry_after == 1
         for node in nodes:
             node.before = None
-
-
-async def test_a_write_without_an_answer_is_read_back() -> None:
-    """A record whose write was applied although its answer was lost, twice, is stored, and its lease goes on."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await collection.mark("d")
-        lease = collection.leases.held(collection._mark_id("d"))
-        assert lease is not None
-        write = cluster.write
-
-        async def lost(request: object, apply: Callable[[AsyncQdrantClient], Awaitable[object]]) -> object:
-            await write(request, apply)
-            raise Internal("Failed to apply update")
-
-        cluster.write = lost  # type: ignore[method-assign]  # the fault
-        await collection.put_record(Document("d", generation=1))
-        cluster.write = write  # type: ignore[method-assign]  # and its end
-        assert await collection.versions() == {"d": 1}
-        await collection.unmark("d")
-        assert await collection.marked() == []
-
-
-async def test_a_lease_that_is_not_renewed_is_not_held() -> None:
-    """A renewal that was not applied does not count: what is read back has the old end."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await collection.mark("d")
-
-        async def refused(request: object, apply: Callable[[AsyncQdrantClient], Awaitable[object]]) -> object:
-            raise Internal(f"{request} and {apply}: does not have enough active replicas")
-
-        write = cluster.write
-        cluster.write = refused  # type: ignore[method-assign]  # the fault
-        with pytest.raises(Unavailable):
-            await collection.put_record(Document("d", generation=1))
-        cluster.write = write  # type: ignore[method-assign]  # and its end
-        assert await collection.versions() == {}
 
 
 async def test_existing_collections_are_corrected() -> None:

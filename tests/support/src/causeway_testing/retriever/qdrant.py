@@ -47,7 +47,16 @@ class LocalConnection(Connection):
 
 
 class Internal(Exception):
-    """A cluster cannot do it at the moment."""
+    """A cluster cannot do it at the moment.
+
+    Args:
+        message: Why.
+        code: The gRPC status.
+    """
+
+    def __init__(self, message: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Server:
@@ -151,7 +160,7 @@ class _Watching(grpc.aio.ServerInterceptor):
             except ConnectionError:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
             except Internal as error:
-                await context.abort(grpc.StatusCode.INTERNAL, f"Service internal error: {error}")
+                await context.abort(error.code, f"Service internal error: {error}")
             except ValueError as error:
                 missing = "not found" in str(error)
                 code = grpc.StatusCode.NOT_FOUND if missing else grpc.StatusCode.INVALID_ARGUMENT

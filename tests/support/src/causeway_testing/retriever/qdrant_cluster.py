@@ -9,6 +9,7 @@ It behaves as a real cluster of version 1.19 was seen to:
   `QUORUM` asks more than half of the copies, `MAJORITY` and `ALL` want all of them. Points on which the answers
   differ are left out.
 - What the cluster cannot do at the moment is the gRPC status INTERNAL.
+- A node that was away learns late which collections and aliases there are.
 """
 
 import asyncio
@@ -19,11 +20,17 @@ from typing import Any, TypeVar
 import grpc
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client import grpc as q
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
 
 from causeway_testing.retriever.qdrant import Apply, Internal, Server, listen
 from causeway_testing.servers import free_ports
 
 T = TypeVar("T")
+
+LAYOUT = Layout(replicas=3, write_consistency=2)
+"""As many copies as nodes, and writes that each deciding read meets."""
 
 _FORWARD_SECONDS = 1.0
 """After this time a node gives up waiting for another one."""
@@ -37,6 +44,7 @@ class Node(Server):
         thawed: Cleared while its process is frozen.
         outdated: Collections of which its copy has missed a write.
         lag: Seconds after which a write reaches its copy.
+        is_behind: Whether it does not learn of collections and aliases until `Cluster.catch_up`.
     """
 
     def __init__(self, cluster: "Cluster", port: int) -> None:
@@ -48,12 +56,19 @@ class Node(Server):
         self.thawed.set()
         self.outdated: set[str] = set()
         self.lag = 0.0
+        self.is_behind = False
+        self.missed: list[Apply[Any]] = []
         self.serving: grpc.aio.Server | None = None
         self._cluster = cluster
 
     async def change(self, apply: Apply[T]) -> T:
         """Change collections or aliases on all nodes: those that are away learn it when they return."""
-        *_, changed = [await apply(node.client) for node in self._cluster.nodes]
+        changed = await apply(self.client)
+        for node in self._cluster.nodes:
+            if not node.is_up or node.is_behind:
+                node.missed.append(apply)
+            elif node is not self:
+                await apply(node.client)
         return changed
 
     async def write(self, request: Any, apply: Apply[Any]) -> Any:
@@ -123,7 +138,8 @@ class Cluster:
 
     async def start(self, node: Node) -> None:
         """Start a node's process, which gets what it has missed."""
-        await self.recover(node)
+        if not node.is_behind:
+            await self.catch_up(node)
         node.is_up = True
         node.before = _interrupted(node)
         node.serving = await listen(node, node.port)
@@ -135,6 +151,14 @@ class Cluster:
     async def thaw(self, node: Node) -> None:
         """Let a frozen process go on."""
         node.thawed.set()
+        await self.recover(node)
+
+    async def catch_up(self, node: Node) -> None:
+        """Have a node know all collections and aliases, and hold what it has missed."""
+        node.is_behind = False
+        missed, node.missed = node.missed, []
+        for apply in missed:
+            await apply(node.client)
         await self.recover(node)
 
     async def recover(self, node: Node) -> None:
@@ -177,6 +201,8 @@ class Cluster:
                 await node.thawed.wait()
             if node.lag:
                 await asyncio.sleep(node.lag)
+            if node.missed and not await node.client.collection_exists(name):
+                raise Internal("away")
             return await apply(node.client)
         except (Internal, TimeoutError):
             node.outdated.add(name)
@@ -200,6 +226,20 @@ async def running(count: int = 3) -> AsyncIterator[Cluster]:
         yield cluster
     finally:
         await cluster.aclose()
+
+
+@asynccontextmanager
+async def opened(
+    cluster: Cluster, try_seconds: float = 5.0, layout: Layout = LAYOUT, lease: float = 30.0
+) -> AsyncIterator[QdrantStore]:
+    """A retriever's store on a cluster. It prefers the nodes in their order."""
+    connection = Connection.to("http://qdrant", None, 20.0, hosts=cluster.hosts, try_seconds=try_seconds)
+    connection._nodes.sort(key=lambda node: cluster.hosts.index(f"127.0.0.1:{node._server['server.port']}"))
+    store = await QdrantStore.open(connection, layout, lease)
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 async def _first(tasks: Sequence["asyncio.Task[T]"], count: int) -> list["asyncio.Task[T]"]:

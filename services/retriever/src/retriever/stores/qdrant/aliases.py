@@ -5,17 +5,19 @@
     <prefix>.<tenant>.<index>                        leads to a collection of the index's own
     <prefix>-space.<tenant>.<index>.<incarnation>    leads to a collection of many indexes
 
-A cluster decides on aliases once, for all nodes. A list of changes is made as a whole.
+A cluster decides on aliases once, for all nodes. A list of changes is made as a whole. A node that has just started
+tells for a moment the aliases of the time before. So one node decides for searches alone; what removes or replaces
+something asks more than half of the nodes.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from qdrant_client import AsyncQdrantClient, models
 
-from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.connection import Connection, Read
 
 SPACE = "-space"
 """Follows the prefix in names of what belongs to many indexes."""
@@ -28,24 +30,56 @@ class Entry(NamedTuple):
     collection: str
 
 
+class Told(NamedTuple):
+    """What nodes tell of the aliases.
+
+    Attributes:
+        entries: Where each index is, by ``<tenant>.<index>``; one mapping for each node.
+        names: All aliases that any node tells.
+    """
+
+    entries: Sequence[Mapping[str, Entry]]
+    names: frozenset[str]
+
+    def of(self, index: str) -> set[Entry | None]:
+        """Return where an index is; several values where the nodes differ."""
+        return {each.get(index) for each in self.entries}
+
+
+class _Latest:
+    """The answer of a question that many ask at a time: one call serves all who asked before it began."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Told]]) -> None:
+        self._ask = ask
+        self._reading = asyncio.Lock()
+        self._began = 0.0
+        self._told = Told([{}], frozenset())
+
+    async def read(self, oldest: float) -> Told:
+        """Return an answer whose call began after a time."""
+        if self._began <= oldest:
+            async with self._reading:
+                if self._began <= oldest:
+                    began = time.monotonic()
+                    self._told = await self._ask()
+                    self._began = began
+        return self._told
+
+
 class Aliases:
     """Reads the aliases of all indexes in one call, however many ask.
 
     Args:
         connection: To the server.
         prefix: Begins their names.
-
-    Attributes:
-        names: All aliases of the server, as they were read last.
     """
 
     def __init__(self, connection: Connection, prefix: str) -> None:
         self._connection = connection
         self._prefix = prefix
-        self._reading = asyncio.Lock()
-        self._known: Mapping[str, Entry] = {}
-        self.names: frozenset[str] = frozenset()
-        self._began = self._changed = 0.0
+        self._changed = 0.0
+        self._one = _Latest(self._ask_one)
+        self._each = _Latest(self._ask_each)
 
     async def read(self, max_age: float = 0.0) -> Mapping[str, Entry]:
         """Return where each index is, by ``<tenant>.<index>``.
@@ -53,15 +87,16 @@ class Aliases:
         Args:
             max_age: Of the answer in seconds.
         """
-        oldest = time.monotonic() - max_age
-        if self._began <= max(oldest, self._changed):
-            async with self._reading:
-                if self._began <= max(oldest, self._changed):  # nobody has begun to read since this call
-                    began = time.monotonic()
-                    told = (await self._connection.read(AsyncQdrantClient.get_aliases)).aliases
-                    self._known, self.names = self._told(told), frozenset(each.alias_name for each in told)
-                    self._began = began
-        return self._known
+        told = await self._one.read(max(time.monotonic() - max_age, self._changed))
+        return told.entries[0]
+
+    async def read_each(self) -> Told:
+        """Return what each node tells that answers, at least more than half of them.
+
+        Raises:
+            DeadlineExceeded, Unavailable: Too few nodes answer.
+        """
+        return await self._each.read(max(time.monotonic(), self._changed))
 
     async def change(self, changes: Sequence[models.AliasOperations]) -> None:
         """Make changes, all or none of them.
@@ -84,7 +119,20 @@ class Aliases:
             return alias.removeprefix(f"{self._prefix}{SPACE}.").rpartition(".")[0]
         return alias.removeprefix(f"{self._prefix}.") if alias.startswith(f"{self._prefix}.") else None
 
-    def _told(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
+    async def _ask_one(self) -> Told:
+        return self._told([await self._ask(self._connection.read)])
+
+    async def _ask_each(self) -> Told:
+        return self._told(await self._connection.read_each(self._ask))
+
+    async def _ask(self, read: Read) -> Sequence[models.AliasDescription]:
+        return (await read(AsyncQdrantClient.get_aliases)).aliases
+
+    def _told(self, answers: Sequence[Sequence[models.AliasDescription]]) -> Told:
+        names = frozenset(each.alias_name for answer in answers for each in answer)
+        return Told([self._entries(answer) for answer in answers], names)
+
+    def _entries(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
         found: dict[str, Entry] = {}
         # Two loads of an index that was not there can make two aliases: all processes take the same one.
         for each in sorted(aliases, key=lambda each: (self.is_shared(each.alias_name), each.alias_name)):

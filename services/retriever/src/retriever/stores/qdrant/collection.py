@@ -203,10 +203,18 @@ class QdrantCollection:
         self.outdated()
 
     async def remove_record(self, document_id: str) -> None:
-        """Removes a record."""
+        """Remove a record; of a document that was marked, where it is the one that was there then.
+
+        The server may apply a call late, whose time is over: when another process has stored the document again.
+        """
         lease = await self._about_to_commit(document_id)
-        await self._points.delete([self._record_id(document_id)])
-        if lease is not None:
+        if lease is None:
+            await self._points.delete([self._record_id(document_id)])
+        elif lease.generation is not None:
+            condition = schema.has(schema.names(lease.generation))
+            failure = await self._points.delete_where(self._record_id(document_id), condition)
+            if await self.records([document_id]):
+                raise failure or Unavailable(f"Document '{document_id}' was written by another process.")
             lease.generation = None
         self.outdated()
 

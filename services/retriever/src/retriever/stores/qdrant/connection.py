@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient
 from servicekit.deadline import Deadline
-from servicekit.errors import Unavailable
+from servicekit.errors import CausewayError, Unavailable
 
 from retriever.stores.qdrant.layout import quorum
 from retriever.stores.qdrant.node import Method, Missing, Node, Transient, address_of
@@ -74,6 +74,8 @@ class Connection:
         certificates: ServerCertificates | None = None,
     ) -> None:
         self._nodes = list(nodes)
+        for node in self._nodes:
+            node.knows_all = partial(self._knows_all, node)
         self._certificates = certificates
         self._seconds = seconds
         self._try_seconds = try_seconds
@@ -191,6 +193,11 @@ class Connection:
         failure = next(error for task in done if (error := task.exception()))
         raise failure.error if isinstance(failure, Transient) else failure
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it has several nodes."""
+        return len(self._nodes) > 1
+
     async def aclose(self) -> None:
         """Close the connections."""
         if self._certificates is not None:
@@ -218,6 +225,19 @@ class Connection:
                 if number == len(nodes) or deadline.at <= time.monotonic():
                     raise failure.error from failure
         raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _knows_all(self, node: Node) -> bool:
+        """Return whether a node tells the aliases that another one tells, which has not failed."""
+        others = [each for each in self._nodes if not each.is_avoided]
+        if not others:
+            return True
+        try:
+            reads: list[Read] = [partial(each.call, self._try_seconds) for each in (node, others[0])]
+            told = [await read(AsyncQdrantClient.get_aliases) for read in reads]
+        except (Transient, CausewayError):
+            return False
+        mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in told)
+        return mine == theirs
 
     def _order(self) -> list[Node]:
         """The nodes, those that are avoided last."""

@@ -1,8 +1,8 @@
 """Reading points of one collection whose copies may differ.
 
 A write reaches the copies of a point one after the other. A read that decides asks more than half of them, and
-leaves out a point on which they differ. So what one read does not find need not be absent: `Copies.retrieve` looks
-on every node before it says so, and `Copies.said_by_any` takes the word of any node.
+leaves out a point on which they differ. So what one read does not find need not be absent: `Copies.retrieve` and
+`Copies.all` look on every node before they say so, and `Copies.said_by_any` returns what any node has.
 """
 
 import asyncio
@@ -117,6 +117,43 @@ class Copies:
             last = fresh[-1].id if fresh else last
             start = following if following is not None else last
 
+    async def all(
+        self, wanted: models.Filter, *, fields: bool | list[str], with_vectors: bool = False, size: int = _PAGE
+    ) -> AsyncIterator[list[models.Record]]:
+        """Yield all points that a filter holds for, also those on which the copies differ at first.
+
+        Args:
+            wanted: The filter.
+            fields: Of the payload; True: all.
+            with_vectors: Whether the vectors are wanted, too.
+            size: Most points of a page.
+
+        Raises:
+            Missing: The collection is gone.
+            DeadlineExceeded: Too few nodes answer.
+            Unavailable: Too few nodes answer, or the copies of a point go on to differ.
+        """
+        seen: set[str] = set()
+        async for page in self.pages(wanted, fields=fields, with_vectors=with_vectors, size=size):
+            seen.update(str(point.id) for point in page)
+            yield page
+        if self.replicas == 1:
+            return
+        until = time.monotonic() + _SETTLED_SECONDS
+        missing = [id_ for id_ in await self.said_by_any(wanted, ()) if id_ not in seen]
+        while missing:
+            for start in range(0, len(missing), size):
+                some = _among(wanted, missing[start : start + size])
+                async for page in self.pages(some, fields=fields, with_vectors=with_vectors, size=size):
+                    seen.update(str(point.id) for point in page)
+                    yield page
+            told = await self.said_by_any(_among(wanted, missing), ())
+            missing = [id_ for id_ in missing if id_ in told and id_ not in seen]
+            if missing:
+                if time.monotonic() >= until:
+                    raise Unavailable("The copies of the index differ at the moment.", retry_after=1)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
     async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
         """Return the payloads of all points that a filter holds for on any node, by id; of one that differs, any.
 
@@ -148,3 +185,7 @@ class Copies:
             consistency=consistency,
         )
         return {str(point.id): point for point in points}
+
+
+def _among(wanted: models.Filter, ids: Sequence[str]) -> models.Filter:
+    return models.Filter(must=[wanted, models.HasIdCondition(has_id=list(ids))])

@@ -132,9 +132,12 @@ class Location:
         """Lets the index be here, in one step.
 
         Raises:
-            Unavailable: It is elsewhere than it should by now.
+            Unavailable: It is elsewhere than it should by now, or the nodes do not agree where it is.
         """
-        leads_to = (await self.aliases.read()).get(self.aliases.index_of(self.alias) or "")
+        told = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
+        if len(told) > 1:
+            raise Unavailable("The nodes of the Qdrant cluster do not agree where the index is.", retry_after=1)
+        leads_to = told.pop()
         if leads_to not in (None, self.entry, instead_of.entry if instead_of else None):
             raise Unavailable("Another process has made the index meanwhile.")
         changes: list[Any] = []

@@ -29,9 +29,18 @@ Method = Callable[Concatenate[AsyncQdrantClient, P], Awaitable[T]]
 
 _SIZE = 64 * 1024 * 1024
 _PROBE_SECONDS = 0.5
+_CATCH_UP_SECONDS = 10.0
 _SILENT_SECONDS = 10.0
 _AWAY = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED)
-_TRANSIENT = (*_AWAY, StatusCode.INTERNAL, StatusCode.ABORTED)
+_TRANSIENT = (
+    *_AWAY,
+    StatusCode.INTERNAL,
+    StatusCode.ABORTED,
+    # The state of a shard, or of the storage, does not permit the call at the moment.
+    StatusCode.FAILED_PRECONDITION,
+    StatusCode.DATA_LOSS,
+    StatusCode.UNKNOWN,
+)
 
 
 class Missing(Exception):
@@ -57,6 +66,9 @@ class Node:
         client: Not yet connected; closed by `aclose`.
         server: The node's address, as spans tell it.
         api_key: Sent with each call, as it is then; None where the server wants none.
+
+    Attributes:
+        knows_all: Returns whether the node knows what the other nodes know; asked before it is used again.
     """
 
     def __init__(
@@ -68,6 +80,7 @@ class Node:
         self._client = client
         self._server = server or {}
         self._api_key = api_key
+        self.knows_all: Callable[[], Awaitable[bool]] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._silent_until = 0.0
 
@@ -163,15 +176,27 @@ class Node:
         await self._client.close()
 
     async def _probe(self) -> None:
+        answers_since = math.inf
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
-            # It is asked again after each failure; a response that is cut off is an AttributeError.
-            with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
-                async with asyncio.timeout(2 * _PROBE_SECONDS):
-                    await self._identified(AsyncQdrantClient.info)
+            if not await self._answers():
+                answers_since = math.inf
+                continue
+            answers_since = min(answers_since, time.monotonic())
+            # A node that has just started knows the collections and aliases of the time before.
+            waited = time.monotonic() >= answers_since + _CATCH_UP_SECONDS
+            if waited or self.knows_all is None or await self.knows_all():
                 break
         self._probing = None
         _log.info("a Qdrant node answers again", **self._server)
+
+    async def _answers(self) -> bool:
+        # A response that is cut off is an AttributeError.
+        with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
+            async with asyncio.timeout(2 * _PROBE_SECONDS):
+                await self._identified(AsyncQdrantClient.info)
+            return True
+        return False
 
     async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
         # Not the client's own argument: a key that is rotated would be sent as it was at the start.
@@ -182,15 +207,16 @@ class Node:
 
     def _told(self, error: AioRpcError) -> Exception:
         code, said = error.code(), error.details() or ""
-        if code is StatusCode.NOT_FOUND:
+        if code is StatusCode.NOT_FOUND and "ollection" in said:
             return Missing()
         if code in _AWAY:
             self.failed(f"{code.name}: {said}")
-        elif code in _TRANSIENT:
+        elif code in _TRANSIENT or code is StatusCode.NOT_FOUND:
             self._warn("a Qdrant node fails at the moment", f"{code.name}: {said}")
         if code is StatusCode.DEADLINE_EXCEEDED:
             return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
-        if code in _TRANSIENT:
+        # A node that recovers does not find one of its shards, or a point that others have.
+        if code in _TRANSIENT or code is StatusCode.NOT_FOUND:
             return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
         if code is StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable("The Qdrant server is busy.")

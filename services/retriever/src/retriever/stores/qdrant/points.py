@@ -35,7 +35,7 @@ class Points:
     ) -> AsyncIterator[payload.Payload]:
         """The payloads of all points that a filter holds for."""
         with self.there():
-            async for points in self._location.copies.pages(wanted, fields=list(fields)):
+            async for points in self._location.copies.all(wanted, fields=list(fields)):
                 for point in points:
                     yield point.payload or {}
 
@@ -49,7 +49,7 @@ class Points:
     async def whole(self, wanted: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
         """Yield all points that a filter holds for with their vectors, some at a time."""
         with self.there():
-            async for points in self._location.copies.pages(wanted, fields=True, with_vectors=True, size=size):
+            async for points in self._location.copies.all(wanted, fields=True, with_vectors=True, size=size):
                 yield points
 
     async def retrieve(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
@@ -61,6 +61,20 @@ class Points:
         """Points by id, each from any copy that has it."""
         with self.there():
             return list((await self._location.copies.retrieve_any(ids, fields)).values())
+
+    async def delete_where(self, id_: str, condition: models.Filter) -> DeadlineExceeded | Unavailable | None:
+        """Remove a point where a condition holds of it. Return the failure, if it fails.
+
+        A removal that fails may have been applied nevertheless: the caller reads the point back.
+        """
+        only = models.Filter(must=[models.HasIdCondition(has_id=[id_]), condition])
+        try:
+            await self.write(
+                AsyncQdrantClient.delete, models.FilterSelector(filter=only), wait=True, ordering=ORDERING
+            )
+        except (DeadlineExceeded, Unavailable) as failure:
+            return failure
+        return None
 
     async def upsert_where(
         self, point: models.PointStruct, condition: models.Filter | None

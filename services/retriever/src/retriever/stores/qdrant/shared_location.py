@@ -72,8 +72,7 @@ class SharedLocation(Location):
 
     async def remove(self) -> None:
         """Have the index gone at once, and its points removed by who tidies next."""
-        await self.aliases.read()
-        if self.alias in self.aliases.names:
+        if self.alias in (await self.aliases.read_each()).names:
             gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
             await self.aliases.change([gone])
         try:

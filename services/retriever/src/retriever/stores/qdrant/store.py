@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from qdrant_client import AsyncQdrantClient
 from servicekit import keys
-from servicekit.errors import CausewayError
+from servicekit.errors import CausewayError, Unavailable
 
 from retriever.domain.index import IndexSpec
 from retriever.stores.qdrant import leases, snapshots
@@ -81,10 +81,28 @@ class QdrantStore:
         return {(each.spec.tenant, each.spec.name): await each.note() for each in await self.collections()}
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
-        """The collection that an index's alias leads to."""
+        """The collection that an index's alias leads to.
+
+        Raises:
+            Unavailable: The nodes do not agree on it at the moment.
+        """
+        index = keys.collection(tenant, name)
         # One call for all who ask at a time, whether or not there is one: anybody may ask for anything.
-        entry = (await self._aliases.read()).get(keys.collection(tenant, name))
-        return None if entry is None else await self._at(self._location(entry))
+        entry = (await self._aliases.read()).get(index)
+        found = None if entry is None else await self._at(self._location(entry))
+        if found is not None:
+            return found
+        if not self._connection.is_cluster and entry is None:
+            return None
+        # A node that has just started does not know it yet, or tells where it was.
+        told = (await self._aliases.read_each()).of(index)
+        others = [await self._at(self._location(each)) for each in told - {None, entry} if each]
+        for each in others:
+            if each is not None:
+                return each
+        if entry is not None and told == {entry}:
+            raise Unavailable(f"Index '{name}' cannot be read at the moment.", retry_after=1)
+        return None
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
         """A new collection, not published; of those that are not to replace another, the same to all."""
@@ -129,7 +147,8 @@ class QdrantStore:
     async def tidy(self) -> None:
         """Removes what no alias leads to and whose lease has run out: collections, and points of spaces."""
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
-        aliased = {entry.collection for entry in (await self._aliases.read()).values()}
+        told = await self._aliases.read_each()
+        aliased = {entry.collection for entries in told.entries for entry in entries.values()}
         for each in found:
             alias, _, _ = each.name.rpartition(".")
             try:
@@ -193,21 +212,23 @@ class QdrantStore:
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """The incarnation of an index that a process is making at the moment."""
         held, now = await space.held(), time.time()
-        await self._aliases.read()
         begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
-        prefix = self._layout.prefix
-        free = [each for each in begun if SharedLocation.alias_of(prefix, spec, each) not in self._aliases.names]
+        if not begun:
+            return None
+        names = (await self._aliases.read_each()).names
+        free = [each for each in begun if SharedLocation.alias_of(self._layout.prefix, spec, each) not in names]
         return free[0] if free else None
 
     async def _tidy_space(self, space: Space) -> None:
         await space.seen()
         held, now = await space.held(), time.time()
-        published = {entry.alias for entry in (await self._aliases.read()).values()}
+        told = await self._aliases.read_each()
+        published = {entry.alias for entries in told.entries for entry in entries.values()}
         for each in held:
             location = self._incarnation(space, each.spec, each.incarnation)
             if each.until < now and location.alias not in published:
                 await location.adapt()
-                if location.alias in self._aliases.names:
+                if location.alias in told.names:
                     await location.remove()
                 elif await location.clear(_TIDIED):
                     _log.info("removed what an index had in a collection of many", index=each.spec.name)
