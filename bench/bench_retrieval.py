@@ -28,6 +28,7 @@ from causeway_testing.servers import free_ports
 from load import percentile
 from retriever.stores import payload
 from retriever.stores.edge import schema as edge_schema
+from retriever.stores.vector_storage import VectorStorage
 from servicekit.channel import open_channel
 from servicekit.principal import LOCAL
 
@@ -184,7 +185,7 @@ def told(chunks: int, name: str, times: list[float], seconds: float) -> Row:
 def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
     """The same search by words as the retriever's, of the engine itself in this process: nothing around it."""
     (shard_directory,) = store.glob("*/[0-9]*")
-    shard = edge.EdgeShard.load(str(shard_directory), edge_schema.config(DIMENSION))
+    shard = edge.EdgeShard.load(str(shard_directory), edge_schema.config(DIMENSION, VectorStorage()))
     model, source, times = edge.Bm25(), random.Random("engine"), []
     begin = time.perf_counter()
     while time.perf_counter() < begin + IDLE_SECONDS:

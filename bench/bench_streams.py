@@ -115,8 +115,15 @@ class Stream:
 
 
 @contextmanager
-def platform_of(streams: int, pace: float, answer_seconds: float) -> Iterator[Platform]:
-    """Gateway and generators before a paced model server."""
+def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | None = None) -> Iterator[Platform]:
+    """Run a gateway and generators before a paced model server.
+
+    Args:
+        streams: How many the limits must admit.
+        pace: Seconds between two tokens of a stream.
+        answer_seconds: Length of an answer.
+        logs: Directory of a file with the log of each process; none: the logs are not kept.
+    """
     count = -(-streams // CALLS)
     gateway, broker, model, guardrails, *ports = free_ports(4 + count)
     models = {
@@ -127,8 +134,12 @@ def platform_of(streams: int, pace: float, answer_seconds: float) -> Iterator[Pl
     }
 
     def start(*command: str, **environment: str) -> "subprocess.Popen[bytes]":
-        told = {**os.environ, "CAUSEWAY_LOG_LEVEL": "ERROR", **environment}
-        return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        told = {**os.environ, "CAUSEWAY_LOG_LEVEL": "WARNING" if logs else "ERROR", **environment}
+        name = f"{next(numbers)}-{Path(command[-1] if command[1] == '-m' else command[0]).name}.log"
+        with Path(logs / name if logs else os.devnull).open("wb") as log:
+            return subprocess.Popen(command, env=told, stdout=log, stderr=log)
+
+    numbers = itertools.count()
 
     with TemporaryDirectory() as directory, ExitStack() as stack:
         file = Path(directory) / "models.yaml"
@@ -334,9 +345,10 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=1.0, help="seconds from token to token (default: 1)")
     parser.add_argument("--rate", type=float, default=50.0, help="streams that begin a second (default: 50)")
     parser.add_argument("--seconds", type=float, default=30.0, help="in which tokens are counted (default: 30)")
+    parser.add_argument("--logs", type=Path, help="directory for the log of each process (default: none are kept)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    with platform_of(arguments.streams, arguments.pace, 900.0) as here:
+    with platform_of(arguments.streams, arguments.pace, 900.0, arguments.logs) as here:
         figures = uvloop.run(measure(here, arguments.streams, arguments.pace, arguments.rate, arguments.seconds))
         count = len(here.generators)
     result = {**circumstances(), "pace": arguments.pace, "generators": count, **figures}

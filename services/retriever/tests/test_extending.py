@@ -57,6 +57,18 @@ def test_several_stores_are_refused(kinds: tuple[StoreKind[Any], ...], monkeypat
         registry.chosen(with_stores(kinds)(), kinds)
 
 
+@pytest.mark.parametrize(("setting", "value"), [("QUANTIZATION", "scalar"), ("ON_DISK", "true")])
+def test_a_store_refuses_the_vectors_that_it_cannot_keep(
+    kinds: tuple[StoreKind[Any], ...], monkeypatch: pytest.MonkeyPatch, setting: str, value: str
+) -> None:
+    """A store that keeps full vectors alone refuses the settings by name; the other stores take them."""
+    monkeypatch.setenv(f"CAUSEWAY_QDRANT_{setting}", value)
+    assert registry.chosen(with_stores(kinds)(), kinds).name == "edge"
+    monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", "indexes")
+    with pytest.raises(InvalidRequest, match=f"'file' cannot do CAUSEWAY_QDRANT_{setting}={value}"):
+        registry.chosen(with_stores(kinds)(), kinds)
+
+
 def test_the_page_lists_every_store() -> None:
     """The table of retrieval.md has a row for each registered kind, and no other rows."""
     section = (DOCS / "retrieval.md").read_text().partition("\n## Vector stores\n")[2].partition("\n## ")[0]

@@ -10,12 +10,26 @@ from servicekit.settings import ServiceSettings
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
+from retriever.stores.vector_storage import Quantization, VectorStorage
 
 
 class StoreSettings(ServiceSettings):
     """The settings that every kind of store gets; each kind adds its own in a subclass."""
 
     data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
+    qdrant_quantization: Quantization = Field(
+        "none",
+        description="How the vectors of a new index are shortened in memory, on a Qdrant server and in the "
+        "embedded engine (docs/retrieval.md).",
+    )
+    qdrant_on_disk: bool = Field(
+        False, description="Leave the full vectors of a new index on the disk, likewise in both stores."
+    )
+
+    @property
+    def vector_storage(self) -> VectorStorage:
+        """How new indexes keep their vectors."""
+        return VectorStorage(self.qdrant_quantization, self.qdrant_on_disk)
 
 
 S = TypeVar("S", bound=StoreSettings)
@@ -30,9 +44,12 @@ class StoreKind(Generic[S]):
         settings: Its settings. They become settings of the retriever, so their names are unique.
         is_chosen: Returns whether the settings choose this kind.
         open: Opens the store. Work that blocks the event loop runs in slices of the scheduler.
+        has_vector_storage: Whether the store implements `StoreSettings.vector_storage`. If not, the retriever
+            refuses these settings.
     """
 
     name: str
     settings: type[S]
     is_chosen: Callable[[S], bool]
     open: Callable[[S, Scheduler], Awaitable[Store]]
+    has_vector_storage: bool = False

@@ -11,6 +11,7 @@ from causeway_testing.servers import eventually
 from retriever.domain.index import Contents, IndexSpec
 from retriever.stores.edge.build_child import Done
 from retriever.stores.edge.builder import Builder, Limits
+from retriever.stores.vector_storage import VectorStorage
 from servicekit.errors import InvalidRequest, RateLimited, Unavailable
 
 SPEC = IndexSpec("local", "notes", "m", 8)
@@ -23,7 +24,7 @@ def builder(directory: Path, script: str = "", limits: Limits | None = None) -> 
 
 
 async def build(by: Builder) -> Done:
-    return await by.build("compact", Path("source"), Path("target"), SPEC)
+    return await by.build("compact", Path("source"), Path("target"), SPEC, VectorStorage())
 
 
 async def test_one_at_a_time(tmp_path: Path) -> None:

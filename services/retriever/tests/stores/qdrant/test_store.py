@@ -22,6 +22,7 @@ from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
+from retriever.stores.vector_storage import VectorStorage
 from servicekit import keys
 from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
 
@@ -74,7 +75,8 @@ async def gone(store: QdrantStore) -> None:
 
 async def test_collections_are_made_as_configured() -> None:
     """Shards, copies, quantization and IDF are asked for, and an index for each field that conditions ask for."""
-    layout = Layout("mine", shards=3, replicas=2, write_consistency=2, quantization="scalar", on_disk=True)
+    vectors = VectorStorage("scalar", on_disk=True)
+    layout = Layout("mine", shards=3, replicas=2, write_consistency=2, vectors=vectors)
     async with serving() as server, opened(server, layout) as store:
         await (await store.create(SPEC)).publish()
         (asked,) = server.created
@@ -86,7 +88,7 @@ async def test_collections_are_made_as_configured() -> None:
         assert asked.sparse_vectors_config.map["bm25"].modifier == q.Modifier.Idf
         assert server.calls.count("CreateFieldIndex") == 4
         assert [each.spec for each in await store.collections()] == [SPEC]
-    async with serving() as server, opened(server, Layout(quantization="binary")) as store:
+    async with serving() as server, opened(server, Layout(vectors=VectorStorage("binary"))) as store:
         await store.create(SPEC)
         dense = server.created[0].vectors_config.params_map.map["dense"]
         assert dense.quantization_config.WhichOneof("quantization") == "binary"

@@ -25,6 +25,7 @@ from retriever.ports.store import EVERYTHING
 from retriever.storage import files, snapshot_reader, snapshot_writer
 from retriever.stores import payload
 from retriever.stores.edge import schema
+from retriever.stores.vector_storage import VectorStorage
 
 _BATCH = 256
 _PR_SET_PDEATHSIG = 1
@@ -40,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
         source: Directory to read.
         target: Directory to write; of a shard it is made, of a snapshot it may be there.
         spec: The index, as what is written will have it.
+        vectors: How its dense vectors are kept, in what is read and in what is written.
         exact_up_to: With more chunks than this a graph is made for searching.
         seconds: Longest CPU time.
     """
@@ -48,6 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     source: str
     target: str
     spec: IndexSpec
+    vectors: VectorStorage
     exact_up_to: int
     seconds: int
 
@@ -67,7 +70,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 def compact(job: Job) -> Done:
     """A new shard with all points of another, and nothing else."""
-    source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension))
+    source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     points = (schema.again(record) for record in _records(source, edge.Filter()))
     done = _build(job, points)
     source.close()
@@ -76,7 +79,7 @@ def compact(job: Job) -> Done:
 
 def persist(job: Job) -> Done:
     """A snapshot of what the catalogue in a shard knows: no mark, no chunk of another generation."""
-    shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension))
+    shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     documents: dict[str, Document] = {}
     with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
         for point in _records(shard, schema.within(EVERYTHING, payload.DOCUMENT), with_vector=False):
@@ -111,7 +114,7 @@ def _restored(directory: Path, manifest: snapshot_writer.Manifest, spec: IndexSp
 def _build(job: Job, points: Iterable[edge.Point]) -> Done:
     target = Path(job.target)
     target.mkdir(parents=True)
-    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.exact_up_to))
+    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.vectors, job.exact_up_to))
     for operation in schema.payload_indexes():
         shard.update(operation)
     source = iter(points)

@@ -17,6 +17,7 @@ from servicekit.errors import InvalidRequest, RateLimited, Unavailable
 
 from retriever.domain.index import IndexSpec
 from retriever.stores.edge.build_child import Done, Job, Refused
+from retriever.stores.vector_storage import VectorStorage
 
 _log = structlog.get_logger(__name__)
 
@@ -95,7 +96,7 @@ class Builder:
         finally:
             self._waiting -= 1
 
-    async def build(self, kind: str, source: Path, target: Path, spec: IndexSpec) -> Done:
+    async def build(self, kind: str, source: Path, target: Path, spec: IndexSpec, vectors: VectorStorage) -> Done:
         """Has one thing built; see `store.build.Job`. Within a `workplace`.
 
         Raises:
@@ -108,6 +109,7 @@ class Builder:
             str(source.absolute()),
             str(target.absolute()),
             spec,
+            vectors,
             self._exact_up_to,
             max(1, round(seconds)),
         )

@@ -1,9 +1,8 @@
 """One index in an Edge shard: what the port asks, in the engine's terms.
 
-Every call of the engine holds the interpreter's lock, in a thread as well (flush, load and close too), so calls
-run on the event loop: reads at once, since they take a millisecond or two, bulk work in slices (`Scheduler`).
-Nothing but `sync`, the bulk methods, and writers that wait for a shard to be copied or replaced gives up the loop,
-and those wait before they write; hence what is called in a row without them is atomic for all others.
+Each call of the engine holds the interpreter's lock, in a thread as well. So calls run on the event loop: reads at
+once, since they take a millisecond or two, bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and
+writers that wait for a shard to be copied or replaced give up the loop. So calls in a row without these are atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -90,12 +89,13 @@ class EdgeCollection:
 
     async def is_current(self, *, wait: bool = True) -> bool:
         """Whether it is there: nobody else could have replaced it."""
-        del wait  # it is known at once
+        del wait  # the answer is known at once
         return not self._live.is_closed
 
     async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
-        """Writes the manifest, which takes the place of the other's."""
+        """Write the manifest in the place of the other's, and compact the index where it is due."""
         await self._live.publish(instead_of._live if instead_of else None)
+        self._compactor.consider(self._live)
 
     async def drop(self) -> None:
         """Removes the manifest, then all else."""
@@ -109,7 +109,8 @@ class EdgeCollection:
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
         """The nearest chunks by cosine."""
-        return self._search(edge.Query.Nearest(list(vector), using=payload.DENSE), limit, scope, ids)
+        query, how = list(vector), schema.rescored(self._live.current().vectors)
+        return self._search(edge.Query.Nearest(query, using=payload.DENSE), limit, scope, ids, how)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
         """The best chunks by BM25."""
@@ -326,7 +327,8 @@ class EdgeCollection:
         """Copies the shard, and writes the snapshot in a child process."""
         async with self._builder.workplace(2 * self._live.size()) as workplace:
             await self._live.copy(workplace / "copy", to_rebuild=False)
-            done = await self._builder.build("persist", workplace / "copy", directory, self.spec)
+            vectors = self._live.current().vectors
+            done = await self._builder.build("persist", workplace / "copy", directory, self.spec, vectors)
         return done.contents
 
     async def _ids(self, condition: edge.Filter) -> list[str]:

@@ -96,7 +96,8 @@ class Compactor:
                 await live.copy(directory / "copy", to_rebuild=True)
                 log.debug("rebuilding", stage="building")
                 built = directory / "built"
-                done = await self._builder.build("compact", directory / "copy", built, live.spec)
+                vectors = live.current().vectors
+                done = await self._builder.build("compact", directory / "copy", built, live.spec, vectors)
                 log.debug("rebuilding", stage="replaying")
                 await self._shield.run(live.take_over(built, done.points))
             log.info("index compacted", removed=before.removed, seconds=round(time.perf_counter() - begin, 3))

@@ -51,7 +51,9 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
         exact_up_to=settings.retriever_exact_up_to,
         policy=Policy(removed=settings.retriever_compact_removed, added=max(1, settings.retriever_exact_up_to)),
         limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
+        vectors=settings.vector_storage,
     )
 
 
-EDGE = StoreKind("edge", EdgeSettings, lambda _: False, _open)  # the first kind: no setting has to choose it
+# The first kind: no setting has to choose it.
+EDGE = StoreKind("edge", EdgeSettings, lambda _: False, _open, has_vector_storage=True)

@@ -6,16 +6,17 @@ import qdrant_edge as edge
 from servicekit.errors import Unavailable
 
 from retriever.stores.edge import schema
+from retriever.stores.edge.manifest import Manifest
 
 
-def load(directory: Path, dimension: int) -> edge.EdgeShard:
-    """Open the shard in a directory.
+def load(directory: Path, manifest: Manifest) -> edge.EdgeShard:
+    """Open the shard in a directory, as the manifest describes it.
 
     Raises:
         Unavailable: It is damaged.
     """
     try:
-        return edge.EdgeShard.load(str(directory), schema.config(dimension))
+        return edge.EdgeShard.load(str(directory), schema.config(manifest.spec.dimension, manifest.vectors))
     except Exception as error:  # Edge raises nothing more special
         raise damaged(directory.parent) from error
 

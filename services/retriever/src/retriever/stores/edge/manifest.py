@@ -6,6 +6,7 @@ import msgspec
 from servicekit import keys
 
 from retriever.domain.index import IndexSpec
+from retriever.stores.vector_storage import VectorStorage
 
 MANIFEST = "index.json"
 
@@ -19,6 +20,7 @@ class Manifest(msgspec.Struct, frozen=True):
         built: Points that the shard had when it was built.
         removed: Points that were removed from it since, as far as it was closed in order.
         note: What `LiveShard.put_note` keeps.
+        vectors: How the shard keeps its dense vectors; earlier versions stored no value and kept full vectors.
     """
 
     spec: IndexSpec
@@ -26,6 +28,7 @@ class Manifest(msgspec.Struct, frozen=True):
     built: int = 0
     removed: int = 0
     note: bytes = b""
+    vectors: VectorStorage = VectorStorage()
 
     @property
     def name(self) -> str:

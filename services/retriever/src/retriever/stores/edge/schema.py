@@ -18,17 +18,26 @@ from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge.point_ids import point_id
 from retriever.stores.payload import CHUNK, DENSE, FACTS, NUMBERS, SPARSE
+from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorage
 
 
-def config(dimension: int, exact_up_to: int | None = None) -> edge.EdgeConfig:
+def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = None) -> edge.EdgeConfig:
     """The configuration of a shard, to create and to open it, and to build it.
 
     Args:
         dimension: Length of the dense vectors.
-        exact_up_to: Who builds: with more chunks than this a graph (HNSW) is made to search by meaning.
+        storage: How the dense vectors are kept.
+        exact_up_to: Only to build: with more chunks than this a graph (HNSW) is made to search by meaning, and the
+            vectors are quantized.
     """
+    dense = edge.EdgeVectorParams(
+        dimension,
+        edge.Distance.Cosine,
+        memory=edge.Memory.Cold if storage.on_disk else None,
+        quantization_config=_quantized(storage),
+    )
     return edge.EdgeConfig(
-        vectors={DENSE: edge.EdgeVectorParams(dimension, edge.Distance.Cosine)},
+        vectors={DENSE: dense},
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
         max_search_threads=1,  # each shard has its own pool: a hundred would otherwise start hundreds of threads
         wal_enabled=True,
@@ -37,6 +46,23 @@ def config(dimension: int, exact_up_to: int | None = None) -> edge.EdgeConfig:
         if exact_up_to is None
         else edge.EdgeOptimizersConfig(indexing_threshold=max(1, exact_up_to * dimension * 4 // 1024)),
     )
+
+
+def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.BinaryQuantizationConfig | None:
+    match storage.quantization:
+        case "none":
+            return None
+        case "scalar":
+            return edge.ScalarQuantizationConfig(edge.ScalarType.Int8, quantile=QUANTILE, memory=edge.Memory.Pinned)
+        case "binary":
+            return edge.BinaryQuantizationConfig(memory=edge.Memory.Pinned)
+
+
+def rescored(storage: VectorStorage) -> edge.SearchParams | None:
+    """Return what has a search rescore the candidates of quantized vectors; None: the vectors are full."""
+    if storage.quantization == "none":
+        return None
+    return edge.SearchParams(quantization=edge.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING))
 
 
 def _hnsw() -> edge.HnswIndexConfig:

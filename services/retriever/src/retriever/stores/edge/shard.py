@@ -128,7 +128,7 @@ class LiveShard:
         if self._open is None:
             if not self._parked:
                 raise self._gone()
-            self._open, self._parked = load(self._path(self._manifest), self.spec.dimension), False
+            self._open, self._parked = load(self._path(self._manifest), self._manifest), False
         return self._open
 
     async def park(self) -> bool:
@@ -271,7 +271,7 @@ class LiveShard:
         new: edge.EdgeShard | None = None
         try:
             async with self._scheduler.slice():
-                new = load(directory, self.spec.dimension)
+                new = load(directory, manifest)
             for _ in range(_MOST_ROUNDS):
                 if len(self._touched or ()) <= _FEW:
                     break
@@ -305,7 +305,8 @@ class LiveShard:
     def _take_in(self, built: Path, points: int) -> Manifest:
         directory = files.numbered(self.directory)
         built.replace(directory)
-        return Manifest(self.spec, int(directory.name), built=points, note=self.note)
+        generation, former = int(directory.name), self._manifest
+        return msgspec.structs.replace(former, generation=generation, built=points, removed=0)
 
     async def _replay(self, new: edge.EdgeShard) -> None:
         touched, self._touched = self._touched or set(), set()

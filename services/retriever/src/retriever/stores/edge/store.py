@@ -36,6 +36,7 @@ from retriever.stores.edge.manifest import MANIFEST, Manifest
 from retriever.stores.edge.parking import Parking
 from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.shard import LiveShard
+from retriever.stores.vector_storage import VectorStorage
 
 EXACT_UP_TO = 20_000
 """Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
@@ -57,6 +58,7 @@ class EdgeStore:
         exact_up_to: With more chunks than this, compacting makes a graph (HNSW) for searching by meaning.
         policy: When an index is compacted by itself.
         limits: Of the child process that compacts, and writes and reads snapshots.
+        vectors: How new indexes keep their dense vectors.
         reads: Keeps what searches read again.
         parking: Makes what closes the indexes that are not used.
 
@@ -75,12 +77,14 @@ class EdgeStore:
         exact_up_to: int = EXACT_UP_TO,
         policy: Policy | None = None,
         limits: Limits | None = None,
+        vectors: VectorStorage | None = None,
         reads: ReadCache | None = None,
         parking: Callable[[Callable[[], Iterable[LiveShard]]], Parking] = Parking,
     ) -> None:
         self._directory = directory
         self._scheduler = scheduler
         self._min_free_bytes = min_free_bytes
+        self._vectors = vectors or VectorStorage()
         self._reads = reads or ReadCache()
         self._lock = files.own(directory)
         try:
@@ -131,23 +135,24 @@ class EdgeStore:
         del beside  # nobody else creates any
         shard_directory = self._new_directory(spec)
         async with self._scheduler.slice():
-            shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension))
+            shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension, self._vectors))
         for operation in schema.payload_indexes():
             async with self._scheduler.slice():
                 shard.update(operation)
-        return self._add(Manifest(spec, int(shard_directory.name)), shard)
+        return self._add(Manifest(spec, int(shard_directory.name), vectors=self._vectors), shard)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
         """A new collection, built in a child process, not published."""
         room = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
         async with self._builder.workplace(room) as workplace:
             built = workplace / "built"
-            done = await self._builder.build("restore", directory, built, spec)
+            done = await self._builder.build("restore", directory, built, spec, self._vectors)
             shard_directory = self._new_directory(spec)
             built.replace(shard_directory)
+        manifest = Manifest(spec, int(shard_directory.name), built=done.points, vectors=self._vectors)
         async with self._scheduler.slice():
-            shard = load(shard_directory, spec.dimension)
-        return self._add(Manifest(spec, int(shard_directory.name), built=done.points), shard)
+            shard = load(shard_directory, manifest)
+        return self._add(manifest, shard)
 
     async def aclose(self) -> None:
         """Closes all shards and gives the directory up."""
@@ -215,7 +220,7 @@ def _loaded(directory: Path, manifest: Manifest) -> edge.EdgeShard:
         _clear_others(directory, manifest)
     except OSError as error:
         raise damaged(directory) from error
-    return load(directory / str(manifest.generation), manifest.spec.dimension)
+    return load(directory / str(manifest.generation), manifest)
 
 
 def _clear_others(directory: Path, manifest: Manifest) -> None:

@@ -1,7 +1,6 @@
 """A Qdrant server as a kind of store."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, SecretStr
 from servicekit.errors import InvalidRequest
@@ -50,10 +49,6 @@ class QdrantSettings(StoreSettings):
     qdrant_write_consistency: int = Field(
         1, ge=1, description="Copies that must have taken a write before it is acknowledged."
     )
-    qdrant_quantization: Literal["none", "scalar", "binary"] = Field(
-        "none", description="How the vectors of a new collection are shortened in the server's memory."
-    )
-    qdrant_on_disk: bool = Field(False, description="Leave the full vectors of a new collection on the disk.")
     qdrant_shared: bool = Field(
         False,
         description="Keep new indexes of one embedding model in one collection, for very many of them "
@@ -74,8 +69,7 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
         settings.qdrant_shards,
         settings.qdrant_replicas,
         settings.qdrant_write_consistency,
-        settings.qdrant_quantization,
-        settings.qdrant_on_disk,
+        settings.vector_storage,
         settings.qdrant_shared,
     )
     if layout.prefix.endswith(SPACE):
@@ -112,4 +106,6 @@ def _key(settings: QdrantSettings) -> SecretStr | None:
         raise InvalidRequest(f"CAUSEWAY_QDRANT_API_KEY_FILE cannot be used: {said}.") from error
 
 
-QDRANT = StoreKind("qdrant", QdrantSettings, lambda settings: bool(settings.qdrant_url), _open)
+QDRANT = StoreKind(
+    "qdrant", QdrantSettings, lambda settings: bool(settings.qdrant_url), _open, has_vector_storage=True
+)

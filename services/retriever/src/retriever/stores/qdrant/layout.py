@@ -1,8 +1,10 @@
 """How collections are made, written and read on a Qdrant server."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qdrant_client import models
+
+from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorage
 
 ORDERING = models.WriteOrdering.MEDIUM
 """Conditional writes go through the highest node that is alive. With `STRONG` they go through the highest node of
@@ -34,8 +36,7 @@ class Layout:
         shards: Of each collection; 0: as many as the server wants.
         replicas: Copies of each shard.
         write_consistency: Copies that must have taken a write before it is answered.
-        quantization: ``none``, ``scalar`` (a byte a number) or ``binary`` (a bit a number) vectors in memory.
-        on_disk: Whether the full vectors stay on the disk.
+        vectors: How new collections keep their dense vectors.
         shared: Whether new indexes share a collection with others of the same model.
     """
 
@@ -43,29 +44,28 @@ class Layout:
     shards: int = 0
     replicas: int = 1
     write_consistency: int = 1
-    quantization: str = "none"
-    on_disk: bool = False
+    vectors: VectorStorage = field(default_factory=VectorStorage)
     shared: bool = False
 
     def dense(self, dimension: int) -> models.VectorParams:
         """Parameters of the vectors."""
         quantization: models.QuantizationConfig | None = None
-        if self.quantization == "scalar":
-            quantization = models.ScalarQuantization(
-                scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
-            )
-        elif self.quantization == "binary":
+        if self.vectors.quantization == "scalar":
+            int8 = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=QUANTILE, always_ram=True)
+            quantization = models.ScalarQuantization(scalar=int8)
+        elif self.vectors.quantization == "binary":
             quantization = models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
         return models.VectorParams(
             size=dimension,
             distance=models.Distance.COSINE,
-            on_disk=self.on_disk,
+            on_disk=self.vectors.on_disk,
             quantization_config=quantization,
         )
 
     @property
     def search(self) -> models.SearchParams | None:
         """How to search: what was quantized is compared once more by the full vectors."""
-        if self.quantization == "none":
+        if self.vectors.quantization == "none":
             return None
-        return models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0))
+        how = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+        return models.SearchParams(quantization=how)

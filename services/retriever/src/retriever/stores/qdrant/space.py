@@ -67,7 +67,7 @@ class Space(ServerCollection):
     @staticmethod
     def name_of(layout: Layout, spec: IndexSpec) -> str:
         """Return the name of the space that an index belongs to."""
-        kind = spec.embedding_model, spec.dimension, layout.quantization, layout.on_disk
+        kind = spec.embedding_model, spec.dimension, layout.vectors.quantization, layout.vectors.on_disk
         return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
 
     async def ready(self, dimension: int) -> None:

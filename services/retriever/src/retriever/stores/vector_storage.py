@@ -1,0 +1,25 @@
+"""How the dense vectors of an index are kept; the same for each kind of store."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Quantization = Literal["none", "scalar", "binary"]
+
+QUANTILE = 0.99
+"""Share of the numbers whose range scalar quantization covers with 256 values; it cuts off the other numbers."""
+OVERSAMPLING = 2.0
+"""Candidates for each result that a search takes by quantized vectors and rescores by full vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStorage:
+    """How an index keeps its dense vectors, from when it is made until it is rebuilt.
+
+    Attributes:
+        quantization: What searches compare. ``none``: full vectors. ``scalar``: one byte for each number.
+            ``binary``: one bit for each number. Searches rescore the best candidates by the full vectors.
+        on_disk: Whether full vectors are read from the disk when a search needs them, not when an index is opened.
+    """
+
+    quantization: Quantization = "none"
+    on_disk: bool = False

@@ -1,0 +1,133 @@
+"""Quantized vectors and vectors on the disk in the embedded engine."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Chunk, Document
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
+from retriever.stores.edge.collection import EdgeCollection
+from retriever.stores.edge.manifest import MANIFEST, Manifest
+from retriever.stores.edge.store import EdgeStore
+from retriever.stores.vector_storage import VectorStorage
+from servicekit import keys
+
+DIMENSION = 64
+SPEC = IndexSpec("local", "notes", "m", DIMENSION)
+COUNT = 300
+PLAIN = VectorStorage()
+_numbers = np.random.default_rng(0)
+VECTORS = _numbers.standard_normal((COUNT, DIMENSION), dtype=np.float32)
+QUERY = VECTORS[7] + _numbers.standard_normal(DIMENSION, dtype=np.float32)
+
+Open = Callable[[VectorStorage], EdgeStore]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Open the test's store, which builds a graph for more than 16 chunks."""
+    return lambda vectors: EdgeStore(tmp_path / "store", Scheduler(), exact_up_to=16, vectors=vectors)
+
+
+def chunk_id(number: int) -> str:
+    """The id of a chunk."""
+    return str(keys.point_id("c", "d", 1, number, ""))
+
+
+async def filled(store: EdgeStore) -> EdgeCollection:
+    """A published collection with one document, compacted."""
+    collection = await store.create(SPEC)
+    document = Document("d", generation=1, chunk_count=COUNT)
+    chunks = [Chunk(n, f"t{n}", f"t{n}", vector=each.tolist()) for n, each in enumerate(VECTORS)]
+    points = [ChunkPoint(chunk_id(each.number), each, Terms((), ())) for each in chunks]
+    await collection.add_chunks(document, points)
+    await collection.put_record(document)
+    await collection.publish()
+    await collection.compact()
+    return collection
+
+
+def built(collection: EdgeCollection) -> dict[str, Any]:
+    """How the segment with the graph keeps its vectors, by the engine's own files."""
+    found = []
+    shard = collection.live.directory / str(collection.live.current().generation)
+    for path in shard.glob("segments/*/segment.json"):
+        dense = json.loads(path.read_text())["config"]["vector_data"]["dense"]
+        if dense["index"]["type"] == "hnsw":
+            found.append(dense | {"files": sorted(each.name for each in path.parent.rglob("quantized.data"))})
+    (dense,) = found
+    return dense
+
+
+async def nearest(collection: EdgeCollection) -> list[tuple[str, float]]:
+    """What a search finds."""
+    hits = await collection.dense(QUERY.tolist(), 10, EVERYTHING)
+    return [(hit.id, round(hit.score, 4)) for hit in hits]
+
+
+def exactly() -> list[tuple[str, float]]:
+    """What a comparison with all vectors finds."""
+    cosines = VECTORS @ QUERY / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(QUERY)
+    best = np.argsort(-cosines)[:10].tolist()
+    return [(chunk_id(n), round(float(cosines[n]), 4)) for n in best]
+
+
+@pytest.mark.parametrize(
+    ("storage", "key"),
+    [(VectorStorage("scalar"), "scalar"), (VectorStorage("binary", on_disk=True), "binary")],
+    ids=["scalar", "binary-on-disk"],
+)
+async def test_an_index_keeps_how_its_vectors_are_kept(opened: Open, storage: VectorStorage, key: str) -> None:
+    """A compacted index has quantized vectors; scores are those of full vectors, also after a restart with other
+    settings and another compaction.
+    """
+    store = opened(storage)
+    collection = await filled(store)
+    dense = built(collection)
+    assert list(dense["quantization_config"]) == [key]
+    assert dense["files"] == ["quantized.data"]
+    assert (dense["storage_type"] == "Mmap") is storage.on_disk
+    found = dict(await nearest(collection))
+    exact = dict(exactly())
+    assert all(score == pytest.approx(exact[id_], abs=2e-4) for id_, score in found.items() if id_ in exact)
+    assert len(found.keys() & exact.keys()) >= 8
+    await store.aclose()
+
+    again = opened(PLAIN)
+    kept = await again.find(SPEC.tenant, SPEC.name)
+    assert kept is not None
+    assert dict(await nearest(kept)) == found
+    await kept.compact()
+    assert list(built(kept)["quantization_config"]) == [key]
+    await again.aclose()
+
+
+async def test_a_new_collection_gets_the_settings(opened: Open, tmp_path: Path) -> None:
+    """A rebuild and a loaded snapshot have the settings of the store; an index of an earlier version has none."""
+    store = opened(PLAIN)
+    collection = await filled(store)
+    assert built(collection)["quantization_config"] is None
+    assert await nearest(collection) == exactly()
+    await collection.persist(tmp_path / "snapshot")
+    await store.aclose()
+    manifest = tmp_path / "store" / keys.collection(SPEC.tenant, SPEC.name) / MANIFEST
+    said = json.loads(manifest.read_text())
+    del said["vectors"]
+    manifest.write_text(json.dumps(said))
+    assert msgspec.json.decode(manifest.read_bytes(), type=Manifest).vectors == PLAIN
+
+    store = opened(VectorStorage("scalar", on_disk=True))
+    old = await store.find(SPEC.tenant, SPEC.name)
+    assert old is not None
+    assert await nearest(old) == exactly()
+    restored = await store.restore(SPEC, tmp_path / "snapshot")
+    assert list(built(restored)["quantization_config"]) == ["scalar"]
+    beside = await store.create(SPEC, beside=True)
+    assert beside.live.current().vectors == VectorStorage("scalar", on_disk=True)
+    await store.aclose()
