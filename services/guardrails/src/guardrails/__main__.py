@@ -9,7 +9,7 @@ from guardrails.settings import Settings
 
 
 def main() -> int:
-    """Runs the service; the exit code is the process's."""
+    """Run the service and return the exit code of the process."""
     return process.run("guardrails", Settings, serve)
 
 

@@ -1,4 +1,4 @@
-"""Our detectors for others: the detector API over HTTP."""
+"""The detector API over HTTP: serves the built-in and remote detectors to other systems."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,17 +16,17 @@ from guardrails.moderation.whole_text import judge
 from guardrails.remote import messages
 
 _MOST_CALLS = 256
-_BYTES_A_CHARACTER = 12  # of JSON, at worst: a pair of surrogates, escaped
+_BYTES_A_CHARACTER = 12  # the longest JSON form of a character: a pair of escaped surrogates
 _log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Refused(Exception):
-    """A request that is answered by an error.
+    """An error response to a request.
 
     Args:
-        status: HTTP's.
-        message: Why, for the client.
+        status: The HTTP status.
+        message: The reason, for the client.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -36,16 +36,16 @@ class Refused(Exception):
 
 
 class DetectorServer:
-    """Serves the detectors of a catalogue.
+    """Serves the detectors of a catalogue over HTTP.
 
     Args:
         catalogue: The detectors.
-        workers: Where long texts are judged.
-        longest: Code points that one request's texts may have.
-        grace: Seconds that running requests get at the end.
+        workers: The threads that judge long texts.
+        longest: The limit on the code points of one request's texts.
+        grace: Seconds that running requests get when the server stops.
 
     Attributes:
-        port: The port it listens on, once started.
+        port: The port that the server listens on, once started.
     """
 
     def __init__(self, catalogue: Catalogue, workers: ThreadPool, longest: int, grace: float) -> None:
@@ -64,14 +64,14 @@ class DetectorServer:
                 web.post(messages.GENERATION, self._guarded(self._generation)),
             ]
         )
-        # Who leaves stops the detectors.
+        # A client that disconnects cancels its detectors.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
 
     async def start(self, host: str, port: int) -> None:
-        """Begins to serve; port 0 takes a free one.
+        """Start the server; port 0 picks a free port.
 
         Raises:
-            Unavailable: The address cannot be listened on.
+            Unavailable: The server cannot listen on the address.
         """
         await self._runner.setup()
         try:
@@ -85,7 +85,7 @@ class DetectorServer:
         _log.info("serving the detector API", port=self.port)
 
     async def stop(self) -> None:
-        """Takes no new requests, and lets running ones finish."""
+        """Refuse new requests and wait for the running ones."""
         await self._runner.cleanup()
 
     def _guarded(

@@ -1,6 +1,6 @@
-"""What the service speaks of: detections, what follows from them, and texts that grow.
+"""The domain types: detections, the actions that follow from them, and growing texts.
 
-Positions are Unicode code points of the text, never bytes and never UTF-16 units.
+Positions are Unicode code points of the text, never bytes or UTF-16 units.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 
 
 class Action(IntEnum):
-    """What follows from a finding; the greater is the stricter."""
+    """The action that a finding leads to; a greater value is stricter."""
 
     NONE = 0
     REPORT = 1
@@ -18,7 +18,7 @@ class Action(IntEnum):
 
 
 class Direction(Enum):
-    """Where a text stands."""
+    """The place of a text in a turn: question, passages or answer."""
 
     INPUT = "input"
     CONTEXT = "context"
@@ -26,7 +26,7 @@ class Direction(Enum):
 
 
 class DetectorKind(Enum):
-    """What a detector looks at; the values are the ecosystem's names."""
+    """The kind of input that a detector takes; the values are the names of the detector API."""
 
     CONTENTS = "text_contents"
     CHAT = "text_chat"
@@ -35,7 +35,7 @@ class DetectorKind(Enum):
 
 
 class OnError(Enum):
-    """What follows from a detector's failure."""
+    """The effect of a detector's failure."""
 
     BLOCK = "block"
     ALLOW = "allow"
@@ -43,9 +43,9 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorSpec:
-    """A detector as a request asks for it.
+    """A detector that a request asks for.
 
-    ``params`` is one JSON object; empty means ``{}``.
+    ``params`` is a JSON object; empty means ``{}``.
     """
 
     detector_id: str
@@ -56,16 +56,17 @@ class DetectorSpec:
 
 @dataclass(frozen=True, slots=True)
 class DetectionContext:
-    """What a detector may look at beside the texts.
+    """The input of a detector besides the texts.
 
     Attributes:
         direction: Whether the texts are a question, passages or an answer.
-        passages: What the texts should rest on: texts, or addresses of documents where ``urls``.
-        prompt: What the texts answer.
-        messages: The conversation, a JSON list; empty: none.
-        tools: Its tools, a JSON list; empty: none.
+        passages: The sources of the texts; with ``urls``, the addresses of documents.
+        prompt: The prompt that the texts answer.
+        messages: The conversation as a JSON list; empty if there is no conversation.
+        tools: The tools of the conversation as a JSON list; empty if it has no tools.
         headers: The caller's headers, in lower case.
-        replies: For each text, the members of its message beside the content, a JSON object; may be shorter.
+        replies: For each text, a JSON object with the members of its message other than the content. May have
+            fewer entries than there are texts.
     """
 
     direction: Direction = Direction.OUTPUT
@@ -80,7 +81,7 @@ class DetectionContext:
 
 @dataclass(frozen=True, slots=True)
 class DetectorInfo:
-    """A detector that can be asked for; ``params_schema`` is a JSON Schema."""
+    """A detector that requests can ask for; ``params_schema`` is a JSON Schema."""
 
     detector_id: str
     description: str
@@ -92,7 +93,7 @@ class DetectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a detector is; ``reason`` is for the client, and empty where it is well."""
+    """The health of a detector; ``reason`` is for the client, and empty for a healthy detector."""
 
     healthy: bool
     reason: str = ""
@@ -100,10 +101,10 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What a detector says.
+    """One result of a detector.
 
-    ``start`` and ``end`` (after the last) are both absent where it is about the whole text; ``extra`` is a JSON
-    object of further members, or empty.
+    ``start`` and ``end`` (exclusive) are both absent if the detection is about the whole text. ``extra`` is a JSON
+    object with further members, or empty.
     """
 
     type: str
@@ -117,10 +118,10 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A detection and what follows from it.
+    """A detection and the action for it.
 
-    Where spans to be redacted overlap, their union is replaced once: by the replacement of the first; those of the
-    others are empty.
+    If spans to be redacted overlap, their union is replaced once, by the replacement of the first span. The
+    replacements of the other spans are empty.
     """
 
     detection: Detection
@@ -131,9 +132,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A detector that failed; the message is for the client, the status a remote detector's own, or 0.
+    """The failure of a detector.
 
-    ``not_asked``: there was nothing to compare the text with.
+    ``message`` is for the client. ``status`` is the status of a remote detector's response, or 0. ``not_asked``:
+    the
+    detector was not called, because there was nothing to compare the text with.
     """
 
     detector_id: str
@@ -144,7 +147,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a whole text; ``redacted_text`` is empty unless the action is to redact."""
+    """The result for a whole text; ``redacted_text`` is empty unless the action is to redact."""
 
     action: Action
     findings: tuple[Finding, ...] = ()
@@ -153,9 +156,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is appended to a choice's text; ``reply`` comes with the last piece, see `DetectionContext.replies`.
+    """A piece to append to a choice's text.
 
-    ``beside``: the text is beside the content of an answer (tool arguments, reasoning).
+    ``reply`` comes with the last piece, see `DetectionContext.replies`. ``beside``: the text is not the content of
+    the answer, but tool arguments or reasoning.
     """
 
     choice: int
@@ -167,10 +171,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a choice's text may be released, and what was found in what is released now.
+    """How far a choice's text may be released, and the findings in the part that is released now.
 
-    With the action block nothing more may be released, of any choice. ``judged``: it is complete, and judged to its
-    end.
+    After the action block, no more text of any choice may be released. ``judged``: the text is complete and was
+    judged to its end.
     """
 
     choice: int

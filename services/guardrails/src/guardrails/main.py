@@ -1,4 +1,4 @@
-"""The composition root: what the guardrails service is made of."""
+"""The composition root of the guardrails service."""
 
 import asyncio
 import os
@@ -30,11 +30,11 @@ from guardrails.settings import Settings
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves until the event is set, then lets running calls finish.
+    """Serve until the event is set, then let running calls finish.
 
     Raises:
-        InvalidRequest: A configuration file cannot be used.
-        Unavailable: A port cannot be listened on.
+        InvalidRequest: A configuration file is invalid.
+        Unavailable: The service cannot listen on a port.
     """
     async with AsyncExitStack() as closing:
         workers = ThreadPool(settings.guardrails_threads)
@@ -50,7 +50,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             )
             closing.push_async_callback(names.aclose)
         detectors = built_in(_resources(settings, _embedder(settings, closing), processes, names))
-        # Questions are bounded detector by detector, and each has its time.
+        # Each remote detector has its own limit of concurrent requests and its own time-out.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.guardrails_connect_seconds)
         session = await closing.enter_async_context(
@@ -110,7 +110,7 @@ def _resources(
 
 
 def _embedder(settings: Settings, closing: AsyncExitStack) -> Callable[[], Awaitable[Embedder]]:
-    """Opens the model when it is first asked for: most deployments never do, and it takes memory."""
+    """Return a function that opens the model on first use. Most deployments never use it, and it takes memory."""
     lock = asyncio.Lock()
     opened: list[MiniLmEmbedder] = []
 

@@ -1,4 +1,4 @@
-"""The gRPC contract: messages in, domain, messages out."""
+"""The servicer of the gRPC contract."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
-# Pieces that may wait to be taken together; with more the client's stream stops.
+# Limit of pieces that wait for the detectors. At the limit, the service stops reading the client's stream.
 _AHEAD = 64
 
 
@@ -33,10 +33,10 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
     Args:
         catalogue: The detectors.
-        workers: Where long texts are judged.
-        longest: Code points that one request's texts, or one piece of a growing text, may have.
-        holding: How much of a growing text may be held back.
-        policy: What the policy file says at the moment.
+        workers: The threads that judge long texts.
+        longest: The limit on the code points of one request's texts, or of one piece of a growing text.
+        holding: The limits on held-back text.
+        policy: Returns the current content of the policy file.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         request: pb.DetectTextRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.DetectTextResponse:
-        """Judges whole texts."""
+        """Judge whole texts."""
         Principal.from_proto(request.principal)
         rules = self._catalogue.rules(wire.specs(request.detectors))
         detection_context = wire.detection_context(
@@ -78,7 +78,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         request_iterator: AsyncIterator[pb.DetectRequest],
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> AsyncGenerator[pb.DetectResponse, None]:
-        """Judges texts while they grow."""
+        """Judge texts while they grow."""
         first = await anext(request_iterator, None)
         if first is None or first.WhichOneof("step") != "config":
             raise InvalidRequest("The first message must be `config`.", field="config")
@@ -104,7 +104,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         request: pb.ListDetectorsRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.ListDetectorsResponse:
-        """Lists the detectors."""
+        """Return the detectors."""
         Principal.from_proto(request.principal)
         infos = self._catalogue.infos()
         healths = [None] * len(infos) if request.without_health else await self._catalogue.healths()
@@ -115,7 +115,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         request: pb.GetPolicyRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.GetPolicyResponse:
-        """What the policy file says."""
+        """Return the policy of the policy file."""
         Principal.from_proto(request.principal)
         policy = self._policy()
         return pb.GetPolicyResponse(
@@ -137,13 +137,13 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
 
 async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T], None]:
-    """Yield what the source has given since the last batch, as soon as there is something.
+    """Yield the items that have arrived since the last batch, as soon as there is one.
 
-    The source is read ahead by at most ``limit`` items, so that a slow consumer stops it. Use with
-    ``contextlib.aclosing``: leaving then stops the reading at once.
+    At most ``limit`` items are read ahead, so that a slow consumer slows the source down. Use with
+    ``contextlib.aclosing``, which stops the reading at once.
 
     Raises:
-        Exception: What the source raises, after the items it gave before.
+        Exception: The source raised it; the items before it come first.
     """
     waiting: list[T] = []
     arrived, taken = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the guardrails service can be told."""
+"""The settings of the guardrails service."""
 
 from pathlib import Path
 
@@ -11,50 +11,53 @@ class Settings(GrpcServiceSettings):
 
     guardrails_port: int = Field(50053, ge=0, le=65535, description="Port to listen on.")
     guardrails_longest_text: int = Field(
-        1_000_000, ge=1, description="Characters that one request's texts, or one piece of a stream, may have."
+        1_000_000, ge=1, description="Limit on the characters of one request's texts, or of one piece of a stream."
     )
     guardrails_hold_back_limit: int = Field(
         8192,
         ge=1,
-        description="Characters that a detector may hold back of a growing text; beyond it it has failed.",
+        description="Characters of a growing text that a detector may hold back. Above the limit, it fails.",
     )
     guardrails_most_detections: int = Field(
-        10_000, ge=1, description="Detections in one text; beyond it the detector has failed."
+        10_000, ge=1, description="Detections in one text. Above the limit, the detector fails."
     )
     guardrails_detector_seconds: float = Field(
-        1.0, gt=0, description="Time for one text or piece; beyond it the detector has failed."
+        1.0, gt=0, description="Seconds that a detector may take for one text or piece. After that, it fails."
     )
-    guardrails_kept_detectors: int = Field(64, ge=1, description="Detectors that are kept compiled.")
+    guardrails_kept_detectors: int = Field(64, ge=1, description="Compiled detectors to keep in memory.")
     guardrails_threads: int = Field(
-        2, ge=1, description="Threads that judge long texts, and processes that parse texts."
+        2, ge=1, description="Number of threads that judge long texts, and of processes that parse texts."
     )
-    # Below what the gateway keeps of an answer that waits for its detectors (65,536 characters of each choice).
+    # Less than the gateway buffers of an answer that waits for its detectors (65,536 characters of each choice).
     guardrails_whole_text_limit: int = Field(
         49_152,
         ge=1,
-        description="Characters of a growing text that a detector of whole texts may hold back; beyond it it has "
-        "failed.",
+        description="Characters of a growing text that a detector of whole texts may hold back. Above the limit, "
+        "it fails.",
     )
     guardrails_model_seconds: float = Field(
         10.0,
         gt=0,
-        description="Time for one question to the model that groundedness asks; beyond it it has failed.",
+        description="Seconds that a detector may take for one request to a model. After that, the detector fails.",
     )
     guardrails_pii_python: Path | None = Field(
         None,
-        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`; none: there is "
-        "no such detector.",
+        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`. Without it, the "
+        "service does not offer `pii`.",
     )
     model_cache: Path | None = Field(None, description="Directory of the built embedding model.")
     guardrails_detectors_file: Path | None = Field(
-        None, description="YAML file of remote detectors; read again when it changes."
+        None, description="YAML file of remote detectors. The service reloads it when it changes."
     )
     guardrails_connect_seconds: float = Field(
-        2.0, gt=0, description="Time to connect to a remote detector's server."
+        2.0, gt=0, description="Seconds to connect to a remote detector's server."
     )
     guardrails_api_port: int | None = Field(
-        None, ge=0, le=65535, description="Port to serve our detectors on, over the detector API; none: it is not."
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the detector API, for other systems. Without it, the API is off.",
     )
     guardrails_policy_file: Path | None = Field(
-        None, description="YAML file of the RAG engine's output guardrails; read again when it changes."
+        None, description="YAML file of the RAG engine's output guardrails. The service reloads it when it changes."
     )

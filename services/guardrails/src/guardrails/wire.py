@@ -1,4 +1,4 @@
-"""Messages of the gRPC contract, and what they are here."""
+"""Conversion between gRPC messages and domain types."""
 
 from collections.abc import Iterable, Sequence
 
@@ -60,7 +60,7 @@ _CHUNKINGS = {
 
 
 def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
-    """The detectors that a request asks for.
+    """Return the detectors that a request asks for.
 
     Raises:
         InvalidRequest: An action is unknown; names the field.
@@ -76,7 +76,7 @@ def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
 
 
 def verdict_message(verdict: Verdict) -> pb.Verdict:
-    """The message of a verdict."""
+    """Return the message of a verdict."""
     return pb.Verdict(
         action=_ACTION_VALUES[verdict.action],
         findings=map(_finding, verdict.findings),
@@ -85,7 +85,7 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
 
 
 def progress_message(progress: Progress) -> pb.DetectResponse:
-    """The message of a step."""
+    """Return the message of a step."""
     return pb.DetectResponse(
         choice=progress.choice,
         cleared_until=progress.cleared_until,
@@ -113,7 +113,7 @@ def _finding(finding: Finding) -> pb.Finding:
 
 
 def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
-    """The messages of failures."""
+    """Return the messages of failures."""
     return [
         pb.DetectorFailure(
             detector_id=each.detector_id, message=each.message, status=each.status, not_asked=each.not_asked
@@ -123,7 +123,7 @@ def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
 
 
 def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
-    """The message that asks for a detector."""
+    """Return the message that asks for a detector."""
     return pb.DetectorConfig(
         detector_id=spec.detector_id,
         action=_ACTION_VALUES[spec.action],
@@ -133,7 +133,7 @@ def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
 
 
 def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
-    """The message of a detector that can be asked for; ``health`` is None where nobody asked for it."""
+    """Return the message of a detector; without ``health`` its health is unspecified."""
     said = pb.DETECTOR_HEALTH_UNSPECIFIED
     if health is not None:
         said = pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY
@@ -150,10 +150,10 @@ def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
 
 
 def chunking(value: int) -> Chunking | None:
-    """Where a caller wants texts cut; none: anywhere.
+    """Return the chunks that a caller wants, or None if texts may be cut anywhere.
 
     Raises:
-        InvalidRequest: It is unknown.
+        InvalidRequest: The value is unknown.
     """
     if value not in _CHUNKINGS:
         raise InvalidRequest("`chunking` is not one of the known values.", field="chunking")
@@ -163,10 +163,11 @@ def chunking(value: int) -> Chunking | None:
 def detection_context(
     direction: int, passages: Iterable[str], message: pb.Surroundings, replies: Sequence[bytes] = ()
 ) -> DetectionContext:
-    """What texts stand in; a direction that is not said is that of an answer.
+    """Return the context of the texts; the default direction is output.
 
     Raises:
-        InvalidRequest: Messages or tools are not JSON lists, or a reply is no object; names the field.
+        InvalidRequest: The messages or the tools are not JSON lists, or a reply is not a JSON object; names the
+            field.
     """
     _check_json(message.messages_json, "surroundings.messages_json", list)
     _check_json(message.tools_json, "surroundings.tools_json", list)
@@ -185,10 +186,10 @@ def detection_context(
 
 
 def check_reply(reply: bytes) -> bytes:
-    """A reply as it is.
+    """Return the reply unchanged.
 
     Raises:
-        InvalidRequest: It is no JSON object.
+        InvalidRequest: The reply is not a JSON object.
     """
     _check_json(reply, "piece.reply_json", dict)
     return reply

@@ -195,9 +195,9 @@ def test_what_is_fed_to_a_complete_choice() -> None:
     rules = _rules(_regex(Action.BLOCK, "abc"))
     session = Session(rules)
     session.feed([Piece(0, "x", last=True)])
-    with pytest.raises(InvalidRequest, match="choice 0"):
+    with pytest.raises(InvalidRequest, match="Choice 0"):
         session.feed([Piece(0, "y")])
-    with pytest.raises(InvalidRequest, match="choice 3"):
+    with pytest.raises(InvalidRequest, match="Choice 3"):
         Session(rules).feed([Piece(3, "x", last=True), Piece(3, "")])
 
 

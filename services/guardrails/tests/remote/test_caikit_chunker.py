@@ -181,13 +181,13 @@ async def test_the_model_is_named() -> None:
 @pytest.mark.parametrize(
     ("says", "reason"),
     [
-        ([pb.ChunkerTokenizationStreamResult(processed_index=9)], "where none can end"),
+        ([pb.ChunkerTokenizationStreamResult(processed_index=9)], "an impossible position"),
         (
             [
                 pb.ChunkerTokenizationStreamResult(processed_index=2),
                 pb.ChunkerTokenizationStreamResult(processed_index=1),
             ],
-            "where none can end",
+            "an impossible position",
         ),
     ],
 )

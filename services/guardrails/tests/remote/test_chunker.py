@@ -129,10 +129,10 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
     ("says", "reason"),
     [
         ([], "ended before the text did"),
-        ([pb.ChunkResponse(ends=[9], taken=3)], "where none can end"),
-        ([pb.ChunkResponse(ends=[2, 2], taken=3)], "where none can end"),
-        ([pb.ChunkResponse(taken=9)], "what was not sent"),
-        ([pb.ChunkResponse(ends=[2], taken=1)], "what was not sent"),
+        ([pb.ChunkResponse(ends=[9], taken=3)], "an impossible position"),
+        ([pb.ChunkResponse(ends=[2, 2], taken=3)], "an impossible position"),
+        ([pb.ChunkResponse(taken=9)], "text that was not sent"),
+        ([pb.ChunkResponse(ends=[2], taken=1)], "text that was not sent"),
     ],
 )
 async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reason: str) -> None:

@@ -60,9 +60,9 @@ def test_file() -> None:
         ("{kind: text_contents, url: 'ftp://x'}", "detectors.a.url"),
         ("{kind: text_contents, url: 'http://x', timeout: 0}", "detectors.a.timeout"),
         ("{kind: text_contents, url: 'http://x', colour: red}", "detectors.a.colour: there is no such key"),
-        ("{kind: text_contents, url: 'http://x', headers: [host]}", "never passed on"),
+        ("{kind: text_contents, url: 'http://x', headers: [host]}", "cannot be passed on"),
         ("{kind: text_chat, url: 'http://x', chunker: sentence}", "detectors.a.chunker"),
-        ("{kind: text_contents, url: 'http://x', chunker: german}", "there is no such chunker"),
+        ("{kind: text_contents, url: 'http://x', chunker: german}", "unknown chunker"),
         ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
         ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
     ],
@@ -77,14 +77,14 @@ def test_wrong_files(entry: str, place: str) -> None:
 
 def test_taken_names() -> None:
     """A name of a detector that is built in is refused."""
-    with pytest.raises(BadFile, match="built in"):
+    with pytest.raises(BadFile, match="built-in"):
         parse(b"detectors:\n  regex: {kind: text_contents, url: 'http://x'}\n", "d.yaml", {"regex"})
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("sentence: {target: 'a:1'}", "built in"),
+        ("sentence: {target: 'a:1'}", "built-in"),
         ("b: {target: 'a:1', tls: {ca: /nowhere}}", "certificates"),
         ("b: {}", "target: this is missing"),
     ],

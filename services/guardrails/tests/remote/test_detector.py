@@ -121,16 +121,16 @@ def _span(**said: Any) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"{", "not as the detector API has it"),
-        (b"[[{}]]", "not as the detector API has it"),
-        (b'[[{"metadata":"\xff"}]]', "not as the detector API has it"),
-        (_span(metadata="x").replace(b'"x"}', b'"\xff"}'), "not as the detector API has it"),
-        (b'[[{"x":' + b"[" * 50_000, "not as the detector API has it"),
+        (b"{", "does not follow the detector API"),
+        (b"[[{}]]", "does not follow the detector API"),
+        (b'[[{"metadata":"\xff"}]]', "does not follow the detector API"),
+        (_span(metadata="x").replace(b'"x"}', b'"\xff"}'), "does not follow the detector API"),
+        (b'[[{"x":' + b"[" * 50_000, "does not follow the detector API"),
         (b"[]", "one list for each text"),
-        (_span(end=6), "not in the text"),
-        (_span(start=-1), "not in the text"),
-        (_span(start=3, end=2), "not in the text"),
-        (_span(end=None), "half a span"),
+        (_span(end=6), "outside the text"),
+        (_span(start=-1), "outside the text"),
+        (_span(start=3, end=2), "outside the text"),
+        (_span(end=None), "without a start or an end"),
         (b" " * (9 * 1024 * 1024), "too long"),
     ],
 )
@@ -214,4 +214,4 @@ async def test_info_and_health(stub: DetectorStub, session: aiohttp.ClientSessio
     assert (factory.info().kind, factory.info().remote) == (DetectorKind.CHAT, True)
     assert (await factory.health()).healthy
     stub.status = 503
-    assert (await factory.health()).reason == "its server says 503"
+    assert (await factory.health()).reason == "its server answered 503"

@@ -1,4 +1,4 @@
-"""Where growing texts are cut, for detectors that judge windows and for callers that want sentences."""
+"""Chunkers: they split growing texts for detectors that judge windows, and for callers that want sentences."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,43 +8,44 @@ from text.sentences import SentenceSplitter
 
 
 class Chunking(Enum):
-    """What a chunk is; the values are the ecosystem's names."""
+    """The kind of chunk; the values are the names of the detector API."""
 
     SENTENCE = "sentence"
     WHOLE = "whole_doc"
 
     def chunker(self) -> "Chunker":
-        """Cuts one text."""
+        """Return a chunker for one text."""
         return Sentences() if self is Chunking.SENTENCE else Whole()
 
 
 class Chunker(Protocol):
-    """Cuts one growing text."""
+    """Splits one growing text."""
 
     def feed(self, text: str, last: bool) -> list[int]:
-        """Where chunks end that are certain now, in code points from the text's beginning, ascending.
+        """Return the ends of the chunks that are now certain, in code points from the start of the text, ascending.
 
-        However a text is cut into pieces, its chunks are the same, and together they are the text. With the last
-        piece its end is one, unless the text is empty. A chunker elsewhere says it later, in answer to pieces of
-        nothing.
+        The chunks do not depend on how the text is divided into pieces, and together they are the text. With the
+        last
+        piece, the end of the text is the end of a chunk, unless the text is empty. A remote chunker may return ends
+        later, in answer to empty pieces.
 
         Raises:
-            Exception: It cannot be cut.
+            Exception: The text cannot be split.
         """
         ...
 
     @property
     def waiting(self) -> int:
-        """Code points that it has not looked at yet."""
+        """The number of code points that the chunker has not processed yet."""
         ...
 
     def close(self) -> None:
-        """Nothing more will be asked of it."""
+        """Stop the chunker; it is not called again."""
         ...
 
 
 class Sentences(SentenceSplitter):
-    """One chunk for each sentence, with the white space before it."""
+    """Makes one chunk of each sentence and the white space before it."""
 
     waiting = 0
 
@@ -53,7 +54,7 @@ class Sentences(SentenceSplitter):
 
 
 class Whole:
-    """One chunk: the text."""
+    """Makes one chunk of the whole text."""
 
     waiting = 0
 
@@ -71,25 +72,25 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A chunk that a detector judges; ``start`` is its first code point in the text."""
+    """A chunk for a detector to judge; ``start`` is the position of its first code point in the text."""
 
     start: int
     text: str
 
 
 class TooLong(Exception):
-    """A window has more code points than may be held."""
+    """A window has more code points than the limit allows."""
 
 
 class Windows:
     """The windows of one growing text.
 
     Args:
-        chunker: Cuts them.
-        limit: Code points that an open window may have.
+        chunker: Splits the text.
+        limit: The limit on the code points of an open window.
 
     Attributes:
-        complete: The text is complete, and so are its windows.
+        complete: The text and its windows are complete.
     """
 
     def __init__(self, chunker: Chunker, limit: int) -> None:
@@ -106,18 +107,18 @@ class Windows:
 
     @property
     def waiting(self) -> int:
-        """Code points that the chunker has not looked at yet."""
+        """The number of code points that the chunker has not processed yet."""
         return self._chunker.waiting
 
     def close(self) -> None:
-        """Stops the chunker."""
+        """Stop the chunker."""
         self._chunker.close()
 
     def feed(self, text: str, last: bool) -> list[Window]:
-        """The windows that are complete now.
+        """Return the windows that are now complete.
 
         Raises:
-            TooLong: The one that is not complete is longer than the limit.
+            TooLong: A window, or the incomplete rest, is longer than the limit.
             Exception: See `Chunker.feed`.
         """
         self._last = self._last or last
@@ -142,5 +143,5 @@ class Windows:
 
 
 def windows_of(text: str, chunking: Chunking) -> list[Window]:
-    """The windows of a whole text."""
+    """Return the windows of a whole text."""
     return Windows(chunking.chunker(), len(text)).feed(text, last=True)

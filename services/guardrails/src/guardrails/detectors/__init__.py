@@ -1,4 +1,4 @@
-"""The built-in detectors, one module each, and the interfaces that every detector implements.
+"""The built-in detectors, one module each, and the interfaces that all detectors implement.
 
-A detector knows texts and its parameters. What follows from its findings belongs in `guardrails.moderation`.
+A detector knows only texts and its parameters. The actions for its findings belong in `guardrails.moderation`.
 """

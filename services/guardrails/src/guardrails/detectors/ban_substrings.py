@@ -1,4 +1,4 @@
-"""The detector ``ban_substrings``: a list of phrases that may not occur."""
+"""The detector ``ban_substrings``: finds phrases of a list."""
 
 import itertools
 import re
@@ -27,19 +27,20 @@ class BanSubstringsParams(Params, frozen=True, kw_only=True):
 
     substrings: Annotated[
         list[Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_SUBSTRING)]],
-        msgspec.Meta(min_length=1, max_length=_MOST_SUBSTRINGS, description="What may not occur."),
+        msgspec.Meta(min_length=1, max_length=_MOST_SUBSTRINGS, description="The banned phrases."),
     ]
     case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = False
     match_type: Annotated[
         Literal["str", "word"],
-        msgspec.Meta(description="`str`: anywhere; `word`: where no letter, digit or underscore adjoins it."),
+        msgspec.Meta(description="`str`: anywhere; `word`: only if no letter, digit or underscore is next to it."),
     ] = "str"
 
 
 def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
-    """The detector, working within limits.
+    """Return the factory of the detector.
 
-    Every occurrence is found, those that overlap others too; of several that begin at one place, the longest.
+    The detector finds every occurrence, including overlapping ones. Of several phrases that begin at the same
+    position, it finds the longest.
     """
 
     def build(params: BanSubstringsParams) -> PatternDetector:
@@ -70,7 +71,7 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
 
 
 def _spellings(substring: str) -> tuple[str, ...]:
-    """Return the substring, and how it is spelled in the view that texts are searched in, too."""
+    """Return the substring and, if it differs, its spelling in the view that is searched."""
     view = readable(substring)
     return (substring, view) if any(map(str.isalnum, view)) else (substring,)
 
@@ -81,7 +82,7 @@ def _begins_word(text: bytes, start: int, _: int) -> bool:
 
 
 def _alternation(words: Sequence[str]) -> str:
-    # Of sorted, distinct words; common beginnings stand once, and the longest word is preferred.
+    # The words are sorted and distinct. Common prefixes are factored out, and the longest word is preferred.
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words[0], words[-1], strict=False))
     shared = "".join(character for character, _ in same)
     rests = [word[len(shared) :] for word in words]
@@ -93,5 +94,5 @@ def _alternation(words: Sequence[str]) -> str:
 
 
 def _folded(word: str) -> str:
-    # One spelling of those that RE2 takes for the same: only foldings of one character to one.
+    # RE2 ignores case by simple folding, so only foldings of one character to one character are applied.
     return "".join(next((form for form in (c.casefold(), c.lower()) if len(form) == 1), c) for c in word)

@@ -1,4 +1,4 @@
-"""Child processes that answer questions: a frame on stdin is a question, a frame on stdout its answer."""
+"""Child processes that answer questions: each question is a frame on stdin, each answer a frame on stdout."""
 
 import asyncio
 import contextlib
@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 
 from guardrails.detectors.port import DetectorFailed
 
-PREFIX = 4  # bytes of a frame's length
+PREFIX = 4  # bytes of a frame's length field
 _START_SECONDS = 60.0
 _LONGEST_FRAME = 1024 * 1024
 _TIMEOUT = 504
 
 
 class ChildProcesses:
-    """Asks each question in a process of its own, so that no text can harm the service.
+    """Runs each question in a child process, so that no text can harm the service.
 
-    Keeps one idle process for each question that was asked at the same time. The first question starts one. A
-    process sends a frame when it is ready. One that is late with an answer is killed with its forks.
+    The first question starts a process. A process sends a frame when it is ready. Idle processes are reused; there
+    are at most as many as there were concurrent questions. A process whose answer is late is killed with its forks.
 
     Args:
-        command: Starts a process.
-        seconds: Longest time for a question.
-        processes: Questions that are asked at the same time; further ones wait.
-        environment: Variables of the processes; they see none of the service's settings or secrets.
+        command: The command that starts a process.
+        seconds: Time limit of a question.
+        processes: Limit of concurrent questions; further questions wait.
+        environment: Variables of the processes, which see none of the service's settings or secrets.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class ChildProcesses:
         self._idle: list[asyncio.subprocess.Process] = []
 
     async def ask(self, question: bytes) -> bytes:
-        """Return the answer to a question, both without the length in front.
+        """Return the answer to a question; both are without the length field.
 
         Raises:
-            DetectorFailed: The answer took too long, or the process died.
+            DetectorFailed: The answer is late, or the process died.
         """
         async with self._free:
             process = self._idle.pop() if self._idle else await self._start()
@@ -63,20 +63,20 @@ class ChildProcesses:
         return answer
 
     async def aclose(self) -> None:
-        """End the idle processes."""
+        """Stop the idle processes."""
         idle, self._idle = self._idle, []
         for process in idle:
             await _kill(process)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """Return a process that waits for questions. Its start counts against no text."""
+        """Start a process and wait until it is ready. The time limit of a question does not include the start."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
-                start_new_session=True,  # so that a process and its forks are killed together
+                start_new_session=True,  # a process group, so that a process and its forks can be killed together
             )
         except OSError as error:
             raise DetectorFailed("the process that checks texts does not start") from error

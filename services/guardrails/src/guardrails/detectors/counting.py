@@ -1,4 +1,4 @@
-"""The detectors ``token_limit`` and ``reading_time``: texts that are too long."""
+"""The detectors ``token_limit`` and ``reading_time``: find texts that are too long."""
 
 import re
 import warnings
@@ -15,8 +15,8 @@ from guardrails.domain import Detection
 
 _INLINE = 16_384
 _WORDS_A_MINUTE = 200
-_PIECE = 100_000  # code points that the tokenizer gets at once; it refuses a million
-# A space between two letters: every tokenizer here begins a token at it, so what stands before it is counted.
+_PIECE = 100_000  # code points in one call of the tokenizer, which refuses a million
+# A space between two letters. All tokenizers here begin a token at it, so the text before it can be counted alone.
 _CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 Count = Callable[[str], int]
@@ -25,8 +25,8 @@ Count = Callable[[str], int]
 class TokenLimitParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, description="Tokens that a text may have.")] = 4096
-    encoding: Annotated[Literal["cl100k_base", "o200k_base"], msgspec.Meta(description="Whose tokens.")] = (
+    limit: Annotated[int, msgspec.Meta(ge=1, description="Most tokens that a text may have.")] = 4096
+    encoding: Annotated[Literal["cl100k_base", "o200k_base"], msgspec.Meta(description="The tokenizer.")] = (
         "cl100k_base"
     )
 
@@ -35,22 +35,22 @@ class ReadingTimeParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     max_time: Annotated[
-        float, msgspec.Meta(gt=0, description=f"Minutes that a text may take, at {_WORDS_A_MINUTE} words each.")
+        float, msgspec.Meta(gt=0, description=f"Most minutes to read a text, at {_WORDS_A_MINUTE} words a minute.")
     ]
 
 
 def token_limit() -> BuiltIn[TokenLimitParams]:
-    """The detector; its detections are about the whole text."""
+    """Return the factory of the detector, whose detections are about the whole text."""
 
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
         return CountingDetector(_tokens(params.encoding), _bytes, params.limit, detection)
 
-    return BuiltIn("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build, about_answer=True)
+    return BuiltIn("token_limit", "Finds texts with too many tokens.", TokenLimitParams, build, about_answer=True)
 
 
 def reading_time() -> BuiltIn[ReadingTimeParams]:
-    """The detector; its detections are about the whole text."""
+    """Return the factory of the detector, whose detections are about the whole text."""
 
     def build(params: ReadingTimeParams) -> CountingDetector:
         detection = Detection("reading_time", "too_long_to_read")
@@ -61,13 +61,13 @@ def reading_time() -> BuiltIn[ReadingTimeParams]:
 
 
 class CountingDetector:
-    """Finds texts with more of something than a limit.
+    """Finds texts with a count above a limit.
 
     Args:
-        count: How many there are; counts of parts cut at `_CUT` add up to the whole's.
-        most: How many there can be at most; quick.
-        limit: How many there may be.
-        detection: What is found where there are more.
+        count: Counts a text. The counts of parts cut at `_CUT` add up to the count of the whole text.
+        most: A quick upper bound of the count.
+        limit: The greatest count that is allowed.
+        detection: The detection for a count above the limit.
     """
 
     def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
@@ -87,7 +87,7 @@ class CountingDetector:
 
 
 class CountingStream:
-    """Counts a growing text, and nothing while it cannot be too long; held back is what may be beyond the limit."""
+    """Counts a growing text, once it may exceed the limit. Holds back the text that may be above the limit."""
 
     def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
         self._count = count
@@ -97,7 +97,7 @@ class CountingStream:
         self._counted = 0
         self._length = 0
         self._decided = 0
-        self._rest: list[str] = []  # behind the last cut
+        self._rest: list[str] = []  # the text after the last cut
         self._rest_most = 0
         self._found = False
 
@@ -109,7 +109,7 @@ class CountingStream:
         if self._found or self._counted + self._rest_most <= self._limit:
             self._decided = self._length
         else:
-            # What was released before is not called back: it was certain then.
+            # Text that was released stays released: it was certain at that time.
             self._decided = max(self._decided, self._length - len(self._rest[0]))
         return self._decided, detections
 
@@ -143,9 +143,9 @@ def _bytes(text: str) -> int:
 @cache
 def _tokens(encoding: str) -> Count:
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library no longer recommends.
+        # The package reads its tables through a deprecated function of the standard library.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported when the first one asks: the tables take some 80 MB.
+        # Imported on first use: the tables take about 80 MB.
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types
 
         tokenizer = bpe_openai.get_encoding(encoding)

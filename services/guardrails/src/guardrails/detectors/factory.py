@@ -1,4 +1,4 @@
-"""Factories: each makes the detectors of one id from the parameters of requests."""
+"""Factories: each one makes the detectors of one id from the parameters of requests."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ P = TypeVar("P", bound=Params)
 
 @functools.cache
 def _schema(params: type[Params]) -> bytes:
-    """Return the JSON Schema of parameters; cached, because requests look detectors up all the time."""
+    """Return the JSON Schema of parameters. It is cached because every request looks up detectors."""
     return msgspec.json.encode(msgspec.json.schema(params))
 
 
@@ -26,9 +26,9 @@ class ConfiguredDetector:
 
     Attributes:
         detector: The detector.
-        replacement: Replaces its spans.
-        threshold: The lowest score that counts.
-        about_answer: Its findings are about an answer as a whole: it does not judge texts beside the answer.
+    replacement: The text that replaces the spans of its detections.
+    threshold: The lowest score of a detection that counts.
+    about_answer: The findings are about an answer as a whole: the detector does not judge texts beside it.
     """
 
     detector: Detector | Judge
@@ -38,7 +38,7 @@ class ConfiguredDetector:
 
 
 class DetectorFactory(Protocol):
-    """Makes the detectors of one id. Built-in and remote detectors have one each."""
+    """Makes the detectors of one id. Each built-in and each remote detector has one factory."""
 
     @property
     def detector_id(self) -> str:
@@ -68,12 +68,12 @@ class BuiltIn(Generic[P]):
 
     Attributes:
         detector_id: The name by which requests ask for the detector.
-        description: What it does, in a sentence.
+        description: The purpose of the detector, in one sentence.
         params: The type of its parameters.
-        build: Makes a detector; raises `BadParam` for a value that the type lets through.
-        streaming: It can judge a growing text before the text is complete.
-        kind: What the detector looks at.
-        probe: Returns its health; without a probe it is always healthy.
+        build: Makes a detector; raises `BadParam` for an invalid value that the type allows.
+        streaming: The detector can judge a growing text before the text is complete.
+        kind: The kind of input that the detector takes.
+        probe: Returns its health; without a probe the detector is always healthy.
         about_answer: See `ConfiguredDetector`.
     """
 

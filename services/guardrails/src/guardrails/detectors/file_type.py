@@ -1,4 +1,4 @@
-"""The detector ``file_type``: texts that are not the JSON, YAML or XML that they should be."""
+"""The detector ``file_type``: finds texts that are not in the required format (JSON, YAML or XML)."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,7 +15,7 @@ from guardrails.domain import Detection, DetectionContext, DetectorKind
 
 _TYPE = "file_type"
 _LONGEST_SCHEMA = 20_000
-_SECONDS = 30.0  # for one question: all its texts, each with its own limit, and the wait for a free process
+_SECONDS = 30.0  # for one call: all its texts, each with its own limit, and the wait for a free process
 
 
 class FileTypeParams(Params, frozen=True, kw_only=True):
@@ -26,12 +26,12 @@ class FileTypeParams(Params, frozen=True, kw_only=True):
         msgspec.Meta(
             min_length=1,
             max_length=8,
-            description="What a text must be, each of: `json`, `yaml`, `xml`, `json-within` (a text whose objects "
-            "are JSON), `json-with-schema:` and `yaml-with-schema:`, each with a JSON Schema behind it.",
+            description="The formats that a text must have, all of them: `json`, `yaml`, `xml`, `json-within` (a "
+            "text whose objects are JSON), `json-with-schema:` or `yaml-with-schema:` followed by a JSON Schema.",
         ),
     ]
     required_elements: Annotated[
-        int, msgspec.Meta(ge=0, description="Objects that a text must have, for `json-within`.")
+        int, msgspec.Meta(ge=0, description="Objects that a text must contain, for `json-within`.")
     ] = 0
 
 
@@ -39,7 +39,7 @@ def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
     """Return the factory of the detector.
 
     Args:
-        processes: Where texts are parsed.
+        processes: The processes that parse texts.
     """
 
     def build(params: FileTypeParams) -> FileType:
@@ -47,12 +47,12 @@ def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
             _check_kind(kind, f"file_type[{index}]")
         return FileType(params, processes)
 
-    description = "Finds texts that are not the JSON, YAML or XML that they should be."
+    description = "Finds texts that are not in the required format: JSON, YAML or XML."
     return BuiltIn("file_type", description, FileTypeParams, build, streaming=False, about_answer=True)
 
 
 class FileType(Judge):
-    """See the module. A finding spans the whole text."""
+    """Checks the format of whole texts. A finding spans the whole text."""
 
     kind = DetectorKind.CONTENTS
     chunking = Chunking.WHOLE

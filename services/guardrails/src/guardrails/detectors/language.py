@@ -1,7 +1,8 @@
-"""The detector ``language``: texts in another language than those that are allowed.
+"""The detector ``language``: finds texts in languages that are not allowed.
 
-Languages are told apart by py3langid (https://github.com/adbar/py3langid), by the frequencies of byte sequences; it
-is unsure of few words, so that short texts are not judged.
+py3langid (https://github.com/adbar/py3langid) identifies the language by the frequencies of byte sequences. It is
+not
+reliable for short texts, which are therefore not judged.
 """
 
 from functools import cache
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
 _INLINE = 4096
-_SAMPLE = 8192  # code points that are looked at; more change nothing
+_SAMPLE = 8192  # code points of the sample; a longer one does not change the result
 _THRESHOLD = 0.6
 
 
@@ -27,28 +28,26 @@ class LanguageParams(Params, frozen=True, kw_only=True):
 
     languages: Annotated[
         list[Annotated[str, msgspec.Meta(pattern="^[a-z]{2,3}$")]],
-        msgspec.Meta(min_length=1, max_length=100, description="What is allowed, as ISO 639-1 codes: `en`."),
+        msgspec.Meta(min_length=1, max_length=100, description="The allowed languages, as ISO 639-1 codes: `en`."),
     ]
-    shortest: Annotated[int, msgspec.Meta(ge=0, description="Letters that a text must have to be judged.")] = 20
+    shortest: Annotated[int, msgspec.Meta(ge=0, description="Least letters of a text that is judged.")] = 20
     threshold: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are passed over.")
+        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are ignored.")
     ] = _THRESHOLD
 
 
 def language(limit: int) -> BuiltIn[LanguageParams]:
-    """The detector.
+    """Return the factory of the detector.
 
     Args:
-        limit: Code points of a growing text that it may hold back.
+        limit: Code points of a growing text that the detector may hold back.
     """
 
     def build(params: LanguageParams) -> WholeTextDetector:
         known = _identifier().labels
         for index, each in enumerate(params.languages):
             if each not in known:
-                raise BadParam(
-                    f"languages[{index}]", f"not a language that can be told: {', '.join(sorted(known))}"
-                )
+                raise BadParam(f"languages[{index}]", f"unknown language; known are: {', '.join(sorted(known))}")
 
         def judge(text: str) -> list[Detection]:
             sample = text[:_SAMPLE]
@@ -61,13 +60,13 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
 
         return WholeTextDetector(judge, limit, _INLINE)
 
-    description = "Finds texts in another language than those that are allowed."
+    description = "Finds texts in languages that are not allowed."
     return BuiltIn("language", description, LanguageParams, build, streaming=False, about_answer=True)
 
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    # Imported when the first one asks: its model takes memory.
+    # Imported on first use: the model takes memory.
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # see above
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,4 +1,4 @@
-"""Parameters of detectors: strict, because a misspelt one would silently protect less."""
+"""Parameters of detectors. Decoding is strict, because a misspelt parameter would silently weaken a check."""
 
 import re
 from typing import Annotated, Any, TypeVar
@@ -6,17 +6,17 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 REPLACEMENT = "[REDACTED]"
-"""What stands for a redacted span unless the parameters say otherwise."""
+"""The default replacement of a redacted span."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every detector can be told."""
+    """The parameters that all detectors have."""
 
     replacement: Annotated[
-        str, msgspec.Meta(max_length=200, description="What stands for a span where the action is redact.")
+        str, msgspec.Meta(max_length=200, description="Replaces a span if the action is redact.")
     ] = REPLACEMENT
     threshold: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are passed over.")
+        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are ignored.")
     ] = 0.0
 
 
@@ -27,8 +27,8 @@ class BadParam(Exception):
     """A parameter is wrong.
 
     Args:
-        path: Which, below the parameters, for example ``regex[1]``; empty: the parameters as a whole.
-        message: What is wrong with it, for the client.
+    path: The path of the parameter, for example ``regex[1]``; empty for the parameters as a whole.
+    message: The reason, for the client.
     """
 
     def __init__(self, path: str, message: str) -> None:
@@ -38,10 +38,10 @@ class BadParam(Exception):
 
 
 def decode(raw: bytes, kind: type[P]) -> P:
-    """The parameters that a JSON object gives; no bytes are an empty object.
+    """Decode the parameters of a detector; empty input is an empty object.
 
     Raises:
-        BadParam: Not JSON, not an object, or a member is unknown, missing or wrong.
+        BadParam: The input is not a JSON object, or a member is unknown, missing or invalid.
     """
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
@@ -56,7 +56,7 @@ _MEMBER = re.compile(r"(?P<what>unknown|missing required) field `(?P<name>[^`]*)
 
 
 def _bad(text: str) -> BadParam:
-    # msgspec tells the place in its message only.
+    # msgspec gives the path only as a part of its message.
     place = _PLACE.search(text)
     path = place["path"] if place else ""
     message = text[: place.start()] if place else text
@@ -68,10 +68,10 @@ def _bad(text: str) -> BadParam:
 
 
 def decode_members(raw: bytes) -> dict[str, Any]:
-    """The members of a JSON object; no bytes are an empty one.
+    """Return the members of a JSON object; empty input is an empty object.
 
     Raises:
-        BadParam: It is none.
+        BadParam: The input is not a JSON object.
     """
     try:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""What a detector is to the rest of the service."""
+"""The interfaces of detectors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ _UNPROCESSABLE = 422
 
 
 class DetectorFailed(Exception):
-    """A detector cannot judge a text; the message is for the client. What follows is the request's ``on_error``.
+    """A detector cannot judge a text; the message is for the client. The request's ``on_error`` decides the effect.
 
     Args:
-        message: Why.
-        status: The HTTP status of a remote detector's refusal; 0 where there is none.
+        message: The reason.
+        status: The HTTP status of a remote detector's refusal, or 0.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -24,9 +24,9 @@ class DetectorFailed(Exception):
 
 
 class NotAsked(DetectorFailed):
-    """There is nothing that the detector could compare the text with, so that it is not asked.
+    """The detector was not called, because there is nothing that it could compare the text with.
 
-    Whoever only wants to be told of findings goes on without it, whatever its ``on_error`` says.
+    A caller that only wants reports goes on without the detector, even if ``on_error`` is to block.
     """
 
     def __init__(self) -> None:
@@ -34,34 +34,34 @@ class NotAsked(DetectorFailed):
 
 
 class DetectorStream(Protocol):
-    """A detector's view of one growing text."""
+    """The state of a detector for one growing text."""
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
-        """Takes the next piece; never called again after the last.
+        """Judge the next piece; not called again after the last one.
 
-        Over all pieces the detections are those that `Detector.detect` gives for the whole text.
+        Over all pieces, the detections are the same as those of `Detector.detect` for the whole text.
 
         Returns:
-            How far the text is decided, in code points from its beginning: no detection that is yet to come
-            begins before it. Never less than before, and the whole length with the last piece. And the
-            detections that are certain now and were not before.
+            The length of the decided text, in code points: no later detection begins before it. It never decreases,
+            and
+            with the last piece it is the whole length. And the detections that became certain with this piece.
 
         Raises:
-            DetectorFailed: The text cannot be judged; the stream is of no further use.
+            DetectorFailed: The text cannot be judged; the stream must not be used any more.
         """
         ...
 
 
 class Detector(Protocol):
-    """Finds something in texts. One is shared by many requests and threads: it holds no state of theirs."""
+    """Finds something in texts. Requests and threads share a detector, so it holds no state of a request."""
 
     @property
     def inline_limit(self) -> int:
-        """Code points up to which a text is judged so fast that the event loop may wait for it."""
+        """The length in code points up to which a text is judged on the event loop, because it is fast enough."""
         ...
 
     def detect(self, text: str) -> list[Detection]:
-        """All detections in a whole text, ordered by start.
+        """Return all detections in a whole text, ordered by start.
 
         Raises:
             DetectorFailed: The text cannot be judged.
@@ -69,21 +69,21 @@ class Detector(Protocol):
         ...
 
     def stream(self) -> DetectorStream:
-        """A view of a text that is about to grow."""
+        """Return a stream for a growing text."""
         ...
 
 
 class Judge(ABC):
-    """A detector that takes its time: it asks a model or another server, about windows of the text.
+    """A slow detector: it asks a model or a server about windows of the text.
 
-    One is shared by many requests: it holds no state of theirs.
+    Requests share a judge, so it holds no state of a request.
 
     Attributes:
-        kind: What it looks at.
-        chunking: What its windows are.
-        seconds: What one answer may take; beyond it the detector has failed.
-        cross_choice: It is asked about all choices of an answer together, and what it finds counts for each.
-        judges_blank: It is asked about texts of white space, and empty ones, too; only for whole texts.
+        kind: The kind of input that it takes.
+        chunking: The kind of its windows.
+        seconds: Time limit of one answer. After that, the detector has failed.
+        cross_choice: It judges all choices of an answer together, and its findings count for each of them.
+        judges_blank: It also judges empty texts and texts of white space; only for whole texts.
     """
 
     kind: DetectorKind
@@ -92,29 +92,31 @@ class Judge(ABC):
     cross_choice: bool = False
     judges_blank: bool = False
 
-    def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # for those that answer later
-        """What cuts one text into windows; ``ready`` is called, in the event loop, when it has more to say."""
+    def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # remote chunkers use it
+        """Return a chunker for one text; it calls ``ready`` on the event loop when it has further ends of
+        chunks.
+        """
         return self.chunking.chunker()
 
     @abstractmethod
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
-        """The detections in each window, in its own code points, ordered by start.
+        """Return the detections in each window, in code points of the window, ordered by start.
 
         Raises:
             DetectorFailed: The windows cannot be judged.
         """
 
     async def health(self) -> Health:
-        """How it is; asked seldom, never on the way of a request."""
+        """Return its health; called rarely, never during a request."""
         return Health(healthy=True)
 
 
 class WholeTextStream:
-    """The view of a detector that can only judge whole texts: it decides nothing before the last piece.
+    """The stream of a detector that only judges whole texts: it decides nothing before the last piece.
 
     Args:
-        detector: Judges the text once it is complete.
-        limit: Code points that are held at most.
+        detector: Judges the complete text.
+        limit: The limit on held-back code points.
     """
 
     def __init__(self, detector: Detector, limit: int) -> None:
@@ -135,11 +137,11 @@ class WholeTextStream:
 
 
 class WholeTextDetector:
-    """Judges complete texts; growing ones are held until they are.
+    """Judges complete texts; holds growing texts back until they are complete.
 
     Args:
-        judge: The detections in a text; raises `DetectorFailed`.
-        limit: Code points that are held at most.
+        judge: Returns the detections in a text; raises `DetectorFailed`.
+        limit: The limit on held-back code points.
         inline_limit: See `Detector`.
     """
 

@@ -1,7 +1,8 @@
-"""The detector ``prompt_injection``: phrases by which texts try to command a model.
+"""The detector ``prompt_injection``: finds phrases by which texts try to command a model.
 
-It knows phrases, so it is quick, works on growing texts, and misses what is worded otherwise; a model behind the
-detector API can be asked beside it.
+It searches for known phrases. So it is quick and works on growing texts, but misses other wordings. For those, use
+a
+model behind the detector API as well.
 """
 
 from typing import Annotated, Literal, get_args
@@ -81,12 +82,12 @@ class PromptInjectionParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     sorts: Annotated[
-        list[Sort], msgspec.Meta(min_length=1, description="Which sorts of phrases; all of them without it.")
+        list[Sort], msgspec.Meta(min_length=1, description="The sorts of phrases to find; the default is all.")
     ] = msgspec.field(default_factory=lambda: list(get_args(Sort)))
 
 
 def prompt_injection(limits: Limits) -> BuiltIn[PromptInjectionParams]:
-    """The detector, working within limits."""
+    """Return the factory of the detector."""
     matchers = {
         sort: [Matcher(Pattern("prompt_injection", sort, expression)) for expression in expressions]
         for sort, expressions in _EXPRESSIONS.items()

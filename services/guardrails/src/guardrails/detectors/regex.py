@@ -1,4 +1,4 @@
-"""The detector ``regex``: patterns that have names, and patterns of the caller's own."""
+"""The detector ``regex``: finds matches of named patterns and of the caller's own patterns."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from guardrails.detectors.patterns.named import NAMED
 
 _MOST_PATTERNS = 32
 _LONGEST_PATTERN = 1000
-_LARGEST = 10_000  # instructions of a caller's patterns
+_LARGEST = 10_000  # instructions of all patterns of a caller together
 _NAMES = ", ".join(f"`{name}`" for name in NAMED)
 
 
@@ -25,20 +25,22 @@ class RegexParams(Params, frozen=True, kw_only=True):
         msgspec.Meta(
             min_length=1,
             max_length=_MOST_PATTERNS,
-            description=f"What to find: {_NAMES}, or a regular expression in RE2's syntax.",
+            description=f"The patterns to find: {_NAMES}, or a regular expression in RE2's syntax.",
         ),
     ]
 
 
 def regex(limits: Limits) -> BuiltIn[RegexParams]:
-    """The detector, working within limits.
+    """Return the factory of the detector.
 
-    A named pattern's detections are of the type ``pii``; the caller's own are ``regex`` and ``custom_regex``.
+    The detections of named patterns have the type ``pii``. Those of the caller's patterns have the type ``regex``
+    and
+    the name ``custom_regex``.
     """
     named = {name: [Matcher(pattern) for pattern in patterns] for name, patterns in NAMED.items()}
 
     def build(params: RegexParams) -> PatternDetector:
-        places = {text: params.regex.index(text) for text in params.regex}  # each pattern once
+        places = {text: params.regex.index(text) for text in params.regex}  # without duplicates
         matchers = [
             matcher
             for text, index in places.items()
@@ -51,7 +53,7 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
         except Unsupported as error:
             raise BadParam("regex", f"the patterns are too large together: {error}") from error
 
-    description = "Finds personal data by its form, and what matches regular expressions."
+    description = "Finds personal data by its form, and matches of regular expressions."
     return BuiltIn("regex", description, RegexParams, build)
 
 
@@ -61,5 +63,5 @@ def _foreign(expression: str, path: str) -> Matcher:
     except ValueError as error:
         raise BadParam(path, f"the pattern is not supported: {error}") from error
     if matcher.matches_nothing():
-        raise BadParam(path, "the pattern matches the empty text, so that it finds nothing")
+        raise BadParam(path, "the pattern matches the empty text")
     return matcher

@@ -1,4 +1,4 @@
-"""The registry of the built-in detectors: one line each."""
+"""The registry of the built-in detectors."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from guardrails.detectors.structure.process import CheckProcesses
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the process lends to its detectors.
+    """The shared resources of the detectors.
 
     Attributes:
-        limits: Bounds of the detectors that search for patterns.
+        limits: The limits of the detectors that search for patterns.
         whole_text_limit: Code points of a growing text that a detector of whole texts may hold back.
-        open_embedder: Opens the embedding model; detectors open it when they are first asked.
-        model_seconds: Time that a question to a model may take.
-        check_processes: Where texts are parsed.
-        pii_processes: Where names are found; none: the detector `pii` does not exist.
+        open_embedder: Opens the embedding model; detectors call it on first use.
+        model_seconds: Time limit of a request to a model.
+        check_processes: The processes that parse texts.
+        pii_processes: The processes that find names; None: there is no detector `pii`.
     """
 
     limits: Limits

@@ -1,8 +1,9 @@
-"""The detector ``secrets``: keys and tokens of many vendors, passwords that are assigned, and random strings.
+"""The detector ``secrets``: finds keys and tokens of many vendors, assigned passwords, and random strings.
 
-What vendors' secrets look like is known by detect-secrets (https://github.com/Yelp/detect-secrets). It scans lines
-of files with Python's ``re``; here its patterns run on the linear engine, so that growing texts are scanned, too.
-Its patterns that look behind, which the engine cannot, are of assignments, and those are found by our own.
+The vendors' patterns come from detect-secrets (https://github.com/Yelp/detect-secrets), which scans lines of files
+with Python's ``re``. Here the patterns run on the linear engine, so that growing texts can be scanned too. The
+engine
+has no look-behind; the patterns that need it are for assignments, which a pattern of this module finds.
 """
 
 import importlib
@@ -25,21 +26,21 @@ from guardrails.detectors.patterns.engine import Unsupported
 from guardrails.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
 
 _TYPE = "secret"
-# An address is no secret; of a private key the library knows the first line, ours has the key.
+# An IP address is not a secret. The library matches only the first line of a private key; this module matches all.
 _LEFT_OUT = ("ip_public", "private_key")
-# The library's limits (detect_secrets.plugins.high_entropy_strings): bits a character of random strings in quotes.
+# The library's limits (detect_secrets.plugins.high_entropy_strings): bits per character of quoted random strings.
 _BASE64_BITS, _HEX_BITS = 4.5, 3.0
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class SecretsParams(Params, frozen=True, kw_only=True):
-    """Parameters of the detector: those of all detectors."""
+    """Parameters of the detector: only those of all detectors."""
 
 
 def secrets(limits: Limits) -> BuiltIn[SecretsParams]:
-    """The detector, working within limits."""
+    """Return the factory of the detector."""
     detector = cache(lambda: PatternDetector([*map(Matcher, _own()), *_of_vendors()], limits, MUCH_MEMORY))
-    description = "Finds keys, tokens and passwords, as detect-secrets knows them."
+    description = "Finds keys, tokens and passwords by the patterns of detect-secrets."
     return BuiltIn("secrets", description, SecretsParams, lambda _: detector())
 
 
@@ -68,12 +69,13 @@ def _of_vendors() -> Iterator[Matcher]:
                 try:
                     yield Matcher(Pattern(_TYPE, _name(str(vendor.secret_type)), _linear(expression)))
                 except Unsupported:
-                    continue  # see the module's first lines
+                    continue  # a look-behind; see the module's docstring
 
 
 def _linear(expression: re.Pattern[str]) -> str:
-    # The token before takes all it can, so that what must not follow cannot; counts are at most 1000 in RE2; and
-    # all of a token is a finding, where the library is content with its beginning.
+    # The token before the look-ahead is greedy, so the look-ahead is not needed. RE2 allows counts up to 1000.
+    # Without
+    # the lazy `?` at the end, a finding is the whole token and not only its beginning.
     pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
     return f"(?i:{pattern})" if expression.flags & re.IGNORECASE else pattern
 

@@ -1,4 +1,4 @@
-"""Judging texts under the rules of a request: whole texts, and the choices of an answer while they grow.
+"""Judges texts by the rules of a request: whole texts, and the growing choices of an answer.
 
 Rules, held-back text, calls of detectors and their metrics belong here. gRPC, HTTP and the detectors
 themselves do not.

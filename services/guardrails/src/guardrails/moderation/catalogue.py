@@ -1,4 +1,4 @@
-"""Which detectors there are, and those that were made lately."""
+"""The catalogue of the available detectors, with a cache of configured ones."""
 
 import asyncio
 from collections import OrderedDict
@@ -19,12 +19,12 @@ def _none() -> Sequence[DetectorFactory]:
 
 
 class Catalogue:
-    """Makes detectors as requests ask for them, and keeps the latest, because compiling patterns takes time.
+    """Makes the detectors that requests ask for. It caches the latest ones, because compiling patterns takes time.
 
     Args:
-        factories: What is built in.
-        size: Detectors that are kept.
-        remote: What else there is at the moment; what is built in comes before it.
+        factories: The built-in detectors.
+        size: Number of cached detectors.
+        remote: Returns the current remote detectors; a built-in detector with the same id takes precedence.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Catalogue:
         self._made: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
-        """What the request asks for, ready to judge.
+        """Return the rules that a request asks for.
 
         Raises:
-            NotFound: There is no such detector.
-            InvalidRequest: No detector, too many, or a parameter is wrong; names the field.
+            NotFound: A detector does not exist.
+            InvalidRequest: The request names no detector or too many, or a parameter is wrong; names the field.
         """
         if not 0 < len(specs) <= _MOST_RULES:
             raise InvalidRequest(f"`detectors` must name 1 to {_MOST_RULES} detectors.", field="detectors")
@@ -64,19 +64,19 @@ class Catalogue:
         return tuple(rules)
 
     def info(self, detector_id: str) -> DetectorInfo:
-        """One detector.
+        """Return the description of one detector.
 
         Raises:
-            NotFound: There is no such detector.
+            NotFound: The detector does not exist.
         """
         return self._factory(detector_id).info()
 
     def infos(self) -> list[DetectorInfo]:
-        """All detectors, ordered by id."""
+        """Return the descriptions of all detectors, ordered by id."""
         return [factory.info() for factory in self._factories()]
 
     async def healths(self) -> list[Health]:
-        """How each of `infos` is."""
+        """Return the health of each detector of `infos`."""
         return list(await asyncio.gather(*(factory.health() for factory in self._factories())))
 
     def _factories(self) -> list[DetectorFactory]:

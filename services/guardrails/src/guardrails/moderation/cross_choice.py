@@ -1,4 +1,4 @@
-"""A rule whose detector is asked once about all choices of an answer, while they grow."""
+"""A rule whose detector judges all growing choices of an answer together."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ _Found = list[list[Detection]]
 
 
 class CrossChoice:
-    """Gathers the choices, and asks when all are complete.
+    """Collects the choices, and calls the detector when all of them are complete.
 
     Args:
         rule: The rule; its detector is a `Judge`.
-        context: What the detector may look at beside the texts.
-        limit: Code points that a text may have.
-        ready: Called when there is something for `CrossChoicePart.collect`.
+        context: The input of the detector besides the texts.
+        limit: The limit on the code points of a text.
+        ready: Called when `CrossChoicePart.collect` has a result.
     """
 
     def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:
@@ -32,19 +32,19 @@ class CrossChoice:
         self.task: asyncio.Task[_Found] | None = None
 
     def part(self, number: int) -> "CrossChoicePart":
-        """A further choice."""
+        """Add a choice."""
         part = self._parts[number] = CrossChoicePart(self, number)
         return part
 
     def close(self, number: int) -> None:
-        """A choice is not to be judged, or none of them any more."""
+        """Remove a choice, or cancel the call of the detector."""
         if self.task is None:
             self._parts.pop(number, None)
         else:
             self.task.cancel()
 
     def ask(self) -> None:
-        """There will be no further choice, and no further piece of those there are."""
+        """Call the detector; all choices must be complete."""
         if self._parts and self.task is None:
             for at, number in enumerate(sorted(self._parts)):
                 self._parts[number].place = at
@@ -57,20 +57,20 @@ class CrossChoice:
 
     def _told(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():
-            task.exception()  # looked at: `collect` may never be called again
+            task.exception()  # retrieved because `collect` may not be called again
         self._ready()
 
 
 class CrossChoicePart:
-    """One choice of it; it is to a text what `Windowed` is.
+    """One choice, with the interface of `Windowed`.
 
     Attributes:
         rule: The rule.
-        decided: Code points that are judged.
+        decided: Judged code points.
         whole: The text is judged as a whole.
-        waiting: Nothing that would have to stop the text: it waits for the other choices.
-        text: As far as it has come.
-        place: Among the choices.
+        waiting: Always 0: the text waits for the other choices, so it must not stop the stream.
+        text: The text so far.
+        place: The index among the choices.
     """
 
     whole = True
@@ -87,16 +87,16 @@ class CrossChoicePart:
 
     @property
     def busy(self) -> bool:
-        """The detector is at work, or has something to tell."""
+        """Whether the detector is running, or its result is not collected."""
         return self._cross_choice.task is not None and not self._collected
 
     @property
     def done(self) -> bool:
-        """All is judged, and collected."""
+        """Whether the text is judged and the result collected."""
         return self._collected
 
     def feed(self, text: str, last: bool, reply: bytes) -> None:  # noqa: ARG002  # the interface of `Windowed`
-        """Takes a piece.
+        """Append a piece.
 
         Raises:
             DetectorFailed: The text is longer than the limit.
@@ -106,7 +106,7 @@ class CrossChoicePart:
             raise DetectorFailed(f"more than {self._cross_choice.limit} characters would have to be held back")
 
     def collect(self) -> list[Detection]:
-        """What was found, once.
+        """Return the detections, once.
 
         Raises:
             DetectorFailed: The detector failed.
@@ -120,12 +120,12 @@ class CrossChoicePart:
         return found[self.place]
 
     def close(self) -> None:
-        """Stops asking."""
+        """Cancel the call of the detector."""
         self._cross_choice.close(self._number)
 
 
 def spread(answers: Sequence[Sequence[Detection]]) -> list[list[Detection]]:
-    """All that is found counts for every text; in the others it has no span."""
+    """Return all detections for every text; in the other texts they have no span."""
     return [
         [
             detection if own == other else replace(detection, start=None, end=None)

@@ -1,4 +1,4 @@
-"""One growing text under the rules of a request: what may be released of it."""
+"""Decides how much of one growing text may be released under the rules of a request."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from guardrails.moderation.windowed import Windowed
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """How much of a growing text may be held back; beyond it a detector has failed.
+    """Limits on the held-back part of a growing text. Above them, the detector fails.
 
     Attributes:
         window: Code points of a sentence.
@@ -26,13 +26,13 @@ class HoldLimits:
     whole: int = 49_152
 
     def of(self, chunking: Chunking) -> int:
-        """The limit of a window."""
+        """Return the limit of a window."""
         return self.whole if chunking is Chunking.WHOLE else self.window
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What the quick detectors say of a piece."""
+    """The result of the quick detectors for a piece."""
 
     piece: Piece
     found: tuple[Finding, ...] = ()
@@ -41,7 +41,7 @@ class Scan:
 
 
 class _Running:
-    """A rule with a quick detector on its way through one text."""
+    """A rule with a quick detector, and its state for one text."""
 
     __slots__ = ("decided", "rule", "stream", "whole", "work")
 
@@ -56,19 +56,20 @@ class _Running:
 class GrowingText:
     """One growing text.
 
-    It is cleared up to the slowest rule that protects it; rules that only report hold nothing back. A span that is
-    to be redacted is cleared as a whole or not at all. Findings are told when their end is cleared.
+    The text is cleared up to the position of the slowest protecting rule. Rules that only report hold nothing back.
+    A
+    span to be redacted is cleared as a whole or not at all. A finding is reported when its end is cleared.
 
     Args:
-        number: Which choice.
-        rules: What it is judged by.
-        context: What detectors may look at beside the text.
-        chunking: Where it may be cut when it is released; none: anywhere.
-        holding: How much may be held back.
-        ready: Called, in the event loop, when there is something for `settle`.
-        cross_choices: For each rule what asks about all choices together, where that is its way.
-        all_hold: It waits for the rules that only report, too, but for those that judge it as a whole.
-        clears: Some of it may be released; else it is judged, and nothing is.
+        number: The number of the choice.
+        rules: The rules.
+        context: The input of detectors besides the text.
+        chunking: The chunks in which the text is released; None: it may be cut anywhere.
+        holding: The limits on held-back text.
+        ready: Called on the event loop when `settle` has a result.
+        cross_choices: For each rule that judges all choices together, its object; else None.
+        all_hold: The text also waits for rules that only report, except for those that judge it as a whole.
+        clears: Whether the text may be released; otherwise it is only judged.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class GrowingText:
         self._hold = Hold()
         self._chunker = None if chunking is None else chunking.chunker()
         self._cuts: list[int] = []
-        self._pending: list[Finding] = []  # found, not told yet
+        self._pending: list[Finding] = []  # found, but not reported yet
         self._length = 0
         self._cleared = 0
         self._last = False
@@ -109,28 +110,28 @@ class GrowingText:
 
     @property
     def complete(self) -> bool:
-        """Its last piece was taken."""
+        """Whether the last piece has arrived."""
         return self._last
 
     @property
     def undecided(self) -> int:
-        """Code points that some quick rule will look at again."""
+        """The number of code points that a quick rule will look at again."""
         if self._last:
             return 0
         return self._length - min((running.decided for running in self._running), default=self._length)
 
     @property
     def waiting(self) -> int:
-        """Code points that wait for a detector that is at work."""
+        """The number of code points that wait for a running detector."""
         return max((windowed.waiting for windowed in self._windowed), default=0)
 
     @property
     def busy(self) -> bool:
-        """Whether a detector is at work."""
+        """Whether a detector is running."""
         return any(windowed.busy for windowed in self._windowed)
 
     def scan(self, piece: Piece) -> Scan:
-        """What the quick detectors say; may run in a thread."""
+        """Return the result of the quick detectors; may run in a thread."""
         self._last = piece.last
         self._length += len(piece.text)
         found: list[Finding] = []
@@ -140,7 +141,7 @@ class GrowingText:
         for running in tuple(self._running):
             try:
                 running.decided, detections = running.stream.feed(piece.text, piece.last)
-            except Exception as error:  # a detector's failure is not the request's
+            except Exception as error:  # a failed detector must not fail the request
                 failures.append(running.rule.failure(error))
                 blocked = blocked or running.rule.blocks_on(error)
                 self._running.remove(running)
@@ -155,7 +156,7 @@ class GrowingText:
         return Scan(piece, tuple(found), tuple(failures), blocked)
 
     def apply(self, scan: Scan) -> list[Progress]:
-        """What a scanned piece changes; hands it to the other detectors, too. Runs in the event loop."""
+        """Pass a scanned piece to the slow detectors, and return the steps. Runs on the event loop."""
         piece = scan.piece
         self._hold.came(self._length)
         if self._chunker is not None:
@@ -168,11 +169,11 @@ class GrowingText:
         )
 
     def settle(self) -> list[Progress]:
-        """What the detectors that took their time have changed. Runs in the event loop."""
+        """Return the steps after results of slow detectors. Runs on the event loop."""
         return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
 
     def close(self) -> None:
-        """Stops the detectors, and counts what they have done."""
+        """Stop the detectors and record their work."""
         for windowed in self._windowed:
             windowed.close()
         for work in self._works:
@@ -223,7 +224,7 @@ class GrowingText:
         return Progress(self._number, self._cleared, findings, action, tuple(failures))
 
     def _clearable(self) -> list[int]:
-        """Where the text may be released up to now, one place after the other."""
+        """Return the positions up to which the text may be released now, ascending."""
         if not self._clears:
             return []
         cleared = self._length

@@ -1,4 +1,4 @@
-"""Asking a detector that takes its time, within its time, and what it finds as places in the text."""
+"""Calls a slow detector within its time limit, and maps its detections to positions in the text."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ _TIMEOUT = 504
 
 
 async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
-    """What a rule's detector, a `Judge`, finds in each window, placed in the text that the windows are of.
+    """Return the detections of a rule's `Judge` in each window, with positions in the text of the windows.
 
-    Blank windows are not asked, but for a conversation's (a message may be calls of tools alone) and those of
-    detectors that judge blank texts.
+    Blank windows are skipped, except for conversations (a message may consist of tool calls only) and for detectors
+    that judge blank texts.
 
     Raises:
-        DetectorFailed: It failed, or took longer than its time.
-        NotAsked: It compares texts with passages, and there are none.
+        DetectorFailed: The detector failed, or exceeded its time limit.
+        NotAsked: The detector compares texts with passages, and the request has no passages.
     """
     judge = rule.detector
     assert isinstance(judge, Judge)
@@ -46,10 +46,10 @@ async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) 
 
 
 async def windows(judge: Judge, text: str) -> list[Window]:
-    """What of a whole text is judged at a time.
+    """Return the windows of a whole text.
 
     Raises:
-        DetectorFailed: It cannot be cut.
+        DetectorFailed: The text cannot be split.
     """
     ready = asyncio.Event()
     cutting = Windows(judge.chunker(ready.set), len(text))

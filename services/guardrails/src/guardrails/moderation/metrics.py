@@ -1,4 +1,4 @@
-"""What detectors cost: their seconds, their failures, and how long text waits for them."""
+"""Metrics of detectors: their duration, their failures, and how long text waits for them."""
 
 import contextlib
 import time
@@ -13,26 +13,26 @@ _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
     __name__,
     "causeway.detector.duration",
-    "Seconds that a detector took: of one that asks somebody, for a question; of the others, for a text.",
+    "Seconds that a detector took: for a call, if it asks a model or a server; otherwise for a text.",
     _BUCKETS,
 )
 _holds = metrics.durations(
     __name__,
     "causeway.guardrails.hold.duration",
-    "Seconds that a growing text was held back at most, the time included in which its writer did not go on.",
+    "Longest time in seconds that a growing text was held back, including the time in which no text came.",
     _BUCKETS,
 )
 
 CLEAN, FOUND, FAILED, NOT_ASKED = "clean", "found", "failed", "not_asked"
-"""What came of a detector's work."""
+"""The outcomes of a detector's work."""
 
 
 class Work:
-    """What one detector does for one text.
+    """The work of one detector on one text.
 
     Attributes:
-        seconds: So far.
-        outcome: What came of it so far.
+        seconds: The time so far.
+        outcome: The outcome so far.
     """
 
     __slots__ = ("_detector_id", "outcome", "seconds")
@@ -43,18 +43,20 @@ class Work:
         self.outcome = CLEAN
 
     def failed(self, error: Exception) -> None:
-        """It cannot judge."""
+        """Note that the detector failed."""
         self.outcome = NOT_ASKED if isinstance(error, NotAsked) else FAILED
 
     def end(self) -> None:
-        """Counts it."""
+        """Record the work."""
         labels = {"causeway.detector": self._detector_id, "causeway.outcome": self.outcome}
         _durations.record(self.seconds, labels)
 
 
 @contextlib.contextmanager
 def working(detector_id: str) -> Iterator[Work]:
-    """Counts what a detector does in the block, unless it is stopped; an error that leaves it is the detector's."""
+    """Record the work of a detector in the block, unless the block is cancelled. An error in the block is a
+    failure.
+    """
     work, begin = Work(detector_id), time.perf_counter()
     try:
         yield work
@@ -68,27 +70,27 @@ def working(detector_id: str) -> Iterator[Work]:
 
 
 class Hold:
-    """How long the pieces of a growing text wait."""
+    """Measures how long the pieces of a growing text wait."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, float]] = deque()
         self._longest: float | None = None
 
     def came(self, length: int) -> None:
-        """The text has grown to so many code points."""
+        """Note that the text has grown to this length in code points."""
         self._waiting.append((length, time.perf_counter()))
 
     def left(self, cleared: int) -> None:
-        """It is cleared up to this code point."""
+        """Note that the text is cleared up to this code point."""
         waiting = self._waiting
         if waiting and waiting[0][0] <= cleared:
-            # The first has waited longest.
+            # The first piece has waited longest.
             seconds = time.perf_counter() - waiting[0][1]
             self._longest = max(self._longest or 0.0, seconds)
             while waiting and waiting[0][0] <= cleared:
                 waiting.popleft()
 
     def end(self) -> None:
-        """Counts it, once anything was released."""
+        """Record the longest wait, if any text was released."""
         if self._longest is not None:
             _holds.record(self._longest)

@@ -1,7 +1,7 @@
 """The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
 
-Each scanner becomes one of our detectors. Where the file's scanner can do something that has no counterpart here,
-the file is refused with the key's place: a policy that protects less than it says is worse than none.
+Each scanner is mapped to detectors of this service. A scanner option without a counterpart is refused, and the
+message names the key. Otherwise, a policy would protect less than it says.
 """
 
 import re
@@ -26,7 +26,7 @@ _WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is asked of each answer, and what stands for one that is blocked."""
+    """The detectors for each answer, and the message that replaces a blocked answer."""
 
     output: tuple[DetectorSpec, ...]
     block_message: str
@@ -40,7 +40,7 @@ Asked = list[tuple[str, dict[str, Any]]]
 
 
 class Scanner(BaseModel):
-    """What all scanners have; keys are read as ``redactMode``, ``redact-mode`` or ``redact_mode``."""
+    """The common keys of all scanners; a key may be spelt ``redactMode``, ``redact-mode`` or ``redact_mode``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,11 +56,11 @@ class Scanner(BaseModel):
 
     @abstractmethod
     def asked(self) -> Asked:
-        """The detectors that do what the scanner does."""
+        """Return the detectors that do the work of the scanner."""
 
 
 class RegexScanner(Scanner):
-    """``regex``: what matches is a finding; lists of what must match are not offered."""
+    """``regex``: a match is a finding. Patterns that must match are not supported."""
 
     patterns: list[str] = Field(min_length=1)
     is_blocked: Literal[True] = True
@@ -74,7 +74,7 @@ class RegexScanner(Scanner):
 
 
 class BanSubstringsScanner(Scanner):
-    """``ban_substrings``: any of them is a finding; that all of them must occur is not offered."""
+    """``ban_substrings``: each of them is a finding. The option that all must occur is not supported."""
 
     substrings: list[str] = Field(min_length=1)
     match_type: Literal["word", "str"] = "word"
@@ -88,7 +88,7 @@ class BanSubstringsScanner(Scanner):
 
 
 class SecretsScanner(Scanner):
-    """``secrets``; modes that show part of a secret, or its hash, replace all of it here."""
+    """``secrets``: the modes that show a part or a hash of a secret replace the whole secret here."""
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
@@ -101,7 +101,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data, each kind replaced by its name."""
+    """``sensitive``: personal data, of which each kind is replaced by its name."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
@@ -124,7 +124,7 @@ class InvisibleTextScanner(Scanner):
 
 
 class JsonScanner(Scanner):
-    """``json``: text is checked and never rewritten, so that there is nothing to repair."""
+    """``json``: the text is only checked; ``repair`` has no effect."""
 
     required_elements: int = Field(0, ge=0)
     repair: bool = True
@@ -146,7 +146,7 @@ class TokenLimitScanner(Scanner):
 
 
 class ReadingTimeScanner(Scanner):
-    """``reading_time``, in minutes; an answer that is too long is blocked, where it might be cut off, too."""
+    """``reading_time``, in minutes: a too long answer is always blocked, even if ``truncate`` is set."""
 
     max_time: float = Field(gt=0)
     truncate: bool = False
@@ -186,24 +186,24 @@ class _File(BaseModel):
 
 
 def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloadable[Policy]:
-    """The file's policy, read again when it changes.
+    """Load the policy of a file, which is read again when it changes.
 
     Args:
         path: The file.
-        check: Makes the detectors; raises `InvalidRequest` where one is wrong.
+        check: Makes the detectors; raises `InvalidRequest` for an invalid one.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is wrong.
+        InvalidRequest: The file cannot be read, or is invalid.
     """
     with of_setting("guardrails_policy_file"):
         return Reloadable(path, partial(parse, name=str(path), check=check))
 
 
 def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], object]) -> Policy:
-    """The policy of a file.
+    """Return the policy of a file.
 
     Raises:
-        BadFile: Not YAML, an unknown scanner or key, or a wrong value; the message has its place.
+        BadFile: Not YAML, an unknown scanner or key, or an invalid value; the message names the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)

@@ -1,4 +1,4 @@
-"""What follows from detections: report, redact or block; the stricter wins."""
+"""Rules: they turn detections into actions (report, redact, block), of which the strictest applies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A detector at work and what its findings and its failure lead to; findings below the threshold are none.
+    """A detector with the action for its findings and the effect of its failure.
 
-    ``about_answer``: see `ConfiguredDetector`.
+    Detections below the threshold are ignored. ``about_answer``: see `ConfiguredDetector`.
     """
 
     detector_id: str
@@ -27,18 +27,18 @@ class Rule:
     about_answer: bool = False
 
     def findings(self, detections: Iterable[Detection]) -> Iterator[Finding]:
-        """What follows from the detector's detections."""
+        """Return the findings for the detector's detections."""
         for detection in detections:
             if detection.score < self.threshold:
                 continue
             action = self.action
             if action is Action.REDACT and detection.start is None:
-                action = Action.BLOCK  # nothing that could be replaced
+                action = Action.BLOCK  # there is no span to replace
             replacement = self.replacement if action is Action.REDACT else ""
             yield Finding(detection, self.detector_id, action, replacement)
 
     def failure(self, error: Exception) -> Failure:
-        """What the client is told of the detector's failure; the log gets the cause."""
+        """Return the failure for the client, and log the cause."""
         if isinstance(error, DetectorFailed):
             log = _log.info if isinstance(error, NotAsked) else _log.warning
             log("detector failed", detector=self.detector_id, error=str(error))
@@ -48,12 +48,12 @@ class Rule:
 
     @property
     def protects(self) -> bool:
-        """Whether text must wait for it."""
+        """Whether text must wait for the rule."""
         return self.action in (Action.REDACT, Action.BLOCK)
 
     @property
     def judges_beside(self) -> bool:
-        """Whether it judges texts that stand beside the content of an answer."""
+        """Whether the rule judges texts beside the content of an answer."""
         if self.about_answer:
             return False
         detector = self.detector
@@ -62,19 +62,19 @@ class Rule:
         )
 
     def blocks_on(self, error: Exception) -> bool:
-        """Whether a failure of the detector blocks the text."""
+        """Return whether a failure of the detector blocks the text."""
         if isinstance(error, NotAsked) and not self.protects:
             return False
         return self.on_error is OnError.BLOCK
 
 
 def strictest(findings: Iterable[Finding]) -> Action:
-    """The action that all findings together lead to."""
+    """Return the strictest action of the findings."""
     return max((finding.action for finding in findings), default=Action.NONE)
 
 
 def place(finding: Finding) -> tuple[float, float]:
-    """Orders findings by start, then by end; those without a span last."""
+    """Return the sort key of a finding: its start, then its end; findings without a span come last."""
     start, end = finding.detection.start, finding.detection.end
     if start is None or end is None:
         return (float("inf"), float("inf"))
@@ -82,9 +82,9 @@ def place(finding: Finding) -> tuple[float, float]:
 
 
 def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
-    """What is to be replaced: start, end and replacement, ordered and disjoint.
+    """Return the spans to replace, ordered and disjoint: start, end and replacement.
 
-    Spans that overlap are replaced as one, by the replacement of the first.
+    Overlapping spans are merged, with the replacement of the first.
 
     Args:
         findings: Ordered by `place`.
@@ -103,12 +103,12 @@ def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
 
 
 def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings with each union's replacement at its first span only.
+    """Return the findings, with the replacement of merged spans only at the first span.
 
-    Whoever replaces the spans in order, and skips what is replaced already, then has each union replaced once.
+    A client that replaces the spans in order, and skips parts that are already replaced, replaces each union once.
 
     Args:
-        findings: Ordered by `place`; all of a union or none.
+        findings: Ordered by `place`; either all findings of a union or none.
     """
     arranged_findings = []
     replaced = -1
@@ -123,12 +123,12 @@ def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
-    """The text with what is to be redacted replaced, and nothing else changed.
+    """Return the text with the spans to be redacted replaced.
 
     Args:
-        text: What the findings' spans refer to.
+        text: The text of the findings' spans.
         findings: Ordered by `place`.
-        joint: Separates the rest of a word that is cut: it must not become a word, and so a finding, of its own.
+        joint: Inserted where a replacement cuts a word, so that the rest does not become a word and thus a finding.
     """
     parts: list[str] = []
     done, edge = 0, ""
@@ -142,7 +142,7 @@ def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
 
 
 def _cuts(kept: str, taken: str, edge: str) -> bool:
-    """Return whether a word is cut between two characters, and the replacement's edge would begin or end a word."""
+    """Return whether a word is cut between two characters and the replacement's edge would be a word boundary."""
     return bool(edge) and _is_word(kept) and _is_word(taken) and not _is_word(edge)
 
 

@@ -1,7 +1,8 @@
-"""Texts as clients read them: where a replacement joins what is beside it, the result is judged, too.
+"""Judges the text that clients see: with replacements, text on both sides of a span can form a new match.
 
-What is taken out of ``12-ab-34`` leaves ``12--34``, which may be a finding itself. Rules whose replacement can
-become a part of something work first; all rules look at the text that is left.
+For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding itself. So the rules whose
+replacements
+can become part of a match run first, and then all rules judge the resulting text.
 """
 
 import bisect
@@ -15,21 +16,21 @@ from guardrails.domain import Action, Failure, Finding, Piece, Progress
 from guardrails.moderation.hold_back import GrowingText, Scan
 from guardrails.moderation.rules import Rule, arranged, place, unions
 
-# Its ends are marks that no word, number or address has.
+# A replacement that begins and ends with a character that words, numbers and addresses do not have.
 _MARK = r"[^\w\s.,:;@/+'\u2010-\u2015-]"
 _APART = re.compile(rf"{_MARK}(.*{_MARK})?", re.DOTALL)
 
 
 def joining(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules whose replacement can form something together with the text beside it.
+    """Return the rules whose replacement can form a match together with the text beside it.
 
-    One between marks, like ``[REDACTED]`` or ``***``, stands apart.
+    A replacement between marks, like ``[REDACTED]`` or ``***``, cannot.
     """
     return [rule for rule in rules if _joins(rule)]
 
 
 def apart(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules with replacements that stand apart."""
+    """Return the rules, with replacements that cannot form a match with the text beside them."""
     return [replace(rule, replacement=REPLACEMENT) if _joins(rule) else rule for rule in rules]
 
 
@@ -40,7 +41,7 @@ def _joins(rule: Rule) -> bool:
 
 
 class Cuts:
-    """Where a text differs from what is left of it, and so the places of one in the other.
+    """The replaced spans of a text, and the mapping of positions in the resulting text to positions in the text.
 
     >>> cuts = Cuts()
     >>> cuts.add(2, 5, "")  # "12-ab34" without "-ab"
@@ -49,38 +50,38 @@ class Cuts:
     """
 
     def __init__(self) -> None:
-        self._left: list[int] = []  # ends of the replacements in what is left
-        self._spans: list[tuple[int, int, int, int]] = []  # of each: in what is left, in the text
+        self._left: list[int] = []  # ends of the replacements in the resulting text
+        self._spans: list[tuple[int, int, int, int]] = []  # its span in the result, its span in the text
 
     def add(self, start: int, end: int, replacement: str) -> None:
-        """Note that a span of the text is replaced; spans come in order."""
+        """Add a replaced span of the text; spans come in order."""
         at = start - (self._spans[-1][3] - self._spans[-1][1] if self._spans else 0)
         self._spans.append((at, at + len(replacement), start, end))
         self._left.append(at + len(replacement))
 
     def start(self, at: int) -> int:
-        """Return where in the text something begins: behind what was taken out there."""
+        """Return the position in the text of a start: after a span that was replaced there."""
         before = bisect.bisect_right(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][2]
         return self._moved(at, before)
 
     def end(self, at: int) -> int:
-        """Return where in the text something ends: before what was taken out there."""
+        """Return the position in the text of an end: before a span that was replaced there."""
         before = bisect.bisect_left(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][3]
         return self._moved(at, before)
 
     def cleared(self, at: int) -> int:
-        """Return how much of the text is cleared: of a replacement all or nothing."""
+        """Return how much of the text is cleared; a replacement is cleared as a whole or not at all."""
         before = bisect.bisect_left(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at < self._spans[before][1]:
             return self._spans[before][2]
         return self.end(at)
 
     def own(self, start: int, end: int) -> bool:
-        """Return whether a span lies within one replacement: the words are the rule's."""
+        """Return whether a span lies within one replacement, so that the rule and not the author wrote it."""
         before = bisect.bisect_left(self._left, end)
         return before < len(self._spans) and self._spans[before][0] <= start < end
 
@@ -92,7 +93,7 @@ class Cuts:
 
 
 def mapped(findings: Sequence[Finding], cuts: Cuts) -> list[Finding]:
-    """Return findings in what is left of a text with their places in the text."""
+    """Return findings in the resulting text with their positions in the original text."""
     found = []
     for finding in findings:
         detection = finding.detection
@@ -105,12 +106,12 @@ def mapped(findings: Sequence[Finding], cuts: Cuts) -> list[Finding]:
 
 
 class SeenText:
-    """One growing text; see `GrowingText`, whose ways it has.
+    """One growing text, with the interface of `GrowingText`.
 
     Args:
-        number: Which choice.
-        first: The text under the rules that join.
-        second: What they leave, under all rules, with replacements that stand apart.
+        number: The number of the choice.
+        first: The text under the rules whose replacements can form matches.
+        second: The resulting text under all rules.
     """
 
     def __init__(self, number: int, first: GrowingText, second: GrowingText) -> None:
@@ -118,53 +119,53 @@ class SeenText:
         self._first = first
         self._second = second
         self._cuts = Cuts()
-        self._text = ""  # what the first has not cleared
-        self._taken = 0  # what it has
-        self._given = 0  # length of what the second got
+        self._text = ""  # the text that `first` has not cleared
+        self._taken = 0  # code points that `first` has cleared
+        self._given = 0  # length of the text that `second` got
         self._reply = b""
         self._cleared = 0
-        self._told: list[Finding] = []  # the first's, which the second has not cleared
+        self._told: list[Finding] = []  # findings of `first` that `second` has not cleared
         self._failed: set[Failure] = set()
 
     @property
     def complete(self) -> bool:
-        """Its last piece was taken."""
+        """Whether the last piece has arrived."""
         return self._first.complete
 
     @property
     def undecided(self) -> int:
-        """Code points that some quick rule will look at again."""
+        """The number of code points that a quick rule will look at again."""
         return self._first.undecided + self._second.undecided
 
     @property
     def waiting(self) -> int:
-        """Code points that wait for a detector that is at work."""
+        """The number of code points that wait for a running detector."""
         return self._first.waiting + self._second.waiting
 
     @property
     def busy(self) -> bool:
-        """Whether a detector is at work."""
+        """Whether a detector is running."""
         return self._first.busy or self._second.busy
 
     def scan(self, piece: Piece) -> Scan:
-        """What the quick detectors of the first rules say; may run in a thread."""
+        """Return the result of the quick detectors of the first rules; may run in a thread."""
         self._text += piece.text
         self._reply = piece.reply or self._reply
         return self._first.scan(piece)
 
     def apply(self, scan: Scan) -> list[Progress]:
-        """What a scanned piece changes. Runs in the event loop."""
+        """Return the steps after a scanned piece. Runs on the event loop."""
         return self._on(self._first.apply(scan))
 
     def settle(self) -> list[Progress]:
-        """What the detectors that took their time have changed. Runs in the event loop."""
+        """Return the steps after results of slow detectors. Runs on the event loop."""
         steps = self._on(self._first.settle())
         if steps and steps[-1].action is Action.BLOCK:
             return steps
         return [*steps, *map(self._as_it_came, self._second.settle())]
 
     def close(self) -> None:
-        """Stops the detectors, and counts what they have done."""
+        """Stop the detectors and record their work."""
         self._first.close()
         self._second.close()
 
@@ -185,7 +186,7 @@ class SeenText:
         return out
 
     def _left(self, step: Progress) -> str:
-        """What is left of the text that the first rules clear."""
+        """Return the text that the first rules clear, with replacements."""
         self._told += step.findings
         parts, done = [], self._taken
         for start, end, replacement in unions(sorted(step.findings, key=place)):
@@ -200,7 +201,7 @@ class SeenText:
         return left
 
     def _as_it_came(self, step: Progress) -> Progress:
-        """A step of the second with its places in the text, and with what the first found there."""
+        """Return a step of `second` with positions in the original text, and with the findings of `first` there."""
         failures = self._new(step.failures)
         findings = mapped(step.findings, self._cuts)
         if step.action is Action.BLOCK:
@@ -214,7 +215,7 @@ class SeenText:
         return replace(step, cleared_until=self._cleared, findings=both, action=action, failures=failures)
 
     def _new(self, failures: Sequence[Failure]) -> tuple[Failure, ...]:
-        """The failures that were not told yet."""
+        """Return the failures that were not reported yet."""
         fresh = tuple(each for each in failures if each not in self._failed)
         self._failed.update(fresh)
         return fresh

@@ -1,4 +1,4 @@
-"""The texts of one answer while they grow, and what is waited for."""
+"""The growing texts of one answer."""
 
 import asyncio
 import contextlib
@@ -19,22 +19,23 @@ from guardrails.moderation.thread_pool import ThreadPool
 _MOST_CHOICES = 128
 _MOST_BESIDE = 1024
 
-# Code points that may wait for detectors at work; with more no piece is taken, so that the client's stream stops.
+# Limit of code points that wait for running detectors. Above it, no piece is read, so that the client's stream
+# stops.
 _AHEAD = 4096
 
 
 class Session:
-    """The choices of one answer while they grow, each by itself; a block ends them all.
+    """Judges the growing choices of one answer, each by itself; a block ends all of them.
 
     Args:
-        rules: What they are judged by.
-        context: What detectors may look at beside the choices.
-        chunking: Where they may be cut when they are released; none: anywhere.
-        holding: How much of each may be held back.
-        all_hold: Text waits for rules that only report, too.
+        rules: The rules.
+        context: The input of detectors besides the choices.
+        chunking: The chunks in which the choices are released; None: they may be cut anywhere.
+        holding: The limits on held-back text of each choice.
+        all_hold: Text also waits for rules that only report.
 
     Attributes:
-        blocked: Whether a rule has blocked; nothing may be fed any more.
+        blocked: Whether a rule has blocked; then nothing may be fed any more.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Session:
     def run(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
-        """What the pieces change, as soon as it is known, until all are judged or a rule blocks.
+        """Yield the steps of the pieces as soon as they are known, until all is judged or a rule blocks.
 
-        Use with ``contextlib.aclosing``: leaving stops the detectors at once.
+        Use with ``contextlib.aclosing``, which stops the detectors at once.
 
         Args:
-            batches: Pieces; the next ones are not asked for while too much waits for detectors.
-            workers: Where long pieces are scanned.
+            batches: Pieces; not read while too much text waits for detectors.
+            workers: The threads that scan long pieces.
 
         Raises:
             InvalidRequest: See `feed`.
@@ -128,27 +129,27 @@ class Session:
                     await reading
 
     def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
-        """Takes pieces, those of one choice as one, and says what they change; nothing where nothing changes.
+        """Judge pieces, those of one choice as one, and return the steps.
 
         Raises:
-            InvalidRequest: A piece for a choice that is complete, or too many choices.
+            InvalidRequest: A piece belongs to a complete choice, or there are too many choices.
         """
         return self.apply(self.scan(pieces))
 
     def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
-        """The first half of `feed`; may run in a thread."""
+        """Run the quick detectors, the first half of `feed`; may run in a thread."""
         return [self._text(piece).scan(piece) for piece in _joined(pieces)]
 
     def apply(self, scans: Sequence[Scan]) -> list[Progress]:
-        """The second half of `feed`; runs in the event loop."""
+        """Apply the scans, the second half of `feed`; runs on the event loop."""
         return self._steps(self._texts[scan.piece.choice].apply(scan) for scan in scans)
 
     def settle(self) -> list[Progress]:
-        """What detectors that took their time have changed."""
+        """Return the steps after results of slow detectors."""
         return self._steps(text.settle() for text in tuple(self._texts.values()))
 
     def inline(self, pieces: Sequence[Piece]) -> bool:
-        """Whether `scan` is so fast that the event loop may wait for it."""
+        """Return whether `scan` is fast enough for the event loop."""
         if not self._quick:
             return True
         size = sum(len(piece.text) for piece in pieces)
@@ -235,4 +236,4 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
 
 
 def _complete(choice: int) -> InvalidRequest:
-    return InvalidRequest(f"A piece came for choice {choice}, which was complete.", field="piece.choice")
+    return InvalidRequest(f"Choice {choice} is complete and takes no further piece.", field="piece.choice")

@@ -1,4 +1,4 @@
-"""Threads for what would keep the event loop waiting."""
+"""Threads for work that would block the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,24 +10,24 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """A few threads; the pattern engine lets go of the interpreter's lock while it searches.
+    """A few threads; the pattern engine releases the interpreter lock while it searches.
 
-    Calls that find no free thread wait; how many can wait is bounded by the calls that the server takes.
+    Calls wait for a free thread. The server's limit of concurrent calls bounds how many can wait.
 
     Args:
-        threads: How many.
+        threads: The number of threads.
     """
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="detect")
 
     async def run(self, inline: bool, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's result; computed at once where it is quick, else in a thread."""
+        """Return the function's result; run it in a thread unless it is quick."""
         if inline:
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
 
     def close(self) -> None:
-        """Waits for what runs, and drops what waits."""
+        """Wait for running calls, and drop waiting ones."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Whole texts under the rules of a request."""
+"""Judges whole texts by the rules of a request."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,16 +23,17 @@ from guardrails.moderation.seen_text import Cuts, apart, joining, mapped
 from guardrails.moderation.thread_pool import ThreadPool
 
 _Found = Sequence[Detection] | Exception
-"""What a rule's detector says of one text."""
+"""The detections of a rule's detector in one text, or its error."""
 
 
 async def judge(
     texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
 ) -> tuple[list[Verdict], list[Failure]]:
-    """A verdict for each text, and the detectors that failed on any of them.
+    """Return a verdict for each text, and the failures of detectors.
 
-    A text on which a detector failed is blocked where the rule says so. Detectors that take their time work side by
-    side, and each is asked once about all texts; what replacements join with the text beside them is judged again.
+    If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
+    each
+    with one call for all texts. Text that replacements join is judged again.
     """
     first = joining(rules)
     if not first:
@@ -89,7 +90,7 @@ async def _of_rule(
     if isinstance(detector, Judge):
         try:
             return await _asked(rule, detector, texts, context)
-        except Exception as error:  # a detector's failure is not the request's
+        except Exception as error:  # a failed detector must not fail the request
             return [error] * len(texts)
 
     def scan() -> list[_Found]:
@@ -117,7 +118,7 @@ async def _asked(
     else:
         chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
     if judge.cross_choice and context.direction is Direction.OUTPUT:
-        # All that is found counts for every text; in the others it has no span.
+        # Each detection counts for every text; in the other texts it has no span.
         return spread(await ask(rule, [Window(0, text) for text in texts], context))
     answers = iter(await ask(rule, [window for each in chunks for window in each], context))
     return [[detection for _ in each for detection in next(answers)] for each in chunks]

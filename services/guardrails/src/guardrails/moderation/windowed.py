@@ -1,4 +1,4 @@
-"""A rule whose detector takes its time, on its way through one growing text."""
+"""A rule with a slow detector, and its state for one growing text."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,23 +10,23 @@ from guardrails.domain import Detection, DetectionContext, DetectorKind
 from guardrails.moderation.judge_calls import ask
 from guardrails.moderation.rules import Rule
 
-_MOST_WINDOWS = 32  # that are asked about at once
+_MOST_WINDOWS = 32  # windows in one call of the detector
 
 
 class Windowed:
-    """Hands complete windows to the detector, in order, one question at a time.
+    """Passes complete windows to the detector, in order, with one call at a time.
 
-    What arrives while the detector is at work is asked about together in the next question.
+    Windows that arrive during a call are judged together in the next one.
 
     Args:
         rule: The rule; its detector is a `Judge`.
-        context: What the detector may look at beside the text.
-        limit: Code points that a window may have.
-        ready: Called when there is something for `collect`.
+        context: The input of the detector besides the text.
+        limit: The limit on the code points of a window.
+        ready: Called when `collect` has a result.
 
     Attributes:
         rule: The rule.
-        decided: Code points that are judged.
+        decided: Judged code points.
         whole: The text is judged as a whole.
     """
 
@@ -47,23 +47,23 @@ class Windowed:
 
     @property
     def waiting(self) -> int:
-        """Code points of complete windows that are not judged, where more may come."""
+        """The number of code points of complete windows that are not judged, while the text still grows."""
         if self._last:
             return 0
         return self._windows.waiting + sum(len(window.text) for window in (*self._asked, *self._queue))
 
     @property
     def busy(self) -> bool:
-        """The detector is at work, or its chunker."""
+        """Whether the detector or its chunker is running."""
         return self._task is not None or (self._last and not self._windows.complete)
 
     @property
     def done(self) -> bool:
-        """All of the text is judged, and collected."""
+        """Whether all of the text is judged and the results collected."""
         return self._last and self._task is None and not self._queue and self._windows.complete
 
     def feed(self, text: str, last: bool, reply: bytes) -> None:
-        """Takes a piece.
+        """Append a piece.
 
         Raises:
             DetectorFailed: A window is longer than the limit.
@@ -74,11 +74,11 @@ class Windowed:
             self._context = replace(self._context, replies=(reply,))
             blank = self._judge.judges_blank or self._judge.kind is DetectorKind.CHAT
             if blank and not self._queue:
-                self._queue = [Window(0, "")]  # a message without words may still call tools
+                self._queue = [Window(0, "")]  # a message without text may still call tools
         self._ask()
 
     def collect(self) -> list[Detection]:
-        """What was found since the last look.
+        """Return the new detections.
 
         Raises:
             DetectorFailed: The detector failed.
@@ -96,7 +96,7 @@ class Windowed:
         return [detection for detections in found for detection in detections]
 
     def close(self) -> None:
-        """Stops asking."""
+        """Cancel the call of the detector."""
         self._queue = []
         self._windows.close()
         if self._task is not None:
@@ -116,5 +116,5 @@ class Windowed:
 
     def _told(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
         if not task.cancelled():
-            task.exception()  # looked at: `collect` may never be called again
+            task.exception()  # retrieved because `collect` may not be called again
         self._ready()

@@ -1,4 +1,4 @@
-"""Detectors and chunkers of other servers: their configuration file, their clients and the messages on the wire.
+"""Remote detectors and chunkers: their configuration file, their clients and their messages.
 
-The detector API that this service offers to others is `guardrails.detector_api`.
+`guardrails.detector_api` serves the detector API to other systems.
 """

@@ -1,4 +1,4 @@
-"""A chunker of another server, over the reference orchestrator's protocol (caikit's ``ChunkersService``)."""
+"""A remote chunker over the protocol of the reference orchestrator (caikit's ``ChunkersService``)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,15 @@ _MODEL = "mm-model-id"
 
 
 class CaikitChunker(RemoteChunker):
-    """`Chunker` of one text; the server is told the configuration's ``chunker_id``, or the chunker's name.
+    """Splits one text. The server gets the ``chunker_id`` of the configuration, or the chunker's name.
 
-    A text that is complete at once is one unary call. Of a text that grows the protocol does not say how far it was
-    looked at. What the server has accepted counts as looked at, and a
-    chunk that does not end meets the limit of a window. The server's time counts from the text's end on. What the
-    server leaves over at the text's end, such as white space, is the last chunk.
+    A text that is complete at once takes one unary call. For a growing text, the protocol does not report how far
+    the
+    server has processed it. So accepted text counts as processed, and the limit of a window also limits a chunk
+    without
+    an end. The server's time limit starts at the end of the text. The last chunk is the text after the server's
+    last
+    end, for example white space.
     """
 
     _number = 0
@@ -43,7 +46,7 @@ class CaikitChunker(RemoteChunker):
         return self._named_method(_STREAMED), f"{DESCRIPTOR.full_name}/{_STREAMED}"
 
     def _named_method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the server that tells it the model."""
+        """Return a method of the server that also sends the name of the model."""
         method: Callable[..., Any] = getattr(self._stub, name)
         model = self._config.chunker_id or self._config.name
 
@@ -64,7 +67,7 @@ class CaikitChunker(RemoteChunker):
 
     async def _read(self, call: rpc.Exchange) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
-            if response.processed_index != self._end:  # else it has looked at text, and ended no chunk
+            if response.processed_index != self._end:  # an equal index is progress without a complete chunk
                 self._end_chunk(response.processed_index)
             self._restart_clock()
             self._ready()
@@ -73,6 +76,6 @@ class CaikitChunker(RemoteChunker):
         self._leave_rest()
 
     def _leave_rest(self) -> None:
-        """End the last chunk at the text's end."""
+        """End the last chunk at the end of the text."""
         if self._end < self._sent:
             self._end_chunk(self._sent)

@@ -1,4 +1,4 @@
-"""A chunker of another server, over ``causeway.guardrails.v1.ChunkerService``."""
+"""A remote chunker over ``causeway.guardrails.v1.ChunkerService``."""
 
 import asyncio
 import contextlib
@@ -16,19 +16,20 @@ from guardrails.detectors.port import DetectorFailed
 from guardrails.remote.config import ChunkerConfig
 
 DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
-_MOST_SECONDS = 3600.0  # of one text; what it may take to look at a piece is the configuration's
+_MOST_SECONDS = 3600.0  # for one text; the configuration sets the time for a piece
 _log = structlog.get_logger(__name__)
 
 
 class RemoteChunker:
-    """`Chunker` of one text, over one call that begins with its first piece.
+    """Splits one text in one call, which begins with the first piece.
 
-    Subclasses speak another protocol: they say which method is called, what is written, and what an answer means.
+    Subclasses use other protocols: they define the called method, the written messages and the meaning of the
+    answers.
 
     Args:
-        config: How the server is asked.
-        stub: The server.
-        ready: Called, in the event loop, when there is more to say.
+        config: The configuration of the chunker.
+        stub: The client of its server.
+        ready: Called on the event loop when there are new ends of chunks.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RemoteChunker:
         """See `Chunker.feed`.
 
         Raises:
-            DetectorFailed: The server failed, or took longer than its time.
+            DetectorFailed: The server failed, or exceeded its time limit.
         """
         if self._failure is not None:
             raise self._failure
@@ -93,12 +94,12 @@ class RemoteChunker:
             self._failure = self._failed("its server failed or cannot be asked", http_status(error))
         except DetectorFailed as error:
             self._failure = error
-        except Exception:  # a defect, of which nobody would hear: the text would wait for its chunks
+        except Exception:  # a defect; without this, the text would wait for its chunks for ever
             _log.exception("chunker failed", chunker=self._config.name)
             self._failure = self._failed("it failed unexpectedly", 500)
 
     async def _ask(self, deadline: Deadline) -> None:
-        """Have the server cut the text."""
+        """Call the server."""
         async with rpc.bidi(*self._method(), deadline) as call:
             await self._exchange(call)
 
@@ -112,7 +113,7 @@ class RemoteChunker:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
-        with contextlib.suppress(CausewayError):  # the reader's, once it has read what came before
+        with contextlib.suppress(CausewayError):  # the reader raises the error, after the answers before it
             await self._write_pieces(call)
 
     async def _write_pieces(self, call: rpc.Exchange) -> None:
@@ -127,7 +128,7 @@ class RemoteChunker:
                 return
 
     def _method(self) -> tuple[Callable[..., Any], str]:
-        """Return the method that is called, and its name."""
+        """Return the called method and its name."""
         return self._stub.Chunk, f"{DESCRIPTOR.full_name}/Chunk"
 
     async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
@@ -145,12 +146,12 @@ class RemoteChunker:
             for end in response.ends:
                 self._end_chunk(end)
             if not max(self._taken, self._end) <= response.taken <= self._sent:
-                raise self._failed("it took what was not sent", 502)
+                raise self._failed("it took text that was not sent", 502)
             self._took(response.taken)
 
     def _end_chunk(self, end: int) -> None:
         if not self._end < end <= self._sent:
-            raise self._failed("it ended a chunk where none can end", 502)
+            raise self._failed("it ended a chunk at an impossible position", 502)
         self._end = end
         self._ends.append(end)
 

@@ -1,4 +1,4 @@
-"""The servers that chunk, and the protocols that they speak."""
+"""The connections to remote chunkers, and their protocols."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from guardrails.remote.config import ChunkerConfig
 
 @dataclass(frozen=True, slots=True)
 class _Protocol:
-    """How chunkers are asked.
+    """A protocol of chunkers.
 
     Attributes:
-        service: What the server serves.
+        service: The service of the server.
         stub: Makes the client of a connection.
-        chunker: What cuts one text with the client.
+        chunker: The class that splits one text with the client.
     """
 
     service: Any
@@ -37,13 +37,13 @@ _PROTOCOLS: Mapping[str, _Protocol] = {
 
 
 class Chunkers:
-    """The servers; their connections are kept, and closed at the end."""
+    """The remote chunkers; their connections stay open until `aclose`."""
 
     def __init__(self) -> None:
         self._channels: dict[ChunkerConfig, grpc.aio.Channel] = {}
 
     def chunker(self, config: ChunkerConfig, ready: Callable[[], None]) -> RemoteChunker:
-        """Cuts one text; see `Judge.chunker`."""
+        """Return the chunker of one text; see `Judge.chunker`."""
         protocol = _PROTOCOLS[config.protocol]
         channel = self._channels.get(config)
         if channel is None:
@@ -51,7 +51,7 @@ class Chunkers:
         return protocol.chunker(config, protocol.stub(channel), ready)
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         for channel in self._channels.values():
             await channel.close()
 

@@ -1,4 +1,4 @@
-"""The file of remote detectors: which there are, and how they are asked."""
+"""The configuration file of remote detectors."""
 
 import ssl
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from yarl import URL
 from guardrails.chunking.chunkers import Chunking
 from guardrails.domain import DetectorKind
 
-# What belongs to one connection, to the body, or to the detector API itself.
+# Headers of one connection, of the body, or of the detector API itself.
 # fmt: off
 _NEVER_PASSED = frozenset((
     "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
@@ -27,15 +27,16 @@ Header = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]+$", to_lower=Tr
 
 @dataclass(frozen=True, slots=True)
 class ChunkerConfig:
-    """How a chunker of another server is asked.
+    """The configuration of a remote chunker.
 
     Attributes:
-        name: As the file calls it.
+        name: Its name in the file.
         target: Its gRPC target.
-        chunker_id: What its server calls it; empty: its only one.
-        seconds: What looking at a piece may take.
-        credentials: For TLS: the authorities' certificates, our own and its key, each PEM or None; none: no TLS.
-        protocol: Which contract the server serves.
+        chunker_id: Its name on the server; empty for the only one.
+        seconds: Time limit of a piece.
+        credentials: For TLS: the authorities' certificates, the client's certificate and its key, each PEM or None.
+            Without credentials, the connection does not use TLS.
+        protocol: The protocol of the server.
     """
 
     name: str
@@ -48,21 +49,21 @@ class ChunkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RemoteConfig:
-    """How one remote detector is asked.
+    """The configuration of one remote detector.
 
     Attributes:
-        detector_id: What requests call it, and what its server is told.
-        kind: What it looks at, and so which path is asked.
-        url: Its server, with what stands before the API's paths.
-        seconds: What one answer may take, waiting for its turn included.
-        chunking: What its windows are.
-        threshold: Detections with a lower score are passed over, unless a request says otherwise.
-        concurrency: Questions that it is asked at once; more wait.
-        tls: For ``https``; none: the system's authorities.
-        headers: Of the caller's headers, in lower case, those that it gets.
+        detector_id: Its name in requests and on its server.
+        kind: The kind of its input, which determines the path of its requests.
+        url: The base URL of its server.
+        seconds: Time limit of one answer, including the wait for a free slot.
+        chunking: The kind of its windows.
+        threshold: The default threshold; detections with a lower score are ignored.
+        concurrency: Limit of concurrent calls; more wait.
+        tls: For ``https``; None: the system's authorities.
+        headers: The caller's headers that it gets, in lower case.
         cross_choice: See `Judge`.
-        chunker: What cuts its windows, where it is a server of its own.
-        description: What it does.
+        chunker: The remote chunker of its windows, if it has one.
+        description: Its purpose.
     """
 
     detector_id: str
@@ -116,7 +117,7 @@ class _Detector(BaseModel):
     def _address(cls, value: str) -> str:
         url = URL(value)
         if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
-            raise ValueError("this must be the address of a server: http://host:port, or https")
+            raise ValueError("the url must be http://host:port or https://host:port, without a query or a fragment")
         return value
 
 
@@ -153,48 +154,48 @@ class _File(BaseModel):
 
 
 def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteConfig, ...]:
-    """The remote detectors of a file.
+    """Return the remote detectors of a file.
 
     Args:
-        raw: Its content.
-        name: What messages call it.
-        taken: Names of detectors that are built in.
+        raw: The content of the file.
+        name: The name of the file in messages.
+        taken: Names of the built-in detectors.
 
     Raises:
-        BadFile: Not YAML, an unknown key, a wrong value, a taken name, or a certificate that cannot be read; the
-            message has its place.
+        BadFile: Not YAML, an unknown key, an invalid value, a taken name, or an unreadable certificate; the message
+            names the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
     chunkers = {}
     for chunker, entry in file.chunkers.items():
         if chunker in _OWN_CHUNKERS:
-            raise document.wrong(("chunkers", chunker), "a chunker that is built in has this name")
+            raise document.wrong(("chunkers", chunker), "a built-in chunker has this name")
         try:
             chunkers[chunker] = entry.config(chunker)
         except OSError as error:
             place: Key = ("chunkers", chunker, "tls")
-            raise document.wrong(place, f"the certificates cannot be used: {error}") from None
+            raise document.wrong(place, f"cannot load the certificates: {error}") from None
     configs = []
     for detector_id, said in file.detectors.items():
         place = ("detectors", detector_id)
         if detector_id in taken:
-            raise document.wrong(place, "a detector that is built in has this name")
+            raise document.wrong(place, "a built-in detector has this name")
         headers = frozenset((*file.headers, *said.headers))
         if headers & _NEVER_PASSED:
-            raise document.wrong(place, f"{min(headers & _NEVER_PASSED)} is a header that is never passed on")
+            raise document.wrong(place, f"the header {min(headers & _NEVER_PASSED)} cannot be passed on")
         if said.chunker not in (None, *_OWN_CHUNKERS, *chunkers):
             known = ", ".join((*_OWN_CHUNKERS, *chunkers))
-            raise document.wrong((*place, "chunker"), f"there is no such chunker; they are {known}")
+            raise document.wrong((*place, "chunker"), f"unknown chunker; known are {known}")
         if said.chunker not in (None, "whole_doc") and said.kind == "text_chat":
-            raise document.wrong((*place, "chunker"), "a conversation is judged as a whole")
+            raise document.wrong((*place, "chunker"), "a text_chat detector needs the chunker whole_doc")
         contents = said.kind == "text_contents"
         if said.across_choices and not contents:
-            raise document.wrong((*place, "across_choices"), "only text_contents detectors look at several texts")
+            raise document.wrong((*place, "across_choices"), "only text_contents detectors can judge several texts")
         try:
             tls = said.tls.context() if said.tls is not None else None
         except (OSError, ValueError) as error:
-            raise document.wrong((*place, "tls"), f"the certificates cannot be used: {error}") from None
+            raise document.wrong((*place, "tls"), f"cannot load the certificates: {error}") from None
         configs.append(
             RemoteConfig(
                 detector_id,
@@ -217,7 +218,7 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
 def _chunking(said: _Detector, *, contents: bool) -> Chunking:
     if said.chunker is None:
         return Chunking.SENTENCE if contents and not said.across_choices else Chunking.WHOLE
-    # A chunk of another server's is held back as a sentence is.
+    # The limit of a sentence also applies to a chunk of a remote chunker.
     return Chunking(said.chunker) if said.chunker in _OWN_CHUNKERS else Chunking.SENTENCE
 
 

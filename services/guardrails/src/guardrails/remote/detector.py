@@ -1,4 +1,4 @@
-"""A detector of another server, asked over the detector API."""
+"""A remote detector, called over the detector API."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -39,16 +39,17 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 OpenChunker = Callable[[Callable[[], None]], Chunker]
-"""What `Judge.chunker` is."""
+"""Opens a chunker; see `Judge.chunker`."""
 
 
 class RemoteFactory:
-    """A remote detector that can be asked for; ``threshold`` and ``replacement`` are ours, the rest is its own.
+    """The factory of a remote detector. It handles ``threshold`` and ``replacement``; the server gets the other
+    parameters.
 
     Args:
-        config: How it is asked.
-        session: Its connections, which all remote detectors share.
-        chunker: Opens what cuts its windows, where that is a server of its own.
+        config: The configuration of the detector.
+        session: The HTTP session, which all remote detectors share.
+        chunker: Opens the remote chunker of its windows, if it has one.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class RemoteFactory:
         """See `DetectorFactory.info`."""
         config = self._config
         streaming = config.chunking.value == "sentence"
-        description = config.description or "A detector of another server."
+        description = config.description or "A remote detector."
         return DetectorInfo(self.detector_id, description, _PARAMS_SCHEMA, streaming, config.kind, remote=True)
 
     async def health(self) -> Health:
-        """What its server says at ``/health``."""
+        """Return the health that the server reports at ``/health``."""
         timeout = aiohttp.ClientTimeout(total=_HEALTH_SECONDS)
         try:
             async with self._session.get(
@@ -88,7 +89,7 @@ class RemoteFactory:
             ) as response:
                 if response.ok:
                     return Health(healthy=True)
-                return Health(healthy=False, reason=f"its server says {response.status}")
+                return Health(healthy=False, reason=f"its server answered {response.status}")
         except TimeoutError:
             return Health(healthy=False, reason="its server does not answer")
         except aiohttp.ClientError:
@@ -99,10 +100,10 @@ class RemoteJudge(Judge):
     """A remote detector with a request's parameters.
 
     Args:
-        config: How it is asked.
-        session: Its connections.
-        turns: Questions that may be asked at once.
-        params: What its server is told.
+        config: The configuration of the detector.
+        session: The HTTP session.
+        turns: Limits the concurrent calls.
+        params: The parameters for its server.
         chunker: See `RemoteFactory`.
     """
 
@@ -136,13 +137,13 @@ class RemoteJudge(Judge):
                 request = messages.ContentsRequest(list(windows), self._params)
                 answers = await self._ask(request, context, list[list[messages.Result]])
                 if len(answers) != len(windows):
-                    raise self._failed("it did not answer one list for each text")
+                    raise self._failed("it did not answer with one list for each text")
                 return [self._detections(answer, text) for answer, text in zip(answers, windows, strict=True)]
             case DetectorKind.CHAT:
                 return await self._chats(windows, context)
             case DetectorKind.CONTEXT_DOC:
                 if not context.passages:
-                    raise self._failed("it needs the passages that the text should rest on")
+                    raise self._failed("it needs the passages of the text")
                 kind = "url" if context.urls else "docs"
                 documents = list(context.passages)
                 return await self._each(
@@ -161,10 +162,10 @@ class RemoteJudge(Judge):
 
     async def _chats(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         if not context.messages:
-            raise self._failed("it needs the conversation that the text stands in")
+            raise self._failed("it needs the conversation of the text")
         said = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
         if context.direction is not Direction.OUTPUT:
-            # The conversation as it is, judged once: what is found is told of the latest text.
+            # The unchanged conversation is judged once; the detections are reported for the latest text.
             found = await self._each(windows[-1:], [self._chat(said, context)], context)
             return [[] for _ in windows[:-1]] + found
         requests = []
@@ -201,7 +202,7 @@ class RemoteJudge(Judge):
                 try:
                     status, raw = await self._post(body, headers)
                 except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError):
-                    # A kept connection that the server has closed meanwhile; judging twice changes nothing.
+                    # The server closed an idle connection. Judging twice is harmless.
                     status, raw = await self._post(body, headers)
             except aiohttp.ClientError as error:
                 _log.warning("detector cannot be reached", detector=self._config.detector_id, error=str(error))
@@ -209,10 +210,10 @@ class RemoteJudge(Judge):
         if not 200 <= status < 300:  # HTTP's successes
             raise self._failed(_reason(raw) or f"its server answered {status}", status)
         try:
-            raw.decode()  # of what is not looked into msgspec does not see that it is text
+            raw.decode()  # msgspec does not check that raw members are UTF-8
             return msgspec.json.decode(raw, type=answer)
         except (ValueError, RecursionError) as error:
-            raise self._failed("its server's answer is not as the detector API has it", 502) from error
+            raise self._failed("its server's answer does not follow the detector API", 502) from error
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         async with self._session.post(
@@ -230,12 +231,12 @@ class RemoteJudge(Judge):
         for result in results:
             start, end = result.start, result.end
             if (start is None) is not (end is None):
-                raise self._failed("its server answered half a span", 502)
+                raise self._failed("its server answered a span without a start or an end", 502)
             if start is not None and end is not None:
                 if not 0 <= start <= end <= len(text):
-                    raise self._failed("its server answered a span that is not in the text", 502)
+                    raise self._failed("its server answered a span outside the text", 502)
                 if start == end:
-                    start = end = None  # of nothing: it is about all of the text
+                    start = end = None  # an empty span means the whole text
             own = "" if start is None else text[start:end]
             named = own if result.text is None else result.text
             extra = {

@@ -1,4 +1,4 @@
-"""Messages of the detector API, ``/api/v1/text/*``; spans are Unicode code points of the text that was sent."""
+"""Messages of the detector API, ``/api/v1/text/*``; spans are Unicode code points of the sent text."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ DETECTOR_ID = "detector-id"
 
 
 class ContentsRequest(msgspec.Struct):
-    """To `CONTENTS`; answered by one list of results for each content."""
+    """The request of `CONTENTS`; the response is one list of results for each content."""
 
     contents: list[str]
     detector_params: dict[str, Any] = {}
 
 
 class ChatRequest(msgspec.Struct):
-    """To `CHAT`; answered by one list of results, without spans."""
+    """The request of `CHAT`; the response is one list of results, without spans."""
 
     messages: msgspec.Raw
     detector_params: dict[str, Any] = {}
@@ -29,7 +29,7 @@ class ChatRequest(msgspec.Struct):
 
 
 class ContextDocRequest(msgspec.Struct):
-    """To `CONTEXT_DOC`; answered by one list of results. ``context_type`` is ``docs`` or ``url``."""
+    """The request of `CONTEXT_DOC` (``docs`` or ``url``); the response is one list of results."""
 
     content: str
     context_type: str
@@ -38,7 +38,7 @@ class ContextDocRequest(msgspec.Struct):
 
 
 class GenerationRequest(msgspec.Struct):
-    """To `GENERATION`; answered by one list of results."""
+    """The request of `GENERATION`; the response is one list of results."""
 
     prompt: str
     generated_text: str

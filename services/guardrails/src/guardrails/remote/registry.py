@@ -1,4 +1,4 @@
-"""The remote detectors that there are at the moment."""
+"""The registry of the current remote detectors."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -14,12 +14,12 @@ from guardrails.remote.detector import OpenChunker, RemoteFactory
 
 
 class RemoteDetectors:
-    """Remote detectors of a file, which may change; those that did not change keep their turns.
+    """The remote detectors of a file, which may change. A detector whose entry is unchanged keeps its state.
 
     Args:
-        session: The connections that all share.
-        chunkers: Those that cut for some of them.
-        taken: Names of detectors that are built in.
+        session: The HTTP session, which all of them share.
+        chunkers: The remote chunkers.
+        taken: Names of the built-in detectors.
     """
 
     def __init__(self, session: aiohttp.ClientSession, chunkers: Chunkers, taken: Collection[str]) -> None:
@@ -29,14 +29,14 @@ class RemoteDetectors:
         self._factories: dict[RemoteConfig, RemoteFactory] = {}
 
     def current(self) -> Sequence[RemoteFactory]:
-        """Those that there are."""
+        """Return the factories of the current detectors."""
         return tuple(self._factories.values())
 
     def load(self, path: Path) -> Reloadable[tuple[RemoteConfig, ...]]:
-        """Reads the file, again when it changes while the result is entered.
+        """Load the file, and read it again when it changes while the result is entered.
 
         Raises:
-            InvalidRequest: The file cannot be read, or is wrong.
+            InvalidRequest: The file cannot be read, or is invalid.
         """
         with of_setting("guardrails_detectors_file"):
             file = Reloadable(path, lambda raw: parse(raw, str(path), self._taken), on_change=self._change)

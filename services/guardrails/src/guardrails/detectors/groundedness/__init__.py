@@ -1,5 +1,5 @@
-"""The detector ``groundedness``: sentences of an answer that the passages do not support.
+"""The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-What a sentence says, and how two sentences are compared, belongs here. What any detector could use belongs in
+Analysis and comparison of sentences belong here. Code that other detectors could use belongs in
 `guardrails.detectors`.
 """

@@ -1,4 +1,4 @@
-"""What a sentence says otherwise than the passages."""
+"""Finds the differences between a sentence and the passages."""
 
 import math
 from collections import Counter
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from guardrails.detectors.groundedness import words
 from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
 
-_SWAP_MARGIN = 0.15  # by how much words must fit another statement better, for a fact to be out of place
-_SAME_SUBJECT = 1.2  # of 2: from here on two statements are about the same, so that negations count
+_SWAP_MARGIN = 0.15  # how much better another sentence must fit for a fact to count as misplaced
+_SAME_SUBJECT = 1.2  # of 2: from this likeness on, two statements have the same subject, and negations count
 _AS_GOOD = 0.15
-_MOST_CLAUSES = 16  # of a sentence that are looked at one by one
-_MOST_FACTS = 32  # of a sentence whose place is looked at; of further ones only whether a passage has them
+_MOST_CLAUSES = 16  # clauses of a sentence that are compared one by one
+_MOST_FACTS = 32  # facts of a sentence whose context is compared; for the rest, any occurrence in a passage counts
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sentence of a passage: which passage, and the sentence's code points in it."""
+    """A sentence of a passage: the index of the passage, and the sentence's code points in it."""
 
     passage: int
     start: int
@@ -26,12 +26,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that a sentence says otherwise.
+    """One difference between a sentence and the passages.
 
     Attributes:
-        name: What differs, for example ``number``.
-        value: What the sentence has.
-        place: The sentence of a passage that it was compared with; none: no passage has it.
+        name: The kind of the difference, for example ``number``.
+        value: The value in the sentence.
+        place: The sentence of a passage that it was compared with; None if no passage has the value.
     """
 
     name: str
@@ -44,9 +44,9 @@ class _Unit:
     """A clause of a passage.
 
     Attributes:
-        clause: What it says.
-        around: What its sentence is about, and the sentence before where it goes on with that.
-        place: Where the sentence is.
+        clause: Its content.
+        around: The stems of its sentence, and of the sentence before if the subject goes on.
+        place: The place of the sentence.
     """
 
     clause: Statement
@@ -56,7 +56,7 @@ class _Unit:
 
 @dataclass(frozen=True)
 class Sources:
-    """The sentences of passages, read once for all sentences of an answer.
+    """The sentences of passages, analysed once for all sentences of an answer.
 
     Attributes:
         sentences: Texts and places.
@@ -68,7 +68,7 @@ class Sources:
     _facts: dict[str, set[str]] = field(default_factory=dict, init=False)
     _names: frozenset[str] = field(default=frozenset(), init=False)
 
-    def __post_init__(self) -> None:  # see the class
+    def __post_init__(self) -> None:
         names = names_of([text for text, _ in self.sentences])
         object.__setattr__(self, "_names", names)
         counts: Counter[str] = Counter()
@@ -88,7 +88,7 @@ class Sources:
         self._weights.update({stem: 1 / math.sqrt(count) for stem, count in counts.items()})
 
     def differences(self, text: str) -> list[Difference]:
-        """Return what a sentence says otherwise."""
+        """Return the differences between a sentence and the passages."""
         whole = statement(text, self._names)
         found: list[Difference] = []
         looked_at = 0
@@ -128,7 +128,9 @@ class Sources:
         return None
 
     def _likeness(self, clause: Statement, unit: _Unit, left_out: frozenset[str] = frozenset()) -> float:
-        """Return how much of a clause a unit's sentence has, plus how much of the unit the clause has; 0 to 2."""
+        """Return the share of the clause in the unit's sentence plus the share of the unit in the clause; 0 to
+        2.
+        """
         own, other = clause.stems - left_out, unit.clause.stems - left_out
         return self._share(own, unit.around) + self._share(other, own)
 
@@ -138,13 +140,13 @@ class Sources:
 
 
 def _first(clauses: Sequence[Statement]) -> list[Statement]:
-    """Return clauses, of which those that are too many are one."""
+    """Return at most `_MOST_CLAUSES` clauses, and one more that joins the rest."""
     rest = tuple(token for clause in clauses[_MOST_CLAUSES:] for token in clause.tokens)
     return [*clauses[:_MOST_CLAUSES], *([Statement(rest)] if rest else [])]
 
 
 def _left_out(fact: Fact, clause: Statement, unit: _Unit) -> frozenset[str]:
-    """Return the stems that are not looked at where a fact is looked for: it, and with a name all names."""
+    """Return the stems to ignore when a fact is looked up: its own, or for a name those of all names."""
     if fact.kind is not Kind.NAME:
         return frozenset({fact.stem})
     return frozenset(each.stem for each in (*clause.facts, *unit.clause.facts) if each.kind is Kind.NAME)
@@ -166,7 +168,7 @@ def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> 
 
 
 def _flips(clause: Statement, other: Statement) -> list[str]:
-    """Return the words, each of which turns what is said into its opposite."""
+    """Return the words of which each one reverses the meaning."""
     only = clause.words - other.words
     flips = [each for each in sorted(only) if words.has_opposite(each, other.words - clause.words)]
     negations, others = clause.negations, other.negations
@@ -177,7 +179,7 @@ def _flips(clause: Statement, other: Statement) -> list[str]:
 
 
 def _is_turned(clause: Statement, other: Statement, first: str, second: str) -> bool:
-    """Return whether two sides that a word parts have changed places."""
+    """Return whether the two sides of a word are swapped."""
     left, right = _sides(clause, first, second)
     before, after = _sides(other, first, second)
     left, right = left - right, right - left

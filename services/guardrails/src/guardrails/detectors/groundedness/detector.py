@@ -1,12 +1,13 @@
-"""The detector ``groundedness``: sentences of an answer that the passages do not support.
+"""The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-Sentences are compared by the cosine of their embeddings, which tells what is about something else. A sentence that
-is near to a passage is compared with it word by word: numbers, dates, names and colours must be the passage's, and
-beside the same words; negations and opposites must be the same. The words are English. It remains a comparison of
-words; for the rest a model can be asked beside it.
+The cosine of the embeddings tells whether a sentence has the subject of a passage. A sentence near a passage is
+then
+compared with it word by word. Numbers, dates, names and colours must be in the passage, next to the same words.
+Negations and opposites must agree. The word lists are English. This is a comparison of words only; for more, use a
+model behind the detector API as well.
 
-A finding tells which sentence of which passage it was compared with by its place, not by its text: what an output
-policy takes out of the answer must not come back in what is said about it.
+A finding names the sentence of the passage by its position and not by its text. Otherwise the finding could repeat
+text that an output policy removes from the answer.
 """
 
 import asyncio
@@ -30,15 +31,15 @@ from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 _TYPE = "groundedness"
 _UNPROCESSABLE = 422
-_MOST_PASSAGES = 400  # sentences of passages that are compared; each takes milliseconds
-_FEWEST_LETTERS = 12  # with fewer a sentence says nothing that could be wrong: "Yes.", a list's number
-_KEPT = 16  # answers whose passages are kept embedded
+_MOST_PASSAGES = 400  # sentences of passages that are compared; each one takes milliseconds
+_FEWEST_LETTERS = 12  # a shorter sentence makes no claim: "Yes.", the number of a list item
+_KEPT = 16  # sets of passages whose embeddings are kept
 _OPPOSITE = ("negation", "opposite")
 _NAMING = ("name", "colour")
 _CITATION = re.compile(r"\[[^\]\n]{1,200}\]")
 
 OpenEmbedder = Callable[[], Awaitable[Embedder]]
-"""Opens the embedder when it is first needed; raises `SetupError`."""
+"""Opens the embedder on first use; raises `SetupError`."""
 
 
 class GroundednessParams(Params, frozen=True, kw_only=True):
@@ -50,23 +51,23 @@ class GroundednessParams(Params, frozen=True, kw_only=True):
     numbers: Annotated[
         bool,
         msgspec.Meta(
-            description="Whether numbers and dates that the passages do not have there are findings, too."
+            description="Whether to report numbers and dates that the passages do not have in the same place."
         ),
     ] = True
     names: Annotated[
-        bool, msgspec.Meta(description="Whether the same holds for names and colours, and for their order.")
+        bool, msgspec.Meta(description="Whether to report names and colours in the same way, and their order.")
     ] = True
     negations: Annotated[
-        bool, msgspec.Meta(description="Whether sentences that say the opposite of a passage are findings, too.")
+        bool, msgspec.Meta(description="Whether to report sentences that say the opposite of a passage.")
     ] = True
 
 
 def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[GroundednessParams]:
-    """The detector.
+    """Return the factory of the detector.
 
     Args:
-        open_embedder: Where the model comes from.
-        seconds: What one answer may take.
+        open_embedder: Opens the model.
+        seconds: Time limit of one answer.
     """
     passages = _Passages(open_embedder)
 
@@ -88,7 +89,7 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[Grounde
 
 
 class Groundedness(Judge):
-    """See the module. A sentence's score is how far it is from the nearest passage: 1 - cosine."""
+    """Compares sentences with passages. A sentence's score is its distance from the nearest passage: 1 - cosine."""
 
     kind = DetectorKind.CONTEXT_DOC
     chunking = Chunking.SENTENCE
@@ -116,7 +117,8 @@ class Groundedness(Judge):
             raise DetectorFailed("the embedding model cannot be used") from error
         cosines = answers @ vectors.T
         best = cosines.argmax(axis=1)
-        # The comparison takes a fraction of a millisecond for each sentence of the passages.
+        # The comparison takes a fraction of a millisecond for each sentence of the passages, too long for the event
+        # loop.
         return await asyncio.to_thread(self._findings, windows, bare, asked, sources, best, cosines)
 
     def _findings(
@@ -162,26 +164,26 @@ def _detection(
 
 
 class _Passages:
-    """Embeds, and keeps the latest passages' vectors: an answer's sentences come one after the other."""
+    """Embeds texts and caches the vectors of the latest passages, because an answer's sentences come one by one."""
 
     def __init__(self, open_embedder: OpenEmbedder) -> None:
         self._open = open_embedder
         self._kept: dict[tuple[str, ...], asyncio.Task[tuple[npt.NDArray[np.float32], Sources]]] = {}
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """One row a text."""
+        """Return one row for each text."""
         return await (await self._open()).embed(texts)
 
     async def embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
-        """One row for each sentence of the passages, and what they say."""
+        """Return one row for each sentence of the passages, and the analysed sentences."""
         task = self._kept.pop(passages, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._embedded(passages))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have left
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # if all callers have left
         self._kept[passages] = task
         if len(self._kept) > _KEPT:
             self._kept.pop(next(iter(self._kept)))
-        # A caller that leaves does not take the vectors from the others.
+        # The cancellation of one caller must not cancel the task for the others.
         return await asyncio.shield(task)
 
     async def _embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:

@@ -1,4 +1,4 @@
-"""What a sentence says, as far as it can be compared with another: words, numbers, names, dates, negations."""
+"""Analyses a sentence into words, numbers, names, dates and negations, which can be compared."""
 
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -44,7 +44,7 @@ _MONTHS = tuple(dict.fromkeys(words.MONTHS.values()))
 
 
 class Kind(Enum):
-    """What a fact is; the values are for people."""
+    """The kind of a fact; the values are shown to users."""
 
     NUMBER = "number"
     DATE = "date"
@@ -54,13 +54,13 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that a sentence must have from a passage.
+    """A part of a sentence that a passage must contain.
 
     Attributes:
-        kind: What it is.
-        keys: What it may be read as; facts that share one are the same.
-        text: How it is written.
-        unit: Of a number; empty: none that is known.
+        kind: The kind of fact.
+        keys: Its possible readings; facts with a common reading are equal.
+        text: The text of the fact.
+        unit: The unit of a number; empty if it has no known unit.
     """
 
     kind: Kind
@@ -70,11 +70,11 @@ class Fact:
 
     @property
     def stem(self) -> str:
-        """What represents it among the stems of words."""
+        """The key of the fact among the stems of words."""
         return f"{self.kind.value}:{min(self.keys)}"
 
     def is_in(self, facts: "Sequence[Fact]") -> bool:
-        """Return whether one of the facts is the same."""
+        """Return whether an equal fact is among the facts."""
         return any(self.kind is other.kind and self.keys & other.keys for other in facts)
 
 
@@ -88,7 +88,7 @@ class Token:
 
     @property
     def stem(self) -> str:
-        """What represents the word in comparisons; empty: it says nothing by itself."""
+        """The stem for comparisons; empty for a word without meaning of its own."""
         if self.fact is not None:
             return self.fact.stem
         return "" if self.breaks or self.word in words.EMPTY or self.word in words.NEGATIONS else stem(self.word)
@@ -107,21 +107,23 @@ class Statement:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """What it is about."""
+        """The stems of its words and facts."""
         return frozenset(token.stem for token in self.tokens) - {""}
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words in lower case, but for facts."""
+        """The words in lower case, without facts."""
         return frozenset(token.word for token in self.tokens if token.fact is None and not token.breaks)
 
     @cached_property
     def negations(self) -> list[str]:
-        """The words that negate."""
+        """The negating words."""
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return its parts between words and signs that begin another statement; none is without words."""
+        """Return the parts between the words and signs that separate statements; parts without words are left
+        out.
+        """
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:
@@ -133,7 +135,7 @@ class Statement:
 
 
 def stem(word: str) -> str:
-    """Return what forms of a word have in common, roughly."""
+    """Return an approximate stem of a word."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word.removesuffix(ending)
@@ -142,17 +144,17 @@ def stem(word: str) -> str:
 
 
 def statement(text: str, names: Container[str] = ()) -> Statement:
-    """Return what a sentence says.
+    """Return the analysed sentence.
 
     Args:
         text: The sentence.
-        names: Words in lower case that are names also where they begin a sentence.
+        names: Words in lower case that are names even at the beginning of a sentence.
     """
     return Statement(tuple(_tokens(text, names)))
 
 
 def names_of(texts: Sequence[str]) -> frozenset[str]:
-    """Return the names in texts, in lower case: capital words that do not begin a sentence."""
+    """Return the names in texts, in lower case: capitalised words that do not begin a sentence."""
     return frozenset(
         key for text in texts for fact in statement(text).facts if fact.kind is Kind.NAME for key in fact.keys
     )
@@ -211,7 +213,9 @@ def _is_name(matches: Sequence[re.Match[str]], at: int, low: str, names: Contain
 
 
 def _value(low: str) -> int | None:
-    """Return the value of a number word; none: it is no number. ``one`` is left out: it is a pronoun, too."""
+    """Return the value of a number word, or None. ``one`` is not a number word here, because it is also a
+    pronoun.
+    """
     parts = low.split("-")
     values = [words.SMALL_NUMBERS.get(part) for part in parts]
     if None in values or low == "one":

@@ -1,4 +1,4 @@
-"""The English words that the comparison of sentences knows."""
+"""The English word lists for the comparison of sentences."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -63,7 +63,7 @@ MONTHS = {
 WEEKDAYS = {
     name: name[:3] for name in ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 }
-SEASONS = frozenset(["spring", "summer", "autumn", "winter"]) - {"spring"}  # a spring is a part of machines, too
+SEASONS = frozenset(["spring", "summer", "autumn", "winter"]) - {"spring"}  # a spring is also a machine part
 COLOURS = frozenset(
     ["red", "blue", "green", "yellow", "black", "white", "grey", "gray", "brown", "orange", "purple", "pink"]
 )
@@ -82,7 +82,7 @@ UNITS: Mapping[str, str] = {
     }.items()
     for form in forms.split()
 }  # fmt: skip
-"""By how it is written, a unit of measure."""
+"""Units of measure by their spellings."""
 
 NEGATIONS = frozenset(
     [
@@ -152,7 +152,7 @@ _PAIRS = (
     ("true", "false"),
     ("success succeeded", "failure failed"),
 )
-_SHORT = 3  # letters of a word that a prefix turns into nothing certain
+_SHORT = 3  # a negating prefix before so few letters is not reliable
 _PREFIXES = ("un", "in", "im", "ir", "non", "dis")
 
 
@@ -170,7 +170,7 @@ _OPPOSITES = _opposites()
 
 
 def has_opposite(word: str, others: AbstractSet[str]) -> bool:
-    """Return whether the opposite of a word is among others, all in lower case."""
+    """Return whether the others contain the opposite of a word; all in lower case."""
     if not others.isdisjoint(_OPPOSITES.get(word, ())):
         return True
     if len(word) > _SHORT and any(prefix + word in others for prefix in _PREFIXES):
@@ -280,10 +280,10 @@ EMPTY = frozenset(
         "yes",
     ]
 )
-"""Words that say nothing by themselves."""
+"""Words without meaning of their own."""
 BREAKS = frozenset(["and", "or", "but", "while", "whereas", "because"])
-"""Words between two statements."""
+"""Words that separate two statements."""
 CARRIED = frozenset(
     ["it", "its", "he", "his", "she", "her", "they", "their", "this", "these", "such", "there", "then"]
 )
-"""Words at the beginning of a sentence that goes on with what the last one was about."""
+"""Words at the beginning of a sentence that continues the subject of the previous sentence."""

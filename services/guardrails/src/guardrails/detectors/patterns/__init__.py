@@ -1,5 +1,5 @@
-"""Searching whole and growing texts for regular expressions, in linear time.
+"""Searches whole and growing texts for regular expressions, in linear time.
 
-The engine, the matcher and the detector that others configure belong here. A detector that requests can name
-belongs in `guardrails.detectors`.
+The engine, the matcher and the detector that other modules configure belong here. Detectors that requests can name
+belong in `guardrails.detectors`.
 """

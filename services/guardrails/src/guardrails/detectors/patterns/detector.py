@@ -1,4 +1,4 @@
-"""Detectors made of patterns, on whole and on growing texts."""
+"""The detector that searches for patterns, in whole and in growing texts."""
 
 import time
 from collections.abc import Sequence
@@ -13,24 +13,25 @@ from guardrails.domain import Detection
 
 # At most 7 ms with the named patterns, on texts made to be slow.
 _INLINE = 16_384
-# The same for callers' patterns: instructions times characters. RE2 takes 8 ns for each at worst, searches in
-# growing texts have three to four times the instructions, and a text may have to be searched as it is read, too.
+# The same for callers' patterns: instructions times characters. RE2 takes up to 8 ns for each. A search in a
+# growing
+# text has three to four times the instructions, and the text may have to be searched in two forms.
 _INLINE_WORK = 2_500_000
-# Whole texts are scanned in slices, so that the time limit is looked at in between.
+# Whole texts are scanned in slices, with a check of the time limit after each slice.
 _SLICE = 65_536
 
 
 class PatternDetector:
-    """Finds what any of its patterns matches.
+    """Finds the matches of several patterns.
 
     Args:
         matchers: The patterns.
-        limits: Bounds of the work on one text.
-        memory: Bytes that finding any of them may take; see `union`.
-        as_read: The patterns are also searched for in the text as people read it; see `view`.
+        limits: The limits for one text.
+        memory: The memory limit in bytes of the combined pattern; see `union`.
+        as_read: Also search the text as people read it; see `view`.
 
     Raises:
-        Unsupported: The patterns are too large together.
+        Unsupported: The patterns together are too large.
     """
 
     def __init__(
@@ -65,10 +66,9 @@ class PatternDetector:
 
 
 class PatternStream:
-    """The search of a growing text, and beside it that of its view where the two differ.
+    """Searches a growing text and, from where they differ, its view as people read it.
 
-    So a text costs one search but where it has characters that people read as others. What is found in either is
-    found; what is found in both is found once.
+    Most texts therefore cost only one search. A match that both searches find is returned once.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
@@ -96,25 +96,25 @@ class PatternStream:
 
 
 class _Reading:
-    """The search of a text's view, from where the view begins to differ from the text.
+    """The search of a text's view, from the position where the view differs from the text.
 
     Args:
-        search: That of the text.
+        search: The search of the text.
     """
 
     def __init__(self, search: Search) -> None:
         self._search = search.copy()
-        self._first, self._text = search.kept  # the text that detections may be in, and where it begins
+        self._first, self._text = search.kept  # the text that may have detections, and its position
         self._view = View(self._text[-1:], search.length)
-        self._told: dict[Detection, list[int]] = {}  # how often by the text's search, and by the view's
+        self._told: dict[Detection, list[int]] = {}  # how often each search found it: the text's, the view's
 
     @property
     def decided(self) -> int:
-        """Code points of the text that are decided."""
+        """The number of decided code points of the text."""
         return self._view.start(self._search.decided)
 
     def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
-        """Take the next piece and what the text's search has found; return what neither had found before."""
+        """Search the next piece; return the detections of both searches that were not returned before."""
         self._text += text
         found = [self._in_text(each) for each in self._search.feed(self._view.feed(text), last)]
         new = [*self._untold(known, 0), *self._untold(found, 1)]
@@ -126,7 +126,7 @@ class _Reading:
         return new
 
     def is_over(self, search: Search) -> bool:
-        """Return whether the text's search finds the same from here on; forget what it cannot find any more."""
+        """Return whether both searches will find the same from here on; drop old entries."""
         decided = min(search.decided, self.decided)
         self._told = {each: counts for each, counts in self._told.items() if place(each)[0] >= decided}
         if not search.goes_on_like(self._search):

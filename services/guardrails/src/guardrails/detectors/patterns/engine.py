@@ -1,7 +1,8 @@
-"""The regular expression engine: RE2, whose time is linear in the text whatever the pattern.
+"""The regular expression engine RE2, whose time is linear in the text for every pattern.
 
-Texts are UTF-8 bytes, positions byte offsets. The wrapper's own binding is called directly: its ``re``-like classes
-double the cost of a search, which is paid for every piece of every stream, and keep a cache that nobody bounds.
+Texts are UTF-8 bytes, positions byte offsets. This module calls the wrapper's binding directly. The wrapper's
+``re``-like classes double the time of a search, which runs for every piece of every stream, and have an unbounded
+cache.
 """
 
 from re2 import Options, _re2  # type: ignore[import-untyped]  # shipped without types
@@ -12,22 +13,22 @@ _EXACTLY = _re2.RE2.Anchor.ANCHOR_BOTH
 
 
 class Unsupported(ValueError):
-    """A pattern that the engine refuses; the message says why."""
+    """The engine refuses a pattern; the message gives the reason."""
 
 
 class Regex:
-    """A compiled pattern. Safe to use from several threads; searches do not hold the interpreter's lock.
+    """A compiled pattern. It is safe to use from several threads; searches release the interpreter lock.
 
     Args:
         pattern: In RE2's syntax.
-        memory: Bytes that the program and its automata may take.
+        memory: Limit in bytes of the program and its automata.
         group: Whether `group_at` is needed; without it searches are faster.
 
     Attributes:
-        size: Instructions of the program; the worst case of a search is the product of it and the text.
+        size: Number of instructions; the worst case of a search is proportional to it times the text length.
 
     Raises:
-        Unsupported: The pattern is malformed, needs more than regular languages have, or takes too much memory.
+        Unsupported: The pattern is malformed, is not a regular language, or takes too much memory.
     """
 
     def __init__(self, pattern: str, *, memory: int, group: bool = False) -> None:
@@ -42,21 +43,21 @@ class Regex:
         self.size: int = regex.ProgramSize()
 
     def search(self, text: bytes, start: int) -> tuple[int, int]:
-        r"""The leftmost match that begins at ``start`` or later; ``(-1, -1)`` without one.
+        r"""Return the leftmost match that begins at ``start`` or later; ``(-1, -1)`` without a match.
 
-        What lies before ``start`` is seen by ``\b`` and ``^``.
+        ``\b`` and ``^`` see the text before ``start``.
         """
         span: tuple[int, int] = self._match(_ANYWHERE, text, start, len(text))[0]
         return span
 
     def group_at(self, text: bytes, start: int) -> tuple[int, int]:
-        """The first group of the match that begins exactly at ``start``."""
+        """Return the first group of the match that begins exactly at ``start``."""
         span: tuple[int, int] = self._match(_HERE, text, start, len(text))[1]
         return span
 
     def matches_nothing(self) -> bool:
-        """Whether the empty text matches somewhere in some text."""
-        # An empty match depends on the kinds of its two neighbours alone: none, newline, word character, other.
+        """Return whether the pattern can match the empty string in some text."""
+        # An empty match depends only on its two neighbours: none, newline, word character or other.
         neighbours = (b"", b"\n", b"a", b" ")
         return any(
             self._match(_EXACTLY, before + after, len(before), len(before))[0] != (-1, -1)

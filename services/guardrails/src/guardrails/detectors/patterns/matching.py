@@ -1,4 +1,4 @@
-"""One pattern at work: its matches in a text that is complete, or in one that may go on."""
+"""One compiled pattern: finds its matches in a complete or in a growing text."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,31 +10,31 @@ from guardrails.detectors.patterns.partial import partial
 from guardrails.detectors.patterns.view import canonical
 from guardrails.detectors.port import DetectorFailed
 
-# Bytes that RE2 may take for a pattern's program and automata.
+# Memory limit in bytes of RE2 for a pattern's program and automata.
 _MEMORY = 4 * 1024 * 1024
 MEMORY = 2 * _MEMORY
-"""Bytes for a few patterns together."""
+"""The memory limit for a few patterns together."""
 MUCH_MEMORY = 8 * MEMORY
-"""Bytes for many patterns together; for detectors that are made once."""
+"""The memory limit for many patterns together, in detectors that are built once."""
 
 Accept = Callable[[bytes, int, int], bool]
-"""Looks at a match in its text: is it a detection?"""
+"""Decides whether a match in a text is a detection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What to look for.
+    """A pattern to search for.
 
     Attributes:
-        type: Kind of detection, for example ``pii``.
-        name: What is detected, for example ``email_address``.
+        type: Type of the detection, for example ``pii``.
+        name: Name of the detection, for example ``email_address``.
         expression: In RE2's syntax.
-        accept: A check beyond regular languages. Where it refuses a match, the search goes on one character
-            further, so that a refused match hides none that overlaps it.
-        grouped: The first group of the expression is the detection; what follows the group is only looked at.
-        overlapping: After a match the search goes on one character further, too, instead of behind it.
+        accept: A check that regular expressions cannot express. After a refused match, the search goes on one
+            character further, so that overlapping matches are not missed.
+        grouped: The first group of the expression is the detection; the rest is only context.
+        overlapping: The search also goes on one character further after an accepted match.
         behind: Bytes before a match that ``accept`` may look at.
-        foreign: A caller's own, which may be costly on purpose.
+        foreign: A caller's pattern, which may be expensive on purpose.
     """
 
     type: str
@@ -49,10 +49,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one detector's work on one text; beyond each the detector fails.
+    """Limits of one detector for one text. The detector fails above any of them.
 
     Attributes:
-        held: Code points of a growing text that are held back.
+        held: Held-back code points of a growing text.
         detections: Detections of one pattern in a text, or in one piece of it.
         seconds: Time for a text, or for one piece of it.
     """
@@ -62,15 +62,15 @@ class Limits:
     seconds: float = 1.0
 
     def too_long(self) -> DetectorFailed:
-        """The failure of a detector that would hold too much."""
+        """Return the failure of a detector that would hold back too much text."""
         return DetectorFailed(f"more than {self.held} characters would have to be held back")
 
     def too_slow(self) -> DetectorFailed:
-        """The failure of a detector whose time is over."""
+        """Return the failure of a detector that exceeds its time limit."""
         return DetectorFailed(f"the detector took longer than {self.seconds:g} s")
 
     def too_many(self) -> DetectorFailed:
-        """The failure of a detector that finds too much."""
+        """Return the failure of a detector with too many detections."""
         return DetectorFailed(f"the detector found more than {self.detections} spans")
 
 
@@ -78,8 +78,8 @@ class Matcher:
     """A compiled pattern.
 
     Attributes:
-        pattern: What it looks for.
-        partial_expression: What finds it in a text with the `SENTINEL`.
+        pattern: The pattern.
+        partial_expression: The expression that finds it in a text with the `SENTINEL`.
         size: See `Regex`.
 
     Raises:
@@ -99,23 +99,23 @@ class Matcher:
         return Regex(self.partial_expression, memory=_MEMORY)
 
     def matches_nothing(self) -> bool:
-        """Whether the pattern matches the empty text somewhere, so that its matches say nothing."""
+        """Return whether the pattern can match the empty string; such matches mean nothing."""
         return self._whole.matches_nothing()
 
     def scan(
         self, text: bytes, start: int, end: int, limits: Limits, deadline: float
     ) -> tuple[list[tuple[int, int]], int]:
-        """The matches from ``start`` on that no further text can change, and where the undecided rest begins.
+        """Return the certain matches from ``start`` on, and the start of the undecided rest.
 
         Args:
             text: UTF-8; complete, or with the `SENTINEL` at its end.
-            start: Where the last scan of the text ended.
-            end: Where the text ends, without the sentinel.
-            limits: What a scan may find.
-            deadline: When it must be done, on the monotonic clock.
+            start: The position where the previous scan of the text ended.
+            end: The end of the text, without the sentinel.
+            limits: The limits of the scan.
+            deadline: The time limit, on the monotonic clock.
 
         Raises:
-            DetectorFailed: A limit was reached.
+            DetectorFailed: A limit was exceeded.
         """
         pattern = self.pattern
         regex = self._whole if end == len(text) else self._partial
@@ -142,17 +142,17 @@ class Matcher:
 
 
 def union(matchers: Sequence[Matcher], memory: int = MEMORY) -> Regex:
-    """What finds the first place where any of the patterns matches or may match in a text with a sentinel.
+    """Return a pattern for the first certain or possible match of any of the patterns in a text with a sentinel.
 
     Args:
         matchers: The patterns.
-        memory: Bytes that it may take. RE2 is fifty times slower where its automaton does not fit.
+        memory: Memory limit in bytes. RE2 is fifty times slower if its automaton does not fit.
     """
     return Regex("|".join(f"(?:{matcher.partial_expression})" for matcher in matchers), memory=memory)
 
 
 def following(text: bytes, position: int) -> int:
-    """Where the character after the one at ``position`` begins."""
+    """Return the start of the character after the one at ``position``."""
     position += 1
     while position < len(text) and text[position] & 0xC0 == 0x80:
         position += 1
@@ -160,12 +160,12 @@ def following(text: bytes, position: int) -> int:
 
 
 def preceding(text: bytes, position: int) -> int:
-    """Where the character before ``position`` begins; 0 at the beginning."""
+    """Return the start of the character before ``position``; 0 at the beginning."""
     return boundary(text, position - 1)
 
 
 def boundary(text: bytes, position: int) -> int:
-    """Where the character that has the byte at ``position`` begins; 0 before the beginning."""
+    """Return the start of the character that contains the byte at ``position``; 0 before the beginning."""
     position = max(position, 0)
     while position and text[position] & 0xC0 == 0x80:
         position -= 1

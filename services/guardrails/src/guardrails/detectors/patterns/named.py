@@ -1,7 +1,7 @@
-r"""The patterns that have names, in RE2's syntax.
+r"""The named patterns, in RE2's syntax.
 
-All are bounded, so that no text, however long its words are, is held back for more than a few hundred characters.
-``\b`` and ``\d`` are ASCII in RE2, which is what numbers of these kinds are written in.
+All are bounded, so that at most a few hundred characters are held back, even of a text with very long words.
+``\b`` and ``\d`` are ASCII in RE2; numbers of these kinds are written in ASCII digits.
 """
 
 import re
@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from guardrails.detectors.patterns.matching import Accept, Pattern
 
 _PII = "pii"
-_BESIDE = 64  # bytes on either side of a number where a word may say what the number is
+_BESIDE = 64  # bytes before and after a number that are searched for a word that identifies it
 
 
 def _beside(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
-    """Return a pattern of a number without separators, which counts only where a word beside it says what it is.
+    """Return a pattern of a number without separators. It counts only if a word beside it says what it is.
 
     Args:
-        name: What is detected.
-        number: What the number looks like.
-        before: What may stand before it, up to the number; Python's syntax.
-        after: What may stand after it, from the number on; in RE2's syntax and in Python's.
+        name: Name of the detection.
+        number: Expression of the number.
+        before: Expression of the text before the number, up to the number; in Python's syntax.
+        after: Expression of the text after the number, from the number on; in RE2's and in Python's syntax.
         check: A further check of the number.
     """
     said_before = re.compile(rf"(?i)(?:{before})\Z".encode())
@@ -32,12 +32,12 @@ def _beside(name: str, number: str, before: str, after: str, check: Accept | Non
         around = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
         return said_before.search(around[0]) is not None or said_after.match(around[1]) is not None
 
-    # What may follow is part of the expression, so that the number waits for it.
+    # The expression includes the text after the number, so that in a stream the number waits for it.
     return Pattern(_PII, name, rf"\b({number})\b(?i:{after})?", accept, grouped=True, behind=_BESIDE)
 
 
-# Digits alone or in the usual groups; the first four are those of an issuer of payment cards.
-# Each place where a card can begin allows one length only, so that what follows a card hides it from no check.
+# Digits, either without separators or in the usual groups. The first four identify the issuer of the card.
+# For each prefix only one length is possible, so that the digits after a card cannot hide it from the check.
 _APART = "(?: - |[-. ])"
 _MASTERCARD = r"(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)"
 _TO_19_DIGITS = (
@@ -51,12 +51,12 @@ _CARD = (
     rf"|(?:4\d{{3}}|{_MASTERCARD}|{_TO_19_DIGITS})(?:{_APART}\d{{4}}){{3}}"
     rf"|3[47]\d\d{_APART}\d{{6}}{_APART}\d{{5}}|{_DINERS}{_APART}\d{{6}}{_APART}\d{{4}})\b"
 )
-# As many digits as a trade item's number has (EAN, GTIN).
+# These have as many digits as trade item numbers (EAN, GTIN).
 _SHORT_CARD = rf"4\d{{12}}|{_DINERS}\d{{10}}"
 _CARD_BEFORE = r"\b(?:cards?|visa|credit|debit)\b[^\d\n]{0,24}"
 _CARD_AFTER = r"[^\d\n]{0,8}?(?:credit|debit|visa)"
 
-# Latin letters with marks, composed or not, are in names and in their domains.
+# Names and their domains may have Latin letters with marks, composed or decomposed.
 _LATIN = r"A-Za-z\x{C0}-\x{24F}\x{300}-\x{36F}"
 # RFC 5321, section 4.5.3.1, bounds the local part (64) and the domain (255).
 _EMAIL = rf"[{_LATIN}0-9._%+-]{{1,64}}@[{_LATIN}0-9.-]{{1,251}}\.[A-Za-z]{{2,63}}"
@@ -67,17 +67,18 @@ _H = "[0-9A-Fa-f]{1,4}"
 
 
 def _ipv6() -> str:
-    # RFC 4291, section 2.2. Of the forms that fit at one place the longest stands first.
+    # RFC 4291, section 2.2. The longest form comes first.
     forms = [rf"\b(?:{_H}:){{6}}{_V4}\b", rf"\b(?:{_H}:){{7}}{_H}\b"]
     forms += [rf"\b(?:{_H}:){{1,{left}}}(?::{_H}){{0,{5 - left}}}:{_V4}\b" for left in range(1, 6)]
     forms += [rf"\b(?:{_H}:){{1,{left}}}(?::{_H}){{1,{7 - left}}}\b" for left in range(1, 7)]
-    # \B before "::" or after it: no letter stands there, as it does in the names of programs.
+    # \B before or after "::" excludes letters there: "::" also occurs in names of programs.
     forms += [rf"\B:(?::{_H}){{0,5}}:{_V4}\b", rf"\B:(?::{_H}){{1,7}}\b", rf"\b(?:{_H}:){{1,7}}:\B"]
     return "|".join(forms)
 
 
-# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). As with cards, each place
-# where one can begin allows one length only.
+# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). As with cards, only one
+# length
+# is possible for each prefix.
 _IBAN_LENGTHS = {
     15: "NO",
     16: "BE",
@@ -110,7 +111,7 @@ def _iban() -> str:
 
 
 def _account_number(text: bytes, start: int, end: int) -> bool:
-    # ISO 7064, MOD 97-10: country and check digits behind the rest, letters as two digits.
+    # ISO 7064, MOD 97-10: country and check digits are moved to the end, and letters count as two digits.
     compact = text[start:end].translate(None, b"- ")
     return int("".join(str(int(chr(byte), 36)) for byte in compact[4:] + compact[:4])) % 97 == 1
 
@@ -132,7 +133,7 @@ _PHONE_AFTER = (
 _SSN = r"\b(?:\d{3}(?: - |[- ])\d{2}(?: - |[- ])\d{4}|\d{3}\.\d{2}\.\d{4})\b"
 _SSN_WORD = "(?:ssn|social[ -]security)"
 
-# Royal Mail's layout with its areas (https://www.royalmail.com); the inward code has no C, I, K, M, O, V.
+# Royal Mail's format with its areas (https://www.royalmail.com). The inward code has no C, I, K, M, O or V.
 _AREA = (
     "(?:A[BL]|B[ABDHLNRST]?|C[ABFHMORTVW]|D[ADEGHLNTY]|E[CHNX]?|F[KY]|G[LUY]?|H[ADGPRSUX]|I[GMPV]|JE|K[ATWY]"
     "|L[ADELNSU]?|M[EKL]?|N[EGNPRW]?|O[LX]|P[AEHLOR]|R[GHM]|S[AEGKLMNOPRSTWY]?|T[ADFNQRSW]|UB|W[ACDFNRSV]?|YO|ZE)"
@@ -142,7 +143,7 @@ _POST_CODE = "(?:post ?code|postal code)"
 
 
 def luhn(digits: bytes) -> bool:
-    """Whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     total = 0
     for place, digit in enumerate(reversed(digits)):
         value = digit - ord("0")
@@ -163,7 +164,7 @@ NAMED: Mapping[str, Sequence[Pattern]] = {
     "ipv4": (Pattern(_PII, "ipv4", rf"\b{_V4}\b"),),
     "ipv6": (Pattern(_PII, "ipv6", _ipv6()),),
     "iban": (Pattern(_PII, "iban", _iban(), _account_number),),
-    # ITU-T E.164 with its plus sign, or as in North America.
+    # ITU-T E.164 with its plus sign, or the North American form.
     "phone-number": (
         Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),
         _beside("phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
@@ -186,4 +187,4 @@ NAMED: Mapping[str, Sequence[Pattern]] = {
         ),
     ),
 }
-"""By the name that the parameter ``regex`` gives them."""
+"""The patterns by their names in the parameter ``regex``."""

@@ -1,32 +1,34 @@
-r"""From a pattern, the pattern that also sees matches that have only begun.
+r"""Changes a pattern so that it also matches text that is only the beginning of a match.
 
-To hold back as little as possible, a stream must know where a match could still begin or grow, and must agree
-with the matcher of whole texts on which match that is. Both follow from one change: at the end of what is there,
-every atom of the pattern may take the end instead of its character, and so may everything after it. A path of the
-matcher that reaches the end then goes on to succeed; paths that stay within the text are those of the pattern
-itself, in the same order of preference. The leftmost match of the changed pattern is therefore either a match of
-the pattern that no further text can change, or it runs into the end: then from its first character on everything
-is undecided, and nothing before it is.
+A stream must know where a match may still begin or grow, to hold back as little text as possible. It must also find
+the same matches as the matcher of whole texts. One change gives both: at the end of the available text, every atom
+of
+the pattern may match the end instead of its character, and so may the rest of the pattern. A path of the matcher
+that
+reaches the end then succeeds. All other paths are those of the original pattern, in the same order of preference.
+The
+leftmost match of the changed pattern is therefore either a match of the pattern that further text cannot change, or
+it reaches the end. In the latter case, the text is undecided from the first character of the match on.
 
-The two are told apart by a sentinel, one byte that is no part of any UTF-8 text: a match that needed the end has
-swallowed it. So with ``E`` for ``\C?\z`` (the sentinel if it is next, at the very end):
+A sentinel tells the two cases apart. It is one byte that does not occur in UTF-8, and a match that needs the end
+includes it. ``E`` is ``\C?\z``: the sentinel, if it is next, at the very end. The changes are:
 
-- a character, class or ``.``: ``c`` becomes ``(?:c|E)``;
-- what looks ahead (``\b \B $ \z``) cannot be known at the end: ``(?:E|\b)``, the end first;
-- what looks back (``^ \A``) is known, and holds once the sentinel is swallowed: ``(?:^|\z)``.
+- a character, a class or ``.``: ``c`` becomes ``(?:c|E)``;
+- assertions that look ahead (``\b \B $ \z``) are unknown at the end: ``(?:E|\b)``, with the end first;
+- assertions that look back (``^ \A``) are known, and hold after the sentinel: ``(?:^|\z)``.
 
-Groups, alternations and repetitions stay as they are, so no tree is needed, only the tokens of RE2's syntax
-(https://github.com/google/re2/wiki/Syntax), and time stays linear.
+Groups, alternations and repetitions are unchanged. The tokens of RE2's syntax
+(https://github.com/google/re2/wiki/Syntax) are therefore enough, without a syntax tree, and the time stays linear.
 """
 
 import re
 from collections.abc import Iterator
 
 SENTINEL = b"\xff"
-"""Ends a text that may grow."""
+"""The byte at the end of a text that may grow."""
 
 _END = r"\C?\z"
-_COUNT = r"(?:0|[1-9][0-9]{0,3})"  # what RE2 does not read as a count is literal text to it, and to us
+_COUNT = r"(?:0|[1-9][0-9]{0,3})"  # RE2 takes anything else in braces as literal text, and so does this module
 TOKEN = re.compile(
     rf"""
       \\Q (?P<quoted> .*? ) (?: \\E | \Z )
@@ -48,13 +50,13 @@ TOKEN = re.compile(
 
 
 def partial(pattern: str) -> str:
-    r"""The changed pattern, for texts with the sentinel at their end.
+    r"""Return the changed pattern, for texts with the sentinel at their end.
 
     Args:
         pattern: In RE2's syntax, and accepted by RE2.
 
     Raises:
-        ValueError: The pattern asks for single bytes (``\C``), which may be parts of characters.
+        ValueError: The pattern matches single bytes (``\C``), which may be parts of characters.
     """
     return "".join(_changed(pattern))
 

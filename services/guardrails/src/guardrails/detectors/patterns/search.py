@@ -1,4 +1,4 @@
-"""The search of one growing text for several patterns."""
+"""The search for several patterns in one growing text."""
 
 import time
 from collections.abc import Sequence
@@ -8,29 +8,33 @@ from guardrails.detectors.patterns.matching import Limits, Matcher, boundary
 from guardrails.detectors.patterns.partial import SENTINEL
 from guardrails.domain import Detection
 
-# Bytes that one pattern may hold before the others are asked by themselves what they have found meanwhile.
+# If one pattern holds back more bytes than this, the other patterns are searched on their own.
 _PROMPT = 512
 
 
 class Search:
-    """A growing text under several patterns, with as little of it held back as is safe.
+    """Searches one growing text for several patterns, and holds back as little of it as is safe.
 
-    Held back is the text from the first character at which, for some pattern, the preferred match of the whole text
-    may begin that is not certain yet: because the match is not complete, because it may grow, or because it depends
-    on the character after it. All that comes before is decided. Checks beyond the expression (a card number's check
-    digit) are made when a match is certain; until then its text is held.
+    A match is uncertain if it is incomplete, may grow, or depends on the next character. The text is held back from
+    the
+    first character at which the preferred match of a pattern may begin and is uncertain. The text before it is
+    decided.
+    Checks beyond the expression (a card number's check digit) run when a match is certain; until then its text is
+    held
+    back.
 
-    A piece costs one search of the new and the held text, by all patterns in one. Only where that search finds a
-    certain match do the patterns search by themselves.
+    Each piece takes one search of the new and the held-back text for all patterns together. The patterns are
+    searched
+    one by one only if that search finds a certain match.
 
     Args:
         matchers: The patterns.
         any_pattern: Their `union`.
-        limits: Bounds of the work.
+        limits: The limits of the search.
 
     Attributes:
         length: Code points so far.
-        decided: Code points that are decided.
+        decided: Decided code points.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits) -> None:
@@ -40,25 +44,25 @@ class Search:
         self._any = any_pattern
         self._limits = limits
         self._behind = max((matcher.pattern.behind for matcher in matchers), default=1)
-        self._text = b""  # decided text that patterns may look at, and the undecided rest
+        self._text = b""  # the decided text that patterns may still look at, and the undecided rest
         self._base = 0  # bytes before `_text`
         self._origin = 0  # code points before `_text`
-        self._start = 0  # byte of the whole text before which no pattern has anything left to find
-        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the same for each pattern, where that is further
+        self._start = 0  # byte position in the whole text before which all patterns are done
+        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the same for each pattern, if it is further
 
     @property
     def kept(self) -> tuple[int, str]:
-        """Where the text that is kept begins, in code points, and the text."""
+        """The position of the kept text in code points, and the text."""
         return self._origin, self._text.decode()
 
     def copy(self) -> "Search":
-        """Return a search that goes on from here by itself."""
+        """Return an independent copy."""
         twin = Search.__new__(Search)
-        twin.__dict__.update(self.__dict__)  # all that changes is replaced, never changed in place
+        twin.__dict__.update(self.__dict__)  # values are replaced and never changed in place
         return twin
 
     def goes_on_like(self, other: "Search") -> bool:
-        """Return whether both find the same in all text that follows."""
+        """Return whether both searches will find the same in the text that follows."""
         return self._text == other._text and self._places() == other._places()
 
     def _places(self) -> tuple[int, ...]:
@@ -66,7 +70,7 @@ class Search:
         return tuple(end - max(start, self._start) for start in self._starts)
 
     def feed(self, text: str, last: bool) -> list[Detection]:
-        """Take the next piece; see `DetectorStream.feed`."""
+        """Search the next piece; see `DetectorStream.feed`."""
         limits = self._limits
         if not last and self.length - self.decided > limits.held:
             raise limits.too_long()
@@ -82,7 +86,7 @@ class Search:
         data += SENTINEL
         begin, stop = self._any.search(data, self._start - self._base)
         if stop > end and end - begin <= _PROMPT:
-            begin = min(begin, end)  # nothing begins at the end, either
+            begin = min(begin, end)  # a match cannot begin at the end
             self._start = self._base + begin
         else:
             self._scan(data, end, deadline, detections)
@@ -118,7 +122,7 @@ def _length(text: bytes) -> int:
 
 
 def place(detection: Detection) -> tuple[int, int]:
-    """Return where a detection is, to sort by."""
+    """Return the span of a detection as a sort key."""
     assert detection.start is not None
     assert detection.end is not None
     return detection.start, detection.end

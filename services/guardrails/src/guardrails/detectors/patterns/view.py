@@ -1,13 +1,15 @@
-"""Text as people read it: characters that look alike are one character, and invisible characters are absent.
+"""The view of a text as people read it: look-alike characters are unified, invisible characters removed.
 
-Patterns are searched for in this view beside the text itself. Each code point is read by itself, in NFKC, so that a
-growing text needs to wait for no further character:
+Patterns are searched for in the text and in this view. Each code point is converted by itself, with NFKC, so that a
+growing text does not have to wait for the next character:
 
-- dashes are ``-``, dots in the middle or at the foot of a line are ``.``, spaces are a space;
+- dashes become ``-``, dots in the middle or at the foot of a line become ``.``, spaces become a space;
 - characters without a width (Unicode's Default_Ignorable_Code_Point) are removed;
-- a combining mark on an ASCII character is removed, unless Unicode has one character for both.
+- a combining mark on an ASCII character is removed, unless Unicode has a composed character for both.
 
-A letter with its mark stays two characters where the text has two: `canonical` makes patterns take both spellings.
+A letter and its mark that are two characters in the text stay two characters: `canonical` makes patterns accept
+both
+spellings.
 """
 
 import re
@@ -25,7 +27,7 @@ _IGNORABLE_RANGES = (
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
 _IGNORABLE = frozenset(chr(code) for first, last in _IGNORABLE_RANGES for code in range(first, last + 1))
-_LAST_OF_MARKS = 0x20000  # those behind it are ignorable
+_LAST_OF_MARKS = 0x20000  # all marks above are ignorable
 _POINTS = [chr(code) for code in range(0x80, _LAST_OF_MARKS)]
 _OF_CATEGORY = {point: unicodedata.category(point) for point in _POINTS}
 _DASHES = frozenset(point for point in _POINTS if _OF_CATEGORY[point] == "Pd") | set("\u02d7\u2043\u2212")
@@ -37,7 +39,7 @@ _REMEMBERED = 8192  # characters
 
 
 def _class(points: Iterable[str]) -> str:
-    """Return the class of characters, as ranges: the engine is slow with thousands of single ones."""
+    """Return a character class of ranges. The engine is slow with thousands of single characters."""
     ranges: list[list[int]] = []
     for code in sorted(map(ord, points)):
         if ranges and ranges[-1][1] == code - 1:
@@ -54,7 +56,7 @@ _RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the view of a text that goes on is certainly the text itself."""
+    """Return whether the view of a text is certainly the text itself, even if the text goes on."""
     if text.isascii():
         return True
     suspect = _SUSPECT.search(text)
@@ -69,10 +71,11 @@ def readable(text: str) -> str:
 
 
 def canonical(expression: str) -> str:
-    r"""Return the pattern that also takes the decomposed spelling of its letters with marks.
+    r"""Return a pattern that also matches the decomposed spelling of its letters with marks.
 
     Args:
-        expression: In RE2's syntax. Letters in classes (``[é]``) stay as they are: a class takes one character.
+        expression: In RE2's syntax. Letters in classes (``[é]``) are unchanged, because a class matches one
+            character.
     """
     if expression.isascii():
         return expression
@@ -98,10 +101,10 @@ def _read(character: str) -> str:
 
 
 class View:
-    """The view of one growing text, and which place of the text each of its places is.
+    """The view of one growing text, and the mapping of its positions to the text.
 
     Args:
-        before: The last character before the first piece; empty: the text begins with it.
+        before: The character before the first piece; empty at the beginning of the text.
 
     Attributes:
         length: Code points of the view so far.
@@ -111,13 +114,13 @@ class View:
     def __init__(self, before: str, length: int = 0) -> None:
         self.length = self.text_length = length
         self._before = before
-        # Segments: where each begins in the view and in the text, and whether both have the same characters in it.
+        # Segments: the start of each in the view and in the text, and whether its characters are the same in both.
         self._views = [0]
         self._texts = [0]
         self._same = [True]
 
     def feed(self, text: str) -> str:
-        """Take the next piece; return what is appended to the view."""
+        """Convert the next piece; return the text to append to the view."""
         parts = []
         for run in _RUN.finditer(text):
             part = run.group()
@@ -132,19 +135,19 @@ class View:
         return "".join(parts)
 
     def start(self, place: int) -> int:
-        """Return where in the text the character at a place of the view begins."""
+        """Return the start in the text of the character at a position of the view."""
         if place >= self.length:
             return self.text_length
         at = bisect_right(self._views, place) - 1
         return self._texts[at] + (place - self._views[at] if self._same[at] else 0)
 
     def end(self, place: int) -> int:
-        """Return where in the text the character before a place of the view ends."""
+        """Return the end in the text of the character before a position of the view."""
         at = bisect_right(self._views, place - 1) - 1
         return self._texts[at] + (place - self._views[at] if self._same[at] else 1)
 
     def is_same_behind(self, place: int) -> bool:
-        """Return whether view and text have the same characters from a place of the view on."""
+        """Return whether view and text have the same characters from a position of the view on."""
         return (
             self._same[-1]
             and self._views[-1] <= place
@@ -152,7 +155,7 @@ class View:
         )
 
     def forget(self, place: int) -> None:
-        """Forget the text before a place of the view."""
+        """Drop the segments before a position of the view."""
         first = max(bisect_right(self._views, place) - 1, 0)
         del self._views[:first], self._texts[:first], self._same[:first]
 

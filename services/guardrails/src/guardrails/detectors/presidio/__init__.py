@@ -1,4 +1,4 @@
-"""The detector ``pii``: names of people and places, by Presidio with a spaCy model, in child processes.
+"""The detector ``pii``: finds names of people and places with Presidio and a spaCy model, in child processes.
 
-The child's program belongs here. What starts and bounds child processes is `guardrails.detectors.child_processes`.
+The child's program belongs here. `guardrails.detectors.child_processes` starts and limits child processes.
 """

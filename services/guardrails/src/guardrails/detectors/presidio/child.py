@@ -1,7 +1,8 @@
-"""The process that finds names: run as a script by a Python that has Presidio and the model, and nothing of ours.
+"""The child process that finds names. It runs as a script, on a Python that has Presidio and the model.
 
-It loads the model once and forks for each question. So a question costs a fork and no start, the limits count from
-zero, and nothing of one text is left for the next. Frames are JSON with four bytes of length in front.
+The process loads the model once and forks for each question. A fork is quick, has fresh resource limits, and leaves
+no data of one text for the next. It imports no other module of this package. Frames are JSON after four bytes of
+length.
 """
 
 import ctypes
@@ -20,8 +21,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def engine() -> Any:
-    """Return Presidio's analyzer with the model's recognizer alone; what has a form is for ``regex``."""
-    # The type checker's environment does not have it.
+    """Return Presidio's analyzer with only the recognizer of the model; ``regex`` finds data by patterns."""
+    # The environment of the type checker does not have Presidio.
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # type: ignore[import-not-found]
     from presidio_analyzer.nlp_engine import NlpEngineProvider  # type: ignore[import-not-found]
     from presidio_analyzer.predefined_recognizers import SpacyRecognizer  # type: ignore[import-not-found]
@@ -38,10 +39,10 @@ def serve() -> int:
     """Answer questions until stdin ends; return the exit code."""
     _die_with_parent()
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not come between frames
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with frames
     analyzer = engine()
     gc.collect()
-    gc.freeze()  # a fork that collects garbage would copy the model
+    gc.freeze()  # otherwise, garbage collection in a fork would copy the model's memory
     _send(out, {})
     while len(prefix := sys.stdin.buffer.read(_PREFIX)) == _PREFIX:
         body = sys.stdin.buffer.read(int.from_bytes(prefix))
@@ -80,21 +81,21 @@ def _send(out: BinaryIO, message: dict[str, Any]) -> None:
 
 
 def _limit(seconds: int, memory: int) -> None:
-    """Bound what the process may use. The kernel kills it when it takes more CPU time."""
+    """Limit the resources of the process. The kernel kills it if it exceeds its CPU time."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
+    if sys.platform == "linux":  # other systems ignore or refuse the limit
         used = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies, however that dies (prctl(2))."""
+    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the service's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service handles Ctrl-C of a terminal
     sys.exit(serve())

@@ -1,4 +1,4 @@
-"""The detector ``pii``: names of people, places and groups, which have no form that a pattern could find."""
+"""The detector ``pii``: finds names of people, places and groups, which have no pattern."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")
-_MEMORY = 512 * 1024**2  # bytes that a question may take beside the model
-_LONGEST = 20_000  # characters in one question; a second for each 20,000 is what the model takes at most
+_MEMORY = 512 * 1024**2  # bytes of a question, in addition to the model
+_LONGEST = 20_000  # characters in one question; the model takes at most a second for them
 
 
 class PiiParams(Params, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class PiiParams(Params, frozen=True, kw_only=True):
         list[Entity],
         msgspec.Meta(
             min_length=1,
-            description="What to find: `PERSON`, `LOCATION`, `NRP` (nationalities, religions, parties).",
+            description="The entities to find: `PERSON`, `LOCATION`, `NRP` (nationalities, religions, parties).",
         ),
     ] = msgspec.field(default_factory=lambda: ["PERSON", "LOCATION"])
 
@@ -41,10 +41,10 @@ def pii_processes(python: Path, seconds: float, processes: int) -> ChildProcesse
 
     Args:
         python: The Python that has Presidio and the model.
-        seconds: Longest time for a question.
-        processes: Questions that are asked at the same time; each process takes some 190 MB.
+        seconds: Time limit of a question.
+        processes: Limit of concurrent questions; each process takes about 190 MB.
     """
-    # One thread: the processes are what works side by side.
+    # One thread for each process: the processes run in parallel.
     environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return ChildProcesses((str(python), "-I", str(_CHILD)), seconds, processes, environment)
 
@@ -53,8 +53,8 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
     """Return the factory of the detector.
 
     Args:
-        processes: Where texts are analyzed.
-        seconds: What one question may take.
+        processes: The processes that analyse texts.
+        seconds: Time limit of a question.
     """
 
     async def probe() -> Health:
@@ -66,7 +66,7 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
 
     return BuiltIn(
         "pii",
-        "Finds names of people and places, as Presidio knows them, in English.",
+        "Finds English names of people and places with Presidio.",
         PiiParams,
         lambda params: Pii(params, processes, seconds),
         probe=probe,
@@ -74,7 +74,7 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
 
 
 class Pii(Judge):
-    """See the module."""
+    """Finds the names in sentences."""
 
     kind = DetectorKind.CONTENTS
     chunking = Chunking.SENTENCE
@@ -83,7 +83,7 @@ class Pii(Judge):
         self._params = params
         self._processes = processes
         self._question_seconds = seconds
-        self.seconds = 3 * seconds  # it may wait for a process, and ask several questions
+        self.seconds = 3 * seconds  # includes the wait for a process, and several questions
 
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:  # noqa: ARG002
         """See `Judge.judge`."""

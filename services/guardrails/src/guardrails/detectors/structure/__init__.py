@@ -1,4 +1,4 @@
-"""Parsers of untrusted JSON, YAML and XML, and the child process that they run in.
+"""Parsers of untrusted JSON, YAML and XML, and the child process that runs them.
 
-What the detector finds with them belongs to `guardrails.detectors.file_type`.
+The detector that uses them is `guardrails.detectors.file_type`.
 """

@@ -1,7 +1,9 @@
-"""The process that checks texts: ``python -m guardrails.detectors.structure.child``, frames on stdin and stdout.
+"""The process that checks texts: ``python -m guardrails.detectors.structure.child``, with frames on stdin and
+stdout.
 
-The process loads the parsers once and forks for each text. So a text costs a fork and no start, the limits count
-from zero, and nothing of one text is left for the next. When a fork dies by a signal, the process tells its parent.
+The process loads the parsers once and forks for each text. A fork is quick, has fresh resource limits, and leaves
+no
+data of one text for the next. If a signal kills a fork, the process reports it to its parent.
 """
 
 import ctypes
@@ -17,12 +19,12 @@ import msgspec
 
 from guardrails.detectors.structure.formats import reason
 
-PREFIX = 4  # bytes of a frame's length
+PREFIX = 4  # bytes of a frame's length field
 _PR_SET_PDEATHSIG = 1
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The process takes requests."""
+    """The process is ready for requests."""
 
 
 class Request(msgspec.Struct):
@@ -30,10 +32,10 @@ class Request(msgspec.Struct):
 
     Attributes:
         text: The text.
-        kinds: The formats that it must have, each of them.
-        required: Objects that it must have, for ``json-within``.
-        seconds: CPU time that the check may take.
-        memory: Most bytes of address space beyond those of the process before the check.
+        kinds: The formats that it must have, all of them.
+        required: Objects that it must contain, for ``json-within``.
+        seconds: Limit on the CPU time of the check.
+        memory: Limit on the bytes of address space in addition to those before the check.
     """
 
     text: str
@@ -44,13 +46,13 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """For each format, why the text does not have it; empty where it does."""
+    """For each format, the reason why the text does not have it; empty if it has."""
 
     reasons: list[str]
 
 
 class Failed(msgspec.Struct, tag=True):
-    """The check came to no end; the message is for the client."""
+    """The check failed; the message is for the client."""
 
     message: str
 
@@ -59,7 +61,7 @@ Frame = Ready | Answer | Failed
 
 
 def encode(message: Request | Frame) -> bytes:
-    """Return a message with its length in front."""
+    """Return a message after its length field."""
     body = msgspec.msgpack.encode(message)
     return len(body).to_bytes(PREFIX) + body
 
@@ -68,7 +70,7 @@ def serve(check: Callable[[str, str, int], str] = reason) -> int:
     """Answer requests until stdin ends; return the exit code."""
     _die_with_parent()
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with Path(os.devnull).open("wb") as nowhere:  # what a library prints must not come between frames
+    with Path(os.devnull).open("wb") as nowhere:  # output of libraries must not mix with frames
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     _send(out, Ready())
     while len(prefix := sys.stdin.buffer.read(PREFIX)) == PREFIX:
@@ -106,22 +108,22 @@ def _send(out: BinaryIO, frame: Frame) -> None:
 
 
 def _limit(request: Request) -> None:
-    """Bound what the process may use. The kernel kills it when it takes more CPU time."""
+    """Limit the resources of the process. The kernel kills it if it exceeds its CPU time."""
     resource.setrlimit(resource.RLIMIT_CPU, (request.seconds, request.seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
+    if sys.platform == "linux":  # other systems ignore or refuse the limit
         used = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         memory = used + request.memory
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies, however that dies (prctl(2))."""
+    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the service's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service handles Ctrl-C of a terminal
     sys.exit(serve())

@@ -1,7 +1,7 @@
-"""Checks that say why a text is not of a format. They run in the child process only: C parsers can crash.
+"""Checks of formats. They run only in the child process, because parsers written in C can crash.
 
-Each check bounds the depth of a text before it builds anything from it. Schemas are checked by jsonschema-rs with
-its linear engine for patterns, and without fetching what they refer to.
+Each check limits the depth of a text before it builds a value. jsonschema-rs validates schemas, with its linear
+regular expression engine and without fetching references.
 """
 
 import json
@@ -19,19 +19,19 @@ SCHEMA = "-with-schema:"
 
 _DEEPEST = 200
 _TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
-_MOST_ALIASES = 100  # of YAML; each may repeat all before it
-_PATTERN_BYTES = 1024 * 1024  # of one compiled pattern of a schema
-_OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # what looks like the beginning of an object
+_MOST_ALIASES = 100  # in YAML, where each alias may repeat everything before it
+_PATTERN_BYTES = 1024 * 1024  # size of one compiled pattern of a schema
+_OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # the beginning of an object
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 def reason(text: str, kind: str, required: int) -> str:
-    """Return why a text is not of a format; empty where it is.
+    """Return the reason why a text does not have a format; empty if it has.
 
     Args:
         text: The text.
-        kind: One of `FORMATS`, or ``json`` or ``yaml`` with `SCHEMA` and a JSON Schema behind it.
-        required: Objects that the text must have, for ``json-within``.
+        kind: One of `FORMATS`, or ``json`` or ``yaml`` followed by `SCHEMA` and a JSON Schema.
+        required: Objects that the text must contain, for ``json-within``.
     """
     name, _, schema = kind.partition(SCHEMA)
     try:
@@ -56,7 +56,7 @@ def validator(schema: str) -> Any:
     """Return the validator of a JSON Schema.
 
     Raises:
-        ValueError: The schema cannot be used.
+        ValueError: The schema is not valid.
     """
 
     def refuse(address: str) -> Any:
@@ -80,7 +80,7 @@ def _json(text: str) -> Any:
 
 def _yaml(text: str) -> Any:
     depth = aliases = 0
-    # Events come without recursion, and the parser looks only a few tokens ahead.
+    # `yaml.parse` yields events without recursion and reads only a few tokens ahead.
     for event in yaml.parse(text, yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
@@ -91,13 +91,13 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"more than {_MOST_ALIASES} aliases")
     value = yaml.load(text, yaml.CSafeLoader)  # the safe loader
     if not isinstance(value, dict | list):
-        # Any sentence is a YAML scalar.
-        raise ValueError("neither a mapping nor a sequence")  # noqa: TRY004  # the text's error, as a parser's
+        # Every sentence is a valid YAML scalar.
+        raise ValueError("neither a mapping nor a sequence")  # noqa: TRY004  # an error of the text, not of a type
     return value
 
 
 class _Depth:
-    """A target of the XML parser that builds nothing, and bounds the depth."""
+    """A target of the XML parser that only checks the depth."""
 
     def __init__(self) -> None:
         self._depth = 0

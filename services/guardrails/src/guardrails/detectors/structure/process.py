@@ -1,4 +1,4 @@
-"""The service's end of the processes that check texts."""
+"""The service's interface to the processes that check texts."""
 
 import sys
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "guardrails.detectors.stru
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """What the check of one text may cost.
+    """Limits of the check of one text.
 
     Attributes:
-        seconds: Longest wall time and, rounded up, CPU time.
-        memory: Most bytes of memory.
-        processes: Texts that are checked at the same time; further ones wait.
+        seconds: Limit on the wall time and, rounded up, on the CPU time.
+        memory: Limit on the memory in bytes.
+        processes: Limit of concurrent checks; further texts wait.
     """
 
     seconds: float = 1.0
@@ -30,11 +30,11 @@ class CheckLimits:
 
 
 class CheckProcesses:
-    """Checks each text in a process of its own; see `ChildProcesses`.
+    """Checks each text in a child process; see `ChildProcesses`.
 
     Args:
-        limits: What one text may cost.
-        command: Starts a process.
+        limits: Limits of the check of one text.
+        command: The command that starts a process.
     """
 
     def __init__(self, limits: CheckLimits, command: Sequence[str] = COMMAND) -> None:
@@ -42,15 +42,15 @@ class CheckProcesses:
         self._processes = ChildProcesses(command, limits.seconds, limits.processes)
 
     async def reasons(self, text: str, kinds: Sequence[str], required: int) -> list[str]:
-        """Return, for each format, why a text does not have it; empty where it does.
+        """Return, for each format, the reason why a text does not have it; empty if it has.
 
         Args:
             text: The text.
             kinds: The formats, as in `formats.reason`.
-            required: Objects that the text must have, for ``json-within``.
+            required: Objects that the text must contain, for ``json-within``.
 
         Raises:
-            DetectorFailed: The check took too long or too much memory, or its process died.
+            DetectorFailed: The check exceeded its time or memory, or its process died.
         """
         limits = self._limits
         request = Request(text, list(kinds), required, int(limits.seconds) + 1, limits.memory)
@@ -61,5 +61,5 @@ class CheckProcesses:
         raise DetectorFailed(frame.message if isinstance(frame, Failed) else "the check gave no answer")
 
     async def aclose(self) -> None:
-        """End the idle processes."""
+        """Stop the idle processes."""
         await self._processes.aclose()
