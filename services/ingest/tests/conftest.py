@@ -150,7 +150,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         if there is None or there.sha256 != request.document.sha256:
             raise NotFound("No such document.")
         if there.generation > request.document.generation:
-            raise StaleGeneration("A newer version of the document is there.")
+            raise StaleGeneration("The index already has a newer version of the document.")
         made = document_pb2.Document()
         made.CopyFrom(there)
         for name in ("metadata_json", "category", "language", "generation"):
@@ -191,7 +191,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
             raise InvalidRequest("The index has vectors of another model.", field="embedding_model")
         there = self.documents.get((begin.principal.tenant, begin.index, begin.document.document_id))
         if there is not None and there[0].generation > begin.document.generation:
-            raise StaleGeneration("A newer version of the document is there.")
+            raise StaleGeneration("The index already has a newer version of the document.")
         return there[0] if there else None
 
     def _commit(
@@ -429,7 +429,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
         Bad("letter.pdf", b"Dear Sir, this is no PDF.", unreadable, "plain text"),
         Bad("binary.md", bytes(range(256)) * 8, unreadable, "not text"),
         Bad("paper.md", whole, unreadable, "is a PDF"),
-        Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are images"),
+        Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are scanned images"),
         Bad("nul.txt", b"a little text\x00with a hole", unreadable, "binary"),
         Bad("picture.png", png, unsupported, "is a picture"),
         Bad("torn.zip", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),

@@ -1,4 +1,4 @@
-"""``causeway-ingest``: a worker."""
+"""``causeway-ingest``: runs a worker."""
 
 import sys
 
@@ -9,7 +9,7 @@ from ingest.settings import Settings
 
 
 def main() -> int:
-    """Runs the worker; returns the exit code."""
+    """Run the worker and return the exit code."""
     return process.run("ingest", Settings, serve)
 
 

@@ -1,4 +1,4 @@
-"""Jobs and documents, as the ingest service thinks of them."""
+"""The domain types of the ingest service: jobs and documents."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ import msgspec
 from servicekit.principal import Principal
 
 _NEVER_DRAWN = "application/vnd.openxmlformats-officedocument."
-"""Office documents: slides and sheets are pages, of which no pictures are made."""
+"""Office documents, whose pages are slides or sheets and get no pictures."""
 
 
 MAILS = ("message/rfc822", "application/vnd.ms-outlook")
 CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
-"""Documents that may have files within them, which are documents of their own."""
+"""Documents that may contain files, which become documents too."""
 MAIL = "mail"
-"""Metadata of a mail, made of its headers."""
+"""The metadata entry with the headers of a mail."""
 OCR = "ocr"
-"""Metadata of a document with text that was recognised in images: each page, and how sure its text is."""
+"""The metadata entry with the pages whose text was recognised in images, and the confidence of each."""
 
 
 class State(enum.Enum):
-    """How far a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PARSING = "parsing"
@@ -34,29 +34,29 @@ class State(enum.Enum):
 
     @property
     def final(self) -> bool:
-        """Whether the job is over."""
+        """Whether the job has ended."""
         return self in (State.SUCCEEDED, State.UNCHANGED, State.FAILED, State.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as the catalogue records it.
+    """A document of the catalogue.
 
     Attributes:
-        document_id: Names it within its index.
-        sourcefile: The name people know it by; may hold anything.
+        document_id: Identifies it within its index.
+        sourcefile: The name for users; may hold any characters.
         sha256: Of the original, lower-case hex.
         size_bytes: Length of the original.
-        metadata_json: The caller's metadata, one JSON object; empty means ``{}``.
+        metadata_json: The caller's metadata as a JSON object; empty means ``{}``.
         oids: Users who may see it.
-        groups: Groups that may see it; with both lists empty everybody in the tenant may.
+        groups: Groups that may see it. With both lists empty, the whole tenant may see it.
         category: The caller's category.
-        generation: Orders its versions; the newest wins.
-        content_type: Media type, by content.
-        language: BCP 47 tag, where the document names its language.
-        page_count: 0 where the format has no pages.
-        has_pictures: Pictures of its pages are kept; of a document that is to be read: wanted.
-        original: Names its original in the object store; empty where there is none.
+        generation: Orders its versions; the newest version wins.
+        content_type: Media type, detected from the content.
+        language: BCP 47 tag, if the document names its language.
+        page_count: 0 if the format has no pages.
+        has_pictures: Whether pictures of its pages are stored or, in a job, wanted.
+        original: The name of its original in the object store; empty without an original.
     """
 
     document_id: str
@@ -75,15 +75,17 @@ class Document:
     original: str = ""
 
     def reads_as(self, other: "Document") -> bool:
-        """Whether two versions have the same passages, which depend on content and name alone, and both or neither
-        have pictures, unless there are no pages to make any of.
+        """Return whether two versions have the same passages and pictures.
+
+        The passages depend only on the content and the name. Pictures do not count if the document has no pages
+        that could have pictures.
         """
         drawn = (self.page_count or other.page_count) and not self.content_type.startswith(_NEVER_DRAWN)
         pictured = not drawn or self.has_pictures == other.has_pictures
         return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
 
     def says_the_same_as(self, other: "Document") -> bool:
-        """Whether two versions also have the same metadata and readers; a mail's headers are its content."""
+        """Return whether two versions also have the same metadata and readers. A mail's headers are its content."""
         made = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
         return (
             self.reads_as(other)
@@ -95,12 +97,12 @@ class Document:
 
     @property
     def may_have_members(self) -> bool:
-        """Whether there may be files within it."""
+        """Whether the document may contain files."""
         return self.content_type in CONTAINERS
 
 
 def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Sequence[str] = ()) -> bytes:
-    """Return metadata with some entries more, or fewer; entries of the same names give way."""
+    """Return the metadata with some entries added or removed; added entries replace those of the same name."""
     if not facts and not without:
         return metadata_json or b"{}"
     entries: dict[str, object] = dict(msgspec.json.decode(metadata_json or b"{}", type=dict[str, msgspec.Raw]))
@@ -111,14 +113,14 @@ def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Something to be done to documents: a `FileJob`, a `TextsJob` or an `AccessJob`.
+    """Work on documents: a `FileJob`, a `TextsJob` or an `AccessJob`.
 
     Attributes:
-        job_id: Names the job.
-        principal: Who asked for it.
-        index: Index to write to.
-        object_name: What is to be read, in the object store; empty where nothing is.
-        trace_id: Trace of the upload, 32 hex digits; empty where it had none.
+        job_id: Identifies the job.
+        principal: The caller who submitted it.
+        index: The index to write to.
+        object_name: The object to read from the object store; empty without one.
+        trace_id: Trace of the upload, 32 hex digits; empty without a trace.
     """
 
     job_id: str
@@ -130,13 +132,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileJob(Job):
-    """Make one file findable.
+    """A job that makes one file searchable.
 
     Attributes:
-        document: The document, with the generation that this job gives it; of one that is to be fetched without
-            SHA-256 and size.
-        url: Where it is to be fetched from; empty where its original is there.
-        suffix: How a name would end that told its format, where its own does not.
+        document: The document, with the generation of this job. If it has to be fetched, its SHA-256 and size are
+            missing.
+        url: The URL to fetch it from; empty if the original is in the store.
+        suffix: A file name suffix that tells the format, if the document's name does not.
     """
 
     document: Document
@@ -146,7 +148,7 @@ class FileJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What tells whether a page of the web is still what it was (RFC 9110, 8.8); each may be empty."""
+    """The validators of a web page, which tell whether it has changed (RFC 9110, 8.8); each may be empty."""
 
     etag: str = ""
     last_modified: str = ""
@@ -154,11 +156,11 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What is known of a page that was fetched.
+    """Facts about a fetched page.
 
     Attributes:
-        suffix: How a name would end that told its format.
-        validators: Its own.
+        suffix: A file name suffix that tells the format.
+        validators: Its validators.
     """
 
     suffix: str = ""
@@ -167,14 +169,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextsJob(Job):
-    """Make documents findable that came as text, many in one job. The object is the job's own.
+    """A job that makes many texts searchable as documents. The object holds only the texts of this job.
 
     Attributes:
-        generation: Of all of them.
-        count: How many they are.
+        generation: The generation of all documents.
+        count: The number of documents.
         size_bytes: Length of the object.
         sha256: Of the object, lower-case hex.
-        existing_only: Those that the index does not have are left out.
+        existing_only: Leave out documents that the index does not have.
     """
 
     generation: int
@@ -186,10 +188,10 @@ class TextsJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessJob(Job):
-    """Change who may see a document that is there.
+    """A job that changes who may see an existing document.
 
     Attributes:
-        document: Its id, its name, its readers from then on, and the generation that this job gives it.
+        document: Its id, its name, its new readers, and the generation of this job.
     """
 
     document: Document
@@ -197,10 +199,10 @@ class AccessJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document that came as text; its id is its name, too.
+    """A document that was submitted as text; its id is also its name.
 
     Attributes:
-        suffix: Of files in its programming language, where it is source code; else empty.
+        suffix: For source code, the file name suffix of its programming language; otherwise empty.
     """
 
     document_id: str
@@ -210,7 +212,7 @@ class Text:
 
 
 class Outcome(enum.Enum):
-    """What became of a text."""
+    """The result for one text."""
 
     STORED = enum.auto()
     UNCHANGED = enum.auto()
@@ -220,7 +222,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """Which vectors an index has; those of two spaces say nothing of each other.
+    """The vectors of an index; vectors of different spaces cannot be compared.
 
     Attributes:
         model: Name of the embedding model.
@@ -233,12 +235,12 @@ class VectorSpace:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What an index is, as far as documents are made for it.
+    """The properties of an index that matter for its documents.
 
     Attributes:
-        space: Which vectors it has.
-        chunk_tokens: Most tokens of a chunk's text; None: as the service is configured.
-        chunk_overlap: Most tokens that a chunk repeats of the one before; None: likewise.
+        space: The vectors of the index.
+        chunk_tokens: Most tokens of a chunk's text; None: the service's setting.
+        chunk_overlap: Most tokens that a chunk repeats of the previous one; None: the service's setting.
         ocr: Whether text in images is recognised.
     """
 
@@ -254,12 +256,12 @@ class Chunk:
 
     Attributes:
         number: Position within the document, from 0.
-        text: What is shown and cited.
-        indexed_text: What is searched: names and headings in front of the text.
-        page: From 1; 0 where the format has no pages.
-        headings: Headings above it, outermost first.
-        overlap: Code points at the beginning of the text that repeat the end of the chunk before.
-        separator: What stands between the chunk before and this one, where they do not overlap; None: a blank line.
+    text: The text to show and cite.
+    indexed_text: The text to search: the text with names and headings before it.
+    page: From 1; 0 if the format has no pages.
+    headings: Headings above it, outermost first.
+    overlap: Code points at the beginning of the text that repeat the end of the previous chunk.
+    separator: The text between the previous chunk and this one, if they do not overlap; None: a blank line.
     """
 
     number: int
@@ -273,7 +275,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of a job is done; a total of 0 is not known yet."""
+    """The progress of a job; a total of 0 is not known yet."""
 
     pages_done: int = 0
     pages_total: int = 0
@@ -286,7 +288,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job failed, or waits: a reason of the platform's table, and words for people."""
+    """The reason why a job failed or waits: a reason of the error table, and a message for users."""
 
     reason: str
     message: str
@@ -294,13 +296,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read, although the rest was.
+    """A part of a file that could not be read, while the rest was.
 
     Attributes:
-        reason: A reason of the platform's table.
-        message: Words for people.
-        page: From 1; 0 where it is about no page.
-        part: Name of the part, as of an attachment; empty where it is about none.
+        reason: A reason of the error table.
+        message: For users.
+        page: From 1; 0 if the warning is not about a page.
+        part: Name of the part, for example an attachment; empty if the warning is not about a part.
     """
 
     reason: str
@@ -311,21 +313,21 @@ class JobWarning:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A job as people see it.
+    """The public status of a job.
 
     Attributes:
-        state: How far it is.
-        attempt: How many times a worker began it.
-        progress: Of the present state.
-        failure: Why it failed; while it is queued, why the attempt before did.
+        state: The state.
+        attempt: How many times a worker has started it.
+        progress: The progress in this state.
+        failure: The reason of the failure; while the job is queued, that of the previous attempt.
         created_at: When it was accepted.
         trace_id: Trace of the upload, as the gateway recorded it.
-        outcomes: What became of each text, once the job has succeeded; none where it was about a file.
-        committing: What it makes is about to be seen, or is seen: it can no longer be cancelled. Never taken back.
-        counted: Attempts that count against the limit, the present one included.
-        waiting_since: Since when it waits for something else that is away; None where it does not.
-        warnings: What of the file could not be read, although the rest was; the first ones.
-        warning_count: How many warnings there are.
+        outcomes: The result for each text, once the job has succeeded; empty for a file.
+        committing: The results are visible or about to be, so the job can no longer be cancelled. Never reset.
+        counted: Attempts that count against the limit, including this one.
+        waiting_since: Since when it waits for an unavailable dependency; None if it does not wait.
+        warnings: The first warnings about parts of the file that could not be read.
+        warning_count: The number of all warnings.
         given_up: It failed, and is among the dead letters.
     """
 

@@ -1,4 +1,4 @@
-"""The composition root: everything that the worker consists of is made here."""
+"""The composition root of the worker."""
 
 import asyncio
 import contextlib
@@ -46,11 +46,11 @@ _CONNECT_PAUSE = 1.0
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Runs a worker until the event is set.
+    """Run a worker until the event is set.
 
     Raises:
-        InvalidRequest: The file of the embedding models cannot be used.
-        Unavailable: The bundled one cannot be loaded.
+        InvalidRequest: The file of the embedding models is invalid.
+        Unavailable: The bundled model cannot be loaded.
     """
     async with AsyncExitStack() as stack:
         models = _models(settings)
@@ -70,10 +70,10 @@ async def work(
     *,
     may_reach: Callable[[str], bool] = is_public,
 ) -> None:
-    """A worker on a connection and with embedding models.
+    """Run a worker with a connection and embedding models.
 
-    Health checks are answered from here on: the worker has what it needs at the start. Later it waits for what is
-    away, and is healthy all the same. Documents come from URLs whose addresses it ``may_reach``.
+    The worker is healthy from here on, because it has everything that it needs at the start. It stays healthy while
+    it waits for an unavailable dependency. It fetches documents only from addresses that it ``may_reach``.
     """
     transport = await nats.ingest_transport(
         client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes
@@ -159,7 +159,7 @@ async def work(
 
 
 async def _originals(settings: Settings, transport: nats.IngestTransport) -> OriginalStore:
-    """The store of the originals. Jobs wait while it does not answer; the log tells it at the start, too."""
+    """Open the store of the originals. If it does not answer, log a warning; jobs then wait for it."""
 
     async def ready() -> nats.IngestTransport:
         return transport
@@ -180,7 +180,7 @@ def _models(settings: Settings) -> EmbeddingModels:
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
-    """A connection, as soon as somebody answers; None when told to stop first."""
+    """Connect as soon as a server answers; return None if the worker is told to stop first."""
     certificates = Certificates.of(settings)
     while not stop.is_set():
         try:

@@ -1,4 +1,4 @@
-"""What the job logic asks of the world. Implementations: `adapters`, `parsing.process`.
+"""The ports of the job logic. They are implemented in `adapters` and `parsing.process`.
 
 The fakes are in `causeway_testing.ingest`.
 """
@@ -17,26 +17,26 @@ from ingest.parsing.content import NO_ROOM, Part, Room
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some chunks of a document, in order, with their vectors: shape ``(len(chunks), dimension)``."""
+    """Consecutive chunks of a document with their vectors, of the shape ``(len(chunks), dimension)``."""
 
     chunks: Sequence[Chunk]
     vectors: npt.NDArray[np.float32]
 
 
 class Originals(Protocol):
-    """The documents as they were uploaded."""
+    """The store of the originals."""
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
-        """Writes an original to a file; ``size_bytes``, its expected length, sets the time-out.
+        """Write an original to a file; the expected ``size_bytes`` determine the time-out.
 
         Raises:
-            NotFound: It is not there.
+            NotFound: The object does not exist.
             Unavailable: The store does not answer.
         """
         ...
 
     async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
-        """Stores an original that the worker has fetched, with what is known of it. What is there already stays.
+        """Store a fetched original with its facts. An existing object is not replaced.
 
         Raises:
             Unavailable: The store does not answer, or is full.
@@ -44,7 +44,7 @@ class Originals(Protocol):
         ...
 
     async def fetched(self, object_name: str) -> Fetched | None:
-        """What is known of an original that a worker has put; None where it is not there.
+        """Return the facts about an original that a worker has stored, or None.
 
         Raises:
             Unavailable: The store does not answer.
@@ -52,7 +52,7 @@ class Originals(Protocol):
         ...
 
     async def remove(self, object_name: str) -> None:
-        """Removes an object that belongs to one job alone; nothing happens where it is not there.
+        """Remove an object that belongs to one job only; a missing object is no error.
 
         Raises:
             Unavailable: The store does not answer.
@@ -61,24 +61,24 @@ class Originals(Protocol):
 
 
 class Web(Protocol):
-    """What is behind URLs."""
+    """Fetches documents from URLs."""
 
     async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
-        """Writes what is behind a URL to a file; None where it is what it was when it had these validators.
+        """Write the content of a URL to a file; return None if its validators have not changed.
 
         Raises:
-            PermissionDenied: Nothing is fetched from there; or who asks for it has to say who he is.
-            NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: There is nothing that is read.
-            UpstreamRejected, DeadlineExceeded: Its server is away, or too slow.
+            PermissionDenied: Fetching from there is not allowed, or needs credentials.
+            NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: There is no readable content.
+            UpstreamRejected, DeadlineExceeded: The server is unavailable or too slow.
         """
         ...
 
 
 class Pictures(Protocol):
-    """Pictures of documents' pages."""
+    """The store of the pictures of pages."""
 
     async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
-        """Keeps the picture of a page of this version, in the place of one that is there.
+        """Store the picture of a page of this version; replace an existing one.
 
         Raises:
             Unavailable: The store does not answer.
@@ -86,7 +86,7 @@ class Pictures(Protocol):
         ...
 
     async def remove(self, job: Job, document: Document) -> None:
-        """Removes the pictures of this version, in the job's index; nothing happens where there are none.
+        """Remove the pictures of this version from the job's index; missing pictures are no error.
 
         Raises:
             Unavailable: The store does not answer.
@@ -98,77 +98,79 @@ class TextReader(Protocol):
     """Reads the object of a job with texts."""
 
     def read(self, path: Path) -> Iterator[Text]:
-        """The texts, in order, one at a time in memory.
+        """Yield the texts in order, with one at a time in memory.
 
         Raises:
-            UnreadableDocument: It holds something else.
+            UnreadableDocument: The object holds something else.
         """
         ...
 
 
 class Parser(Protocol):
-    """Reads documents of all formats."""
+    """Parses documents of all formats."""
 
     def parse(
         self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM, ocr: bool = True
     ) -> AsyncGenerator[Part, None]:
-        """Yield the document's head, its pages, the files within it, and what of it was not read; to be closed.
+        """Yield the document's head, its pages, the files within it, and the omissions; close it after use.
 
-        Without ``ocr`` no text is recognised in images.
+        Without ``ocr``, text in images is not recognised.
 
         Raises:
-            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
         """
         ...
 
 
 class Index(Protocol):
-    """The retriever, owner of the document catalogue."""
+    """The retriever, which owns the document catalogue."""
 
     async def traits(self, job: Job) -> Traits | None:
-        """What the job's index is; None where there is no such index yet.
+        """Return the properties of the job's index, or None if the index does not exist yet.
 
         Raises:
-            Unavailable, DeadlineExceeded: It cannot be asked.
+            Unavailable, DeadlineExceeded: The retriever does not answer.
         """
         ...
 
     async def find(self, job: Job, document_id: str) -> Document | None:
-        """The version of a document that is there now, in the job's index.
+        """Return the current version of a document in the job's index, or None.
 
         Raises:
-            Unavailable, DeadlineExceeded: It cannot be asked.
+            Unavailable, DeadlineExceeded: The retriever does not answer.
         """
         ...
 
     async def update(self, job: Job, document: Document) -> bool:
-        """Gives a document that is there, with the same content, this metadata, access, category, language and
-        generation. Whether anything but the generation was other before.
+        """Update the metadata, access, category, language and generation of a document with unchanged content.
+
+        Returns:
+            Whether anything but the generation has changed.
 
         Raises:
-            NotFound: It is not there, or has other content.
-            StaleGeneration: A newer version is there.
-            Unavailable, DeadlineExceeded: It cannot be asked.
+            NotFound: The document does not exist, or has other content.
+            StaleGeneration: The index has a newer version.
+            Unavailable, DeadlineExceeded: The retriever does not answer.
         """
         ...
 
     async def store(
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
-        """Replaces a document in the job's index, once all batches have arrived; a failure changes nothing.
+        """Replace a document in the job's index, once all batches have arrived; a failure changes nothing.
 
         Args:
-            job: Its index, on behalf of its principal.
-            document: With its generation.
-            space: Of the vectors; an index that is not there yet is made for them.
-            batches: Taken as fast as the retriever stores; at most 64 chunks each.
-            seconds: Longest time it may take.
+            job: The job with the index and the principal.
+            document: The document with its generation.
+            space: The vector space; a new index is created for it.
+            batches: At most 64 chunks each; the retriever's speed limits the reading.
+            seconds: Time limit.
 
         Raises:
-            StaleGeneration: A newer version is there.
-            Unavailable, DeadlineExceeded: It cannot be reached, or has vectors of another space, which it had not
-                when it was asked.
-            CausewayError: What else it raises; and whatever ``batches`` raises.
+            StaleGeneration: The index has a newer version.
+            Unavailable, DeadlineExceeded: The retriever does not answer, or the index was just created with another
+                vector space.
+            CausewayError: Other errors of the retriever, and the errors of ``batches``.
         """
         ...
 
@@ -176,28 +178,28 @@ class Index(Protocol):
         """Return the documents that were files within a document, in the job's index.
 
         Raises:
-            Unavailable, DeadlineExceeded: It cannot be asked.
+            Unavailable, DeadlineExceeded: The retriever does not answer.
         """
         ...
 
     async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
-        """Remove documents, and those that were files within them; return what was removed.
+        """Remove documents and the files within them; return the removed documents.
 
         Raises:
-            Unavailable, DeadlineExceeded: It cannot be reached.
+            Unavailable, DeadlineExceeded: The retriever does not answer.
         """
         ...
 
     async def answers(self) -> bool:
-        """Whether it would take a job now."""
+        """Return whether the retriever would take a job now."""
         ...
 
 
 class Jobs(Protocol):
-    """The states of jobs, as people read them."""
+    """The store of the public states of jobs."""
 
     async def read(self, job: Job) -> tuple[Status, int] | None:
-        """A job's state and its revision; None where nothing is recorded.
+        """Return a job's state and its revision, or None without a record.
 
         Raises:
             Unavailable: The store does not answer.
@@ -205,22 +207,22 @@ class Jobs(Protocol):
         ...
 
     async def write(self, job: Job, status: Status, revision: int) -> int:
-        """Records a state and returns the new revision.
+        """Record a state and return the new revision.
 
         Args:
             job: The job.
             status: Its state.
-            revision: The revision that is replaced; 0 where there is none.
+            revision: The revision to replace; 0 for a new record.
 
         Raises:
-            Conflict: Another revision is there.
-            Unavailable: The store does not answer; the state may have been recorded nevertheless.
+            Conflict: The record has another revision.
+            Unavailable: The store does not answer; the state may have been recorded.
         """
         ...
 
 
 class Delivery(Protocol):
-    """A job that the queue has given to this worker; it comes again unless it is settled."""
+    """A job that the queue has delivered to this worker; it is delivered again unless it is settled."""
 
     @property
     def job(self) -> Job:
@@ -229,20 +231,20 @@ class Delivery(Protocol):
 
     @property
     def attempt(self) -> int:
-        """How many times it has been delivered, this one included."""
+        """The number of deliveries, including this one."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers of its message, the upload's trace among them."""
+        """The headers of its message, with the trace of the upload."""
         ...
 
     async def alone(self) -> bool:
-        """Whether every job that was accepted before this one is over; false where that is not known."""
+        """Return whether all jobs accepted before this one have ended; False if that is not known."""
         ...
 
     async def keep(self) -> None:
-        """Says that the job is being worked on; to be repeated.
+        """Extend the time for the job; to be repeated while it is being worked on.
 
         Raises:
             Unavailable: The queue does not answer.
@@ -250,23 +252,23 @@ class Delivery(Protocol):
         ...
 
     async def done(self) -> None:
-        """Takes the job off the queue.
+        """Remove the job from the queue.
 
         Raises:
-            Unavailable: The queue does not answer; the job may come again.
+            Unavailable: The queue does not answer; the job may be delivered again.
         """
         ...
 
     async def again(self, delay: float) -> None:
-        """Gives the job back, to be delivered after so many seconds.
+        """Return the job to the queue, which delivers it again after a delay in seconds.
 
         Raises:
-            Unavailable: The queue does not answer; the job comes again by itself.
+            Unavailable: The queue does not answer; it delivers the job again by itself.
         """
         ...
 
     async def bury(self, failure: Failure) -> None:
-        """Copies the job to the dead letters; it stays on the queue until `done`.
+        """Copy the job to the dead letters; it stays in the queue until `done`.
 
         Raises:
             Unavailable: The queue does not answer.
@@ -275,10 +277,10 @@ class Delivery(Protocol):
 
 
 class Queue(Protocol):
-    """The jobs that wait."""
+    """The queue of waiting jobs."""
 
     async def take(self) -> Delivery | None:
-        """The next job; None where none came within about a second. Not to be cancelled.
+        """Return the next job, or None if none arrives within about a second. Must not be cancelled.
 
         Raises:
             Unavailable: The queue does not answer.
@@ -286,5 +288,5 @@ class Queue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Asks for no more jobs, once `take` has returned. What is given back after that goes to other workers."""
+        """Take no more jobs, once `take` has returned. Jobs returned after that go to other workers."""
         ...

@@ -1,4 +1,4 @@
-"""What the ingest service can be told."""
+"""The settings of the ingest service."""
 
 from pathlib import Path
 
@@ -10,71 +10,80 @@ from servicekit.stream_room import STREAM_BYTES
 
 
 class Settings(OriginalSettings, GrpcServiceSettings):
-    """Settings of a worker; variables begin with ``CAUSEWAY_``."""
+    """The settings of a worker; the variables begin with ``CAUSEWAY_``."""
 
-    ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 takes a free one.")
-    nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server with the jobs.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Copies of what NATS stores; 3 in production.")
+    ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 picks a free one.")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of the NATS server with the jobs.")
+    nats_replicas: int = Field(1, ge=1, le=5, description="Number of NATS replicas; 3 in production.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Most bytes of each of NATS' streams, but for documents and pictures, whose bound is the disk. "
-        "It sets them aside at once, about 5 times as many in all. For gateway and workers alike.",
+        description="Most bytes of each NATS stream, except those of documents and pictures, which the disk "
+        "limits. NATS reserves them at once, about 5 times as many in total. Set the same value for gateway and "
+        "workers.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), the retriever's; none: the bundled one.",
+        description="YAML file of embedding models (docs/embeddings.md), the same as the retriever's. Without "
+        "it, the bundled model is used.",
     )
     model_cache: Path | None = Field(
-        None, description="Where the bundled embedding model is; none: the user's cache."
+        None, description="Directory of the bundled embedding model; the default is the user's cache."
     )
 
-    ingest_jobs: int = Field(2, ge=1, le=64, description="Jobs at once.")
-    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Texts that are embedded at the same time.")
-    ingest_max_attempts: int = Field(5, ge=1, le=100, description="Failed attempts until a job is given up.")
-    ingest_retry_seconds: float = Field(2.0, gt=0, description="Wait before the second attempt; doubles with each.")
+    ingest_jobs: int = Field(2, ge=1, le=64, description="Limit of concurrent jobs.")
+    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Threads that embed texts.")
+    ingest_max_attempts: int = Field(5, ge=1, le=100, description="Failed attempts before a job is given up.")
+    ingest_retry_seconds: float = Field(
+        2.0, gt=0, description="Seconds before the second attempt; the delay doubles with each further attempt."
+    )
 
     ingest_outage_seconds: float = Field(
         86_400.0,
         gt=0,
-        description="Seconds that a job waits for something that is away (the retriever, an embedding server); no "
-        "attempt counts meanwhile. Then it is given up.",
+        description="Seconds that a job waits for an unavailable dependency (the retriever, an embedding server) "
+        "before it is given up. Attempts do not count meanwhile.",
     )
 
     ingest_urls: UrlPatterns = Field(
         [],
         description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
-        "with `:8443` for another port; none: URLs are refused. For gateway and workers alike.",
+        "with `:8443` for another port. Without hosts, URLs are refused. "
+        "Set the same value for gateway and workers.",
     )
     ingest_url_seconds: float = Field(
-        60.0, gt=0, description="Longest time that fetching a document from its URL may take."
+        60.0, gt=0, description="Longest time in seconds to fetch a document from its URL."
     )
     ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
     ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
     ingest_max_pictures: int = Field(
-        500, ge=0, description="Most pages of a document of which pictures are made, where an upload asks for them."
+        500, ge=0, description="Most pages of a document that get pictures, if the upload asks for pictures."
     )
     ingest_max_characters: int = Field(
-        20_000_000, ge=1, description="Most characters of a document's text. For gateway and workers alike."
+        20_000_000,
+        ge=1,
+        description="Most characters of a document's text. Set the same value for gateway and workers.",
     )
     ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
     ingest_max_members: int = Field(
         1000,
         ge=0,
-        description="Most files of an archive or attachments of a mail, at any depth; 0 unpacks none.",
+        description="Most files of an archive, or attachments of a mail, at any depth; 0 disables unpacking.",
     )
-    ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")
+    ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time in seconds to parse a document.")
     ingest_parse_memory: int = Field(
-        1024**3, ge=256 * 1024**2, description="Most memory that reading a document may take, in bytes."
+        1024**3, ge=256 * 1024**2, description="Most memory in bytes to parse a document."
     )
     ingest_ocr_python: Path | None = Field(
         None,
         description="Python of an environment with `requirements/ocr.txt`, which recognises text in scanned pages "
-        "and pictures (docs/ingest.md); none: they are not read.",
+        "and pictures (docs/ingest.md). Without it, they are not read.",
     )
     ingest_ocr_seconds: float = Field(
-        60.0, gt=0, description="Longest time that recognising the text of one page or picture may take."
+        60.0, gt=0, description="Longest time in seconds to recognise the text of one page or picture."
     )
     ingest_chunk_tokens: int = Field(200, ge=16, description="Most tokens of a passage.")
-    ingest_chunk_overlap: int = Field(30, ge=0, description="Most tokens that a passage repeats of the one before.")
+    ingest_chunk_overlap: int = Field(
+        30, ge=0, description="Most tokens that a passage repeats of the previous one."
+    )

@@ -173,7 +173,7 @@ def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
     for reader, message in ((Reader(""), "no text was recognised"), (Reader(fails=True), "took longer")):
         [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", reader) if isinstance(part, Omission)]
         assert (omission.page, message in omission.message) == (2, True)
-    with pytest.raises(UnreadableDocument, match="none was recognised"):
+    with pytest.raises(UnreadableDocument, match="no text was recognised in its images"):
         parse(picture("PNG"), "a.png", Reader(""))
 
 

@@ -37,7 +37,7 @@ async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Progra
     """The next one starts another."""
     recogniser = Recogniser(program("read x; exit 3"), 20)
     for _ in range(2):
-        with pytest.raises(NotRecognised, match="ended on it"):
+        with pytest.raises(NotRecognised, match="crashed"):
             await recogniser.lines(b"picture\n")
     await recogniser.aclose()
 

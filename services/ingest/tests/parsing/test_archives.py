@@ -78,7 +78,7 @@ def test_what_is_over_the_limits_is_said(unpack: Unpack) -> None:
     parts = unpack(content, ".zip", 2, 100)
     assert [part.name for part in parts if isinstance(part, Member)] == ["a", "b"]
     assert [part for part in parts if isinstance(part, Omission)] == [
-        Omission("TooLarge", "Files of the archive are over the limits and were left out: 2.")
+        Omission("TooLarge", "Files of the archive exceed the limits and were left out: 2.")
     ]
 
 

@@ -84,7 +84,7 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
         ("eat in c", UnreadableDocument, "SIGABRT"),
         ("crash", UnreadableDocument, "SIGSEGV"),
         ("recurse", UnreadableDocument, "nested too deeply"),
-        ("nonsense", UnreadableDocument, "nonsense"),
+        ("nonsense", UnreadableDocument, "invalid answer"),
         ("defect", ParserDefect, "a bug"),
     ],
 )

@@ -121,7 +121,7 @@ async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
     site.answer = answer
     assert (await fetch(f"{site.url}/a"))[1] == b"/d"
     site.requests.clear()
-    with pytest.raises(UnreadableDocument, match="redirected"):
+    with pytest.raises(UnreadableDocument, match="redirects"):
         await fetch(f"{site.url}/loop")
     assert len(site.requests) == 6
 

@@ -1,5 +1,5 @@
 """Implementations of `ingest.ports` on NATS JetStream and the retriever's gRPC.
 
-Messages of the wire are read and written here, and nowhere else in ingest. Decisions about jobs and documents
-belong in `ingest.jobs` and `ingest.documents`.
+Only this package reads and writes wire messages. Decisions about jobs and documents belong in `ingest.jobs` and
+`ingest.documents`.
 """

@@ -1,4 +1,4 @@
-"""Proto messages ↔ the domain."""
+"""Conversion between proto messages and domain types."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -53,20 +53,20 @@ _FROM_OUTCOMES = {number: outcome for outcome, number in _OUTCOMES.items()}
 
 
 def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
-    """The job that a message of the queue holds.
+    """Return the job of a queue message.
 
     Args:
         data: A serialized ``IngestJob``.
-        generation: What the message's place in the stream gives its documents.
+        generation: The generation of its documents, from the message's sequence in the stream.
         trace_id: Trace of the upload.
 
     Raises:
-        InvalidRequest, Unauthenticated: It holds none, or half of one.
+        InvalidRequest, Unauthenticated: The message is not a job, or is incomplete.
     """
     try:
         message = ingest_pb2.IngestJob.FromString(data)
     except DecodeError as error:
-        raise InvalidRequest("The message is no job.") from error
+        raise InvalidRequest("The message is not a job.") from error
     document, texts = message.document, message.texts
     needed: dict[str, object] = {"job_id": message.job_id}
     if not message.access_only:
@@ -117,7 +117,7 @@ class _Common(TypedDict):
 
 
 class BatchReader:
-    """`ingest.ports.TextReader` of ``TextDocument`` messages, each behind its length."""
+    """An `ingest.ports.TextReader` of length-prefixed ``TextDocument`` messages."""
 
     def read(self, path: Path) -> Iterator[Text]:
         """See `ingest.ports.TextReader.read`."""
@@ -133,7 +133,7 @@ class BatchReader:
 
 
 def document_from_message(message: document_pb2.Document, generation: int | None = None) -> Document:
-    """A document; with its own generation unless another is given."""
+    """Return a document; ``generation`` replaces its own."""
     return Document(
         document_id=message.document_id,
         sourcefile=message.sourcefile,
@@ -153,7 +153,7 @@ def document_from_message(message: document_pb2.Document, generation: int | None
 
 
 def document_to_message(document: Document) -> document_pb2.Document:
-    """A document for the retriever."""
+    """Return the message of a document for the retriever."""
     return document_pb2.Document(
         document_id=document.document_id,
         sourcefile=document.sourcefile,
@@ -172,7 +172,7 @@ def document_to_message(document: Document) -> document_pb2.Document:
 
 
 def chunks_to_messages(chunks: Sequence[Chunk], vectors: npt.NDArray[np.float32]) -> list[document_pb2.Chunk]:
-    """Chunks with their vectors, shape ``(len(chunks), dimension)``."""
+    """Return the messages of chunks with their vectors, of the shape ``(len(chunks), dimension)``."""
     return [
         document_pb2.Chunk(
             number=chunk.number,
@@ -189,7 +189,7 @@ def chunks_to_messages(chunks: Sequence[Chunk], vectors: npt.NDArray[np.float32]
 
 
 def status_from_message(data: bytes) -> Status:
-    """The state that a job's record holds; a record that cannot be read is as good as a new one."""
+    """Return the state of a job's record; an unreadable record counts as a new one."""
     try:
         message = ingest_pb2.Job.FromString(data)
     except DecodeError:
@@ -221,7 +221,7 @@ def status_from_message(data: bytes) -> Status:
 
 
 def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
-    """A job's record."""
+    """Return a job's record."""
     progress, failure = status.progress, status.failure
     document = job.document if isinstance(job, FileJob | AccessJob) else None
     return ingest_pb2.Job(

@@ -1,4 +1,4 @@
-"""The queue on JetStream; implements `ingest.ports.Queue`. Its lanes are told of in docs/ingest.md."""
+"""The queue on JetStream; implements `ingest.ports.Queue`. docs/ingest.md describes its lanes."""
 
 import asyncio
 import itertools
@@ -27,10 +27,10 @@ _TAKE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 _LAST_GENERATION = (1 << 63) - 1
 _TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
-"""Which lane is asked first, in turn: none starves, and the first one has every second job."""
+"""The order in which lanes are asked first: no lane starves, and every second job comes from the first lane."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
-"""Stands in a header as it is; the rest is percent-encoded."""
+"""Characters that a header may hold; all others are percent-encoded."""
 
 
 class NatsDelivery:
@@ -45,7 +45,7 @@ class NatsDelivery:
         self.headers: Mapping[str, str] = message.headers or {}
 
     async def alone(self) -> bool:
-        """Whether every job before this one is over that writes to the same index."""
+        """See `ingest.ports.Delivery.alone`. Only jobs for the same index count."""
         try:
             first = await self._jetstream.get_msg(
                 keys.INGEST_STREAM, 1, keys.ingest_jobs_of(self.job.principal.tenant, self.job.index), next=True
@@ -55,31 +55,31 @@ class NatsDelivery:
         return first.seq is not None and first.seq >= self._message.metadata.sequence.stream
 
     async def keep(self) -> None:
-        """Says that the job is being worked on."""
+        """See `ingest.ports.Delivery.keep`."""
         with unavailable():
             await self._message.in_progress()
 
     async def done(self) -> None:
-        """Takes the job off the queue, and waits until the server has."""
+        """Remove the job from the queue, and wait for the server's confirmation."""
         with unavailable():
             await self._message.ack_sync(timeout=_ANSWER_SECONDS)
 
     async def again(self, delay: float) -> None:
-        """Gives the job back."""
+        """See `ingest.ports.Delivery.again`."""
         with unavailable():
             await self._message.nak(delay)
 
     async def bury(self, failure: Failure) -> None:
-        """Copies the job to the dead letters."""
+        """See `ingest.ports.Delivery.bury`."""
         await _bury(self._jetstream, self._message, failure, self._generation)
 
 
 class NatsQueue:
-    """The job stream, through the durable consumers, one a lane, that all workers share.
+    """The job stream. All workers share its durable consumers, one for each lane.
 
     Args:
-        client: Its connection.
-        transport: Has the stream.
+        client: The connection.
+        transport: The stream and the buckets.
     """
 
     def __init__(self, client: Client, transport: IngestTransport) -> None:
@@ -90,20 +90,20 @@ class NatsQueue:
         self._closed = False
 
     async def take(self) -> NatsDelivery | None:
-        """The next job; see `ingest.ports.Queue.take`. A message that holds none is buried."""
+        """See `ingest.ports.Queue.take`. A message that is not a job goes to the dead letters."""
         async with self._turn:
             if self._closed:
                 return None
             if not self._client.is_connected:
-                # Else each request waits for the connection, and all of them are answered when it is back: with
-                # more jobs than there is anybody to work on.
+                # Otherwise requests would wait for the connection, and all of them would get jobs when it is back,
+                # more than the worker can process.
                 raise Unavailable("The message broker does not answer.")
             message = await self._next()
         return None if message is None else await self._delivery(message)
 
     async def close(self) -> None:
-        """Asks for no more jobs; see `ingest.ports.Queue.close`."""
-        # A request that is still open would draw the jobs that are given back, and nobody would work on them.
+        """See `ingest.ports.Queue.close`."""
+        # A pending request would receive returned jobs, which this worker would not process.
         self._closed = True
         async with self._turn:
             pass
@@ -113,22 +113,22 @@ class NatsQueue:
         for lane in (first, *(lane for lane in range(keys.INGEST_LANES) if lane != first)):
             if (message := await self._pull(lane)) is not None:
                 return message
-        # Whoever has nothing in the queue begins in the first lane: it is enough to wait there.
+        # The first job of a tenant goes to the first lane, so it is enough to wait there.
         return await self._pull(0, _TAKE_SECONDS)
 
     async def _pull(self, lane: int, seconds: float = 0) -> Msg | None:
-        """The next message of a lane; None where none came in time."""
+        """Return the next message of a lane, or None if none arrives in time."""
         asked: dict[str, object] = {"batch": 1}
         asked |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(lane)}"
         try:
-            # Old style, an inbox for each request: a job comes under its own subject, not under the inbox's.
+            # The old style has an inbox for each request. Needed because a job arrives under its own subject.
             answer = await self._client.request(
                 subject, json.dumps(asked).encode(), timeout=seconds + _ANSWER_SECONDS, old_style=True
             )
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise Unavailable("The message broker does not answer.") from error
-        # What says that there is none has a status and was sent by no stream (ADR-13 of nats-architecture).
+        # An answer without a reply subject is a status, not a message of the stream (ADR-13 of nats-architecture).
         return answer if answer.reply else None
 
     async def _delivery(self, message: Msg) -> NatsDelivery | None:
@@ -137,11 +137,11 @@ class NatsQueue:
         generation = self._transport.generation(message.metadata.sequence.stream)
         trace_id = format(upload.trace_id, "032x") if upload.is_valid else ""
         try:
-            # One that was sent again from the dead letters is as old as it was.
+            # A job that was sent again from the dead letters keeps its generation.
             generation = _generation(headers) or generation
             job = job_from_message(message.data, generation, trace_id)
         except CausewayError as error:
-            _log.error("a message that is no job", subject=message.subject, error=error.message)
+            _log.error("a message is not a job", subject=message.subject, error=error.message)
             await _bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation)
             try:
                 await message.term()
@@ -152,25 +152,25 @@ class NatsQueue:
 
 
 def _generation(headers: Mapping[str, str]) -> int:
-    """The generation that a message says it has; 0 where it says nothing."""
+    """Return the generation in a message's headers, or 0 without one."""
     try:
         generation = int(headers.get(GENERATION, 0))
     except ValueError:
         generation = -1
     if not 0 <= generation <= _LAST_GENERATION:
-        raise InvalidRequest(f"The header {GENERATION} holds no generation.", field=GENERATION)
+        raise InvalidRequest(f"The header {GENERATION} is not a generation.", field=GENERATION)
     return generation
 
 
 async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure, generation: int) -> None:
-    """Copies a message of the queue to the dead letters, with its headers and the reason.
+    """Copy a message of the queue to the dead letters, with its headers and the reason.
 
     Raises:
         Unavailable: The broker does not answer.
     """
     headers = {
         **(message.headers or {}),
-        # The job's place in the stream: unlike its id, it is another one when the job is sent again.
+        # The job's sequence in the stream. Unlike its id, it changes when the job is sent again.
         "Nats-Msg-Id": f"{keys.INGEST_STREAM}.{message.metadata.sequence.stream}",
         "Causeway-Job-Id": (message.headers or {}).get("Causeway-Job-Id")
         or (message.headers or {}).get("Nats-Msg-Id", ""),

@@ -17,7 +17,7 @@ from ingest.ports import Batch
 
 _UPSERT = f"{retriever_pb2.DESCRIPTOR.services_by_name['RetrieverService'].full_name}/Upsert"
 _NOT_THERE = (grpc.StatusCode.NOT_FOUND,)
-"""An answer to the question whether something is there; a document's first version never is."""
+"""The status for something that does not exist, which is an expected answer."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
 _REMOVE_SECONDS = 60.0
@@ -29,7 +29,7 @@ class RetrieverIndex:
     """The retriever.
 
     Args:
-        channel: To the retriever.
+        channel: The channel to the retriever.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -37,7 +37,7 @@ class RetrieverIndex:
         self._check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
 
     async def traits(self, job: Job) -> Traits | None:
-        """What the index is; see `ingest.ports.Index.traits`."""
+        """See `ingest.ports.Index.traits`."""
         request = retriever_pb2.GetIndexRequest(principal=job.principal.to_proto(), index=job.index)
         try:
             response = await rpc.unary(
@@ -54,7 +54,7 @@ class RetrieverIndex:
         )
 
     async def find(self, job: Job, document_id: str) -> Document | None:
-        """The version that is there; see `ingest.ports.Index.find`."""
+        """See `ingest.ports.Index.find`."""
         request = retriever_pb2.GetDocumentRequest(
             principal=job.principal.to_proto(), index=job.index, document_id=document_id
         )
@@ -67,7 +67,7 @@ class RetrieverIndex:
         return document_from_message(response.document)
 
     async def update(self, job: Job, document: Document) -> bool:
-        """Changes what is said of a document; see `ingest.ports.Index.update`."""
+        """See `ingest.ports.Index.update`."""
         request = retriever_pb2.UpdateDocumentRequest(
             principal=job.principal.to_proto(), index=job.index, document=document_to_message(document)
         )
@@ -77,18 +77,18 @@ class RetrieverIndex:
     async def store(
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
-        """Replaces the document; see `ingest.ports.Index.store`."""
+        """See `ingest.ports.Index.store`."""
         requests = self._requests(job, document, space, batches)
         try:
             await rpc.client_stream(self._stub.Upsert, requests, _UPSERT, Deadline.after(seconds))
         except InvalidRequest as error:
             if error.field not in _OF_THE_SPACE:
                 raise
-            # Somebody else has begun the index meanwhile; the next attempt asks again which model it has.
-            raise Unavailable(f"{error.message} It was made just now.") from error
+            # Another job has created the index; the next attempt asks for its model again.
+            raise Unavailable(f"{error.message} The index was just created.") from error
 
     async def members(self, job: Job, document_id: str) -> list[Document]:
-        """Return the files within a document; see `ingest.ports.Index.members`."""
+        """See `ingest.ports.Index.members`."""
         is_member = filter_pb2.MatchAny(field=f"metadata.{keys.PART_OF_ID}", json_values=[json.dumps(document_id)])
         request = retriever_pb2.ListDocumentsRequest(
             principal=job.principal.to_proto(),
@@ -102,7 +102,7 @@ class RetrieverIndex:
                 page = await rpc.unary(
                     self._stub.ListDocuments, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
                 )
-            except NotFound:  # there is no such index yet
+            except NotFound:  # the index does not exist yet
                 return found
             found += map(document_from_message, page.documents)
             if not page.next_page_token:
@@ -110,7 +110,7 @@ class RetrieverIndex:
             request.page_token = page.next_page_token
 
     async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
-        """Remove documents; see `ingest.ports.Index.remove`."""
+        """See `ingest.ports.Index.remove`."""
         if not document_ids:
             return []
         request = retriever_pb2.DeleteDocumentsRequest(
@@ -120,7 +120,7 @@ class RetrieverIndex:
         return [document_from_message(each) for each in response.deleted]
 
     async def answers(self) -> bool:
-        """Whether the retriever says that it serves."""
+        """Return whether the retriever's health check reports that it serves."""
         try:
             response = await self._check(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
         except grpc.aio.AioRpcError:

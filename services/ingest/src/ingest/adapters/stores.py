@@ -1,4 +1,4 @@
-"""States of jobs and pictures on NATS JetStream, originals in their store; implements `ingest.ports`."""
+"""States of jobs and pictures on NATS JetStream, and originals in their store; implements `ingest.ports`."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _PICTURE_SECONDS = 10.0
 
 @contextlib.contextmanager
 def unavailable() -> Iterator[None]:
-    """Raises each error that keeps NATS from answering as one error of ours."""
+    """Turn each error of an unavailable NATS server into `Unavailable`."""
     try:
         yield
     except (nats.errors.Error, TimeoutError, OSError) as error:
@@ -34,11 +34,11 @@ def unavailable() -> Iterator[None]:
 
 
 class StoredOriginals:
-    """Originals in their store.
+    """The originals in their store.
 
     Args:
-        store: Has them.
-        seconds: Longest time that an original may take, besides what its length asks for.
+        store: The store.
+        seconds: Base time-out of an operation; the length of the original adds to it.
     """
 
     def __init__(self, store: OriginalStore, seconds: float = 10.0) -> None:
@@ -46,14 +46,14 @@ class StoredOriginals:
         self._seconds = seconds
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
-        """Writes an original to a file; see `ingest.ports.Originals.fetch`."""
+        """See `ingest.ports.Originals.fetch`."""
         with target.open("wb") as file, self._in_time("fetched"):
-            # Never without a time-out: who reads an object whose pieces are gone waits for ever.
+            # The time-out is needed: reading an object with missing pieces never ends.
             async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
                 await self._store.read(object_name, file)
 
     async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
-        """Stores what was fetched; see `ingest.ports.Originals.put`."""
+        """See `ingest.ports.Originals.put`."""
         known = fetched.validators
         facts = {"suffix": fetched.suffix, "etag": known.etag, "last-modified": known.last_modified}
         with source.open("rb") as file, self._in_time("stored"):
@@ -62,7 +62,7 @@ class StoredOriginals:
                 await self._store.put(object_name, file, facts)
 
     async def fetched(self, object_name: str) -> Fetched | None:
-        """What was told of an object; see `ingest.ports.Originals.fetched`."""
+        """See `ingest.ports.Originals.fetched`."""
         with self._in_time("looked for"):
             async with asyncio.timeout(self._seconds):
                 facts = await self._store.facts(object_name)
@@ -71,7 +71,7 @@ class StoredOriginals:
         return Fetched(facts.get("suffix", ""), Validators(facts.get("etag", ""), facts.get("last-modified", "")))
 
     async def remove(self, object_name: str) -> None:
-        """Removes an object; see `ingest.ports.Originals.remove`."""
+        """See `ingest.ports.Originals.remove`."""
         with self._in_time("removed"):
             async with asyncio.timeout(self._seconds):
                 await self._store.remove(object_name)
@@ -85,14 +85,14 @@ class StoredOriginals:
 
 
 class NatsJobs:
-    """States in a key-value bucket; a state's revision is its sequence there."""
+    """States of jobs in a key-value bucket; a state's revision is its sequence there."""
 
     def __init__(self, client: Client, bucket: KeyValue) -> None:
         self._client = client
         self._bucket = bucket
 
     async def read(self, job: Job) -> tuple[Status, int] | None:
-        """A job's state and its revision; see `ingest.ports.Jobs.read`."""
+        """See `ingest.ports.Jobs.read`."""
         try:
             with unavailable():
                 entry = await self._bucket.get(_key(job))
@@ -105,9 +105,9 @@ class NatsJobs:
         return status_from_message(entry.value), entry.revision
 
     async def write(self, job: Job, status: Status, revision: int) -> int:
-        """Records a state; see `ingest.ports.Jobs.write`."""
+        """See `ingest.ports.Jobs.write`."""
         if not self._client.is_connected:
-            raise Unavailable("The message broker does not answer.")  # now, not after a time-out
+            raise Unavailable("The message broker does not answer.")  # at once, without a time-out
         value = status_to_message(job, status, datetime.now(UTC))
         try:
             with unavailable():
@@ -128,14 +128,14 @@ class NatsPictures:
     """Pictures, one message each.
 
     Args:
-        transport: Has the bucket.
+        transport: The bucket of the pictures.
     """
 
     def __init__(self, transport: IngestTransport) -> None:
         self._transport = transport
 
     async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
-        """Keeps a picture; see `ingest.ports.Pictures.put`."""
+        """See `ingest.ports.Pictures.put`."""
         key = keys.picture_key(job.principal.tenant, job.index, document.document_id, document.sha256, page)
         try:
             async with asyncio.timeout(_PICTURE_SECONDS):
@@ -144,7 +144,7 @@ class NatsPictures:
             raise Unavailable("The pictures of the document cannot be stored.") from error
 
     async def remove(self, job: Job, document: Document) -> None:
-        """Removes a version's pictures; see `ingest.ports.Pictures.remove`."""
+        """See `ingest.ports.Pictures.remove`."""
         pattern = keys.document_pictures(job.principal.tenant, job.index, document.document_id, document.sha256)
         try:
             async with asyncio.timeout(_PICTURE_SECONDS):

@@ -1,4 +1,4 @@
-"""From an original, or a batch of texts, to a document of the index: fetch, parse, chunk, embed, hand over.
+"""Turns an original, or a batch of texts, into documents of the index: fetch, parse, chunk, embed, store.
 
-This package knows the ports only. NATS, gRPC and the formats of files do not belong here.
+This package knows only the ports. NATS, gRPC and file formats do not belong here.
 """

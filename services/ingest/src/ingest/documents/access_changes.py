@@ -1,4 +1,4 @@
-"""One job that changes who may see a document, and the files within it."""
+"""Jobs that change who may see a document and the files within it."""
 
 import contextlib
 from dataclasses import replace
@@ -12,49 +12,49 @@ from ingest.ports import Index
 
 
 class AccessChanges:
-    """Changes who may see documents that are there.
+    """Changes who may see existing documents.
 
     Args:
-        index: Has them.
+        index: The index.
     """
 
     def __init__(self, index: Index) -> None:
         self._index = index
 
     async def run(self, job: AccessJob, report: Report, alone: Alone) -> State:
-        """Give the document, and the files within it, the readers that the job names.
+        """Set the readers of the document, and of the files within it, to those of the job.
 
-        The job waits until every job is over that was accepted before it for the index: one of them may bring a
+        The job waits until all jobs for the index that were accepted before it have ended. One of them may bring a
         version of the document, which would be refused as older than this change. The files within the document
-        come first: an attempt that finds the document changed finds all of them changed.
+        are changed first, so that all of them have changed once the document has.
 
         Returns:
-            UNCHANGED where all of them had these readers before.
+            UNCHANGED if all of them had these readers before.
 
         Raises:
-            NotFound: There is no such document, or who asked for the change may not see it.
-            StaleGeneration: A newer version of it is there.
-            Unavailable: Older jobs are not over, or the index does not answer.
+            NotFound: The document does not exist, or the caller may not see it.
+            StaleGeneration: The index has a newer version.
+            Unavailable: Older jobs have not ended, or the index does not answer.
             Settled: Another worker has the job, or it was cancelled.
         """
         wanted = job.document
         stored = await self._index.find(job, wanted.document_id)
         if stored is None:
             if report.committing:
-                # An attempt before this one changed it, and who asked for the change may not see it any more.
+                # A previous attempt changed it, and the caller may not see it any more.
                 return State.SUCCEEDED
             raise NotFound(f"No such document: '{wanted.document_id}'.", resource=wanted.document_id)
         if stored.generation == wanted.generation:
-            return State.SUCCEEDED  # an attempt before this one changed it
+            return State.SUCCEEDED  # a previous attempt changed it
         if stored.generation > wanted.generation:
-            raise StaleGeneration("A newer version of the document is there already.")
+            raise StaleGeneration("The index already has a newer version of the document.")
         if not await alone():
-            raise Unavailable("Jobs that were accepted earlier for the index are not over yet.")
+            raise Unavailable("Jobs that were accepted earlier for the index have not ended yet.")
         within = await self._within(job, stored)
         await report.commit()
         changed = False
         for member in within:
-            # Removed meanwhile, or brought again by a newer version of the outer document.
+            # The file was removed, or a newer version of the outer document brought it again.
             with contextlib.suppress(NotFound, StaleGeneration):
                 changed |= await self._change(job, member)
         changed |= await self._change(job, stored)

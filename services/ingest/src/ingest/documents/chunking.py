@@ -1,8 +1,10 @@
-"""Pages → chunks: whole sentences, rows or definitions of one section of one page, as many as a model reads well.
+"""Splits pages into chunks of whole sentences, rows or definitions, within a section and the model's token limit.
 
-A chunk is a stretch of its section's text, unchanged. Each begins with the last sentences of the one before, as
-many as the overlap has room for, so that what a sentence refers to is at hand. Sections are divided evenly: two
-halves serve a search better than a full chunk and a crumb.
+A chunk is an unchanged part of its section's text. It begins with the last sentences of the previous chunk, as far
+as
+the overlap allows, so that references to them can be understood. Sections are divided evenly, because two halves
+are
+better for search than a full chunk and a tiny one.
 """
 
 import itertools
@@ -20,17 +22,17 @@ from ingest.parsing.content import Page
 
 _SEPARATORS = re.compile(r"[\W_]+")
 _CHARACTERS_A_TOKEN = 10
-"""Bounds what tokenizers make one token of, such as a word of 1000 letters."""
+"""Limits the length of a token, for example a word of 1000 letters that the tokenizer takes as one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large chunks are.
+    """The size of chunks.
 
     Attributes:
-        tokens: Most tokens of a chunk's text, as the embedding model counts them.
-        overlap: Most tokens that a chunk repeats of the one before.
-        indexed_tokens: Most tokens of the indexed text: what the model reads of it.
+        tokens: Most tokens of a chunk's text, by the embedding model's tokenizer.
+        overlap: Most tokens that a chunk repeats of the previous one.
+        indexed_tokens: Most tokens of the indexed text, which is the limit of the model.
     """
 
     tokens: int
@@ -44,9 +46,9 @@ class Shape:
 
     @classmethod
     def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "Shape":
-        """The shape for a model that reads so many tokens: a fifth of them is left for names and headings.
+        """Return the shape for a model's token limit, with a fifth of it reserved for names and headings.
 
-        No more than half of a chunk repeats the one before.
+        At most half of a chunk repeats the previous one.
         """
         tokens = max(16, min(tokens, model_tokens * 4 // 5))
         return cls(tokens, min(overlap, tokens // 2), model_tokens)
@@ -59,8 +61,8 @@ class _Piece:
     Attributes:
         start: In code points of the section's text.
         end: Exclusive.
-        tokens: Of this stretch by itself.
-        goes_on: It goes on with what the piece before had no room for.
+        tokens: Tokens of this span by itself.
+        goes_on: It continues the previous piece, which was too long.
     """
 
     start: int
@@ -71,13 +73,13 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A section of a text that came as it is.
+    """A section of a text that was submitted as text.
 
     Attributes:
         start: In code points of the text.
         end: Exclusive.
         headings: Above it, outermost first.
-        whole: As in `ingest.parsing.content.Section`, counted from the start.
+        whole: See `ingest.parsing.content.Section`; relative to the start.
     """
 
     start: int
@@ -87,11 +89,11 @@ class Stretch:
 
 
 class Chunker:
-    """Cuts documents into chunks. Pure; callable from any thread.
+    """Splits documents into chunks. Pure; callable from any thread.
 
     Args:
-        tokenizer: Of the embedding model.
-        shape: How large chunks are.
+        tokenizer: The tokenizer of the embedding model.
+        shape: The size of chunks.
     """
 
     def __init__(self, tokenizer: Tokenizer, shape: Shape) -> None:
@@ -99,7 +101,7 @@ class Chunker:
         self._shape = shape
 
     def chunks(self, pages: Iterable[Page], sourcefile: str) -> Iterator[Chunk]:
-        """The chunks of a document, in reading order."""
+        """Yield the chunks of a document in reading order."""
         number = 0
         name = document_name(sourcefile)
         for page in pages:
@@ -114,11 +116,12 @@ class Chunker:
                     before = end
 
     def chunks_of(self, text: str, stretches: Sequence[Stretch] = ()) -> Iterator[Chunk]:
-        """The chunks of a text that came as it is: what they add one after the other is the text.
+        """Yield the chunks of a text that was submitted as text; without the overlaps, they add up to the text.
 
         Args:
             text: The whole text.
-            stretches: Its sections, in order and apart, with everything but white space; none: it is one section.
+            stretches: Its sections, in order and disjoint, with all characters except white space; by default, the
+                text is one section.
         """
         before = 0
         spans = [
@@ -134,11 +137,11 @@ class Chunker:
             before = end
 
     def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
-        """Spans of a section's chunks in code points. Everything but white space lies in at least one.
+        """Return the spans of a section's chunks in code points. They cover all characters except white space.
 
         Args:
-            text: Of the section.
-            whole: See `ingest.parsing.content.Section`; spans that cannot be are passed over.
+            text: The text of the section.
+            whole: See `ingest.parsing.content.Section`; impossible spans are ignored.
         """
         pieces = list(self._pieces(text, whole))
         total = sum(piece.tokens for piece in pieces)
@@ -167,7 +170,7 @@ class Chunker:
     def _fits(self, text: str, start: int, end: int, estimate: int, joints: int) -> bool:
         if end - start > self._shape.characters:
             return False
-        # Parts and whole may differ by what stands at their joints; far from the limit that does not matter.
+        # The token counts of parts may not add up to that of the whole; far from the limit this does not matter.
         if estimate + (joints + 1) * 2 <= self._shape.tokens:
             return True
         return estimate <= 2 * self._shape.tokens and self._tokenizer.count(text[start:end]) <= self._shape.tokens
@@ -175,9 +178,10 @@ class Chunker:
     def _starts(
         self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Where the chunk whose first new piece is ``first`` may begin, each with the tokens that it then repeats.
+        """Return the possible starts of the chunk whose first new piece is ``first``, with the repeated tokens of
+        each.
 
-        The farther back, the later in the list; never as far as the chunk before begins.
+        Earlier starts come later in the list. None is before the start of the previous chunk.
         """
         starts = [(pieces[first].start, 0)]
         if spans and pieces[first].goes_on:
@@ -191,7 +195,7 @@ class Chunker:
         return starts
 
     def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
-        """As `_starts`, within a piece that goes on at ``end``: at a space if there is one, else at a token."""
+        """Return such starts within a piece that continues at ``end``: at a space if possible, else at a token."""
         overlap = self._shape.overlap
         spans = self._tokenizer.spans(text[piece.start : end])
         bounds = [start for (_, before), (start, _) in itertools.pairwise(spans) if before <= start]
@@ -204,7 +208,7 @@ class Chunker:
         return []
 
     def _pieces(self, text: str, whole: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
-        """The section's pieces, in order."""
+        """Yield the section's pieces in order."""
         done = 0
         for start, end in whole:
             if done <= start < end <= len(text):
@@ -214,7 +218,7 @@ class Chunker:
         yield from self._sentences(text, done, len(text))
 
     def _together(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """What is to stay together: whole if a chunk can hold it, else by line."""
+        """Yield a span that should stay together: as one piece if it fits into a chunk, otherwise line by line."""
         piece = self._whole(text, start, end)
         if piece is not None:
             yield piece
@@ -228,7 +232,7 @@ class Chunker:
             start += len(line)
 
     def _whole(self, text: str, start: int, end: int) -> _Piece | None:
-        """A stretch as one piece, with its indentation; None if that is too long, or blank."""
+        """Return a span as one piece, with its indentation, or None if it is too long or blank."""
         stretch = text[start:end].rstrip()
         if not stretch or len(stretch) > self._shape.characters:
             return None
@@ -236,12 +240,12 @@ class Chunker:
         return _Piece(start, start + len(stretch), tokens) if tokens <= self._shape.tokens else None
 
     def _sentences(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """Sentences of a stretch, each whole if a chunk can hold it."""
+        """Yield the sentences of a span, each one as a whole if it fits into a chunk."""
         for first, last in sentence_spans(text[start:end]):
             yield from self._parts(text, start + first, start + last)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """A sentence, in parts if no chunk can hold it; then there is room for the overlap before each."""
+        """Yield a sentence, in parts if it does not fit into a chunk; each part leaves room for the overlap."""
         shape, limit, goes_on = self._shape, self._shape.tokens, False
         while start < end:
             stop = self._cut(text, start, end, limit)
@@ -254,7 +258,7 @@ class Chunker:
                 start += 1
 
     def _cut(self, text: str, start: int, end: int, tokens: int) -> int:
-        """How far a piece that begins at ``start`` may go: to a space if there is one late enough."""
+        """Return the furthest end of a piece that begins at ``start``: at a space if one is late enough."""
         limit = end
         if end - start > self._shape.characters:
             limit = start + self._shape.characters
@@ -270,24 +274,24 @@ class Chunker:
             excess = self._tokenizer.count(text[start:stop]) - tokens
             if excess <= 0 or stop == start + 1:
                 return stop
-            limit = max(start + 1, stop - excess)  # a part of a word may have more tokens than it had in the word
+            limit = max(start + 1, stop - excess)  # a part of a word may have more tokens than within the word
 
     def _indexed(self, name: str, headings: tuple[str, ...], text: str) -> str:
-        """Name and headings in front of the text, as far as the model reads; what the text says is not repeated."""
+        """Return the text after the name and headings that fit the model's limit and do not occur in the text."""
         lines = [*(line for line in (name, *headings) if line and line not in text), text]
         while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._shape.indexed_tokens:
-            # The outermost heading says least; the name goes last.
+            # The outermost heading says least, so it is dropped first; the name is dropped last.
             lines.pop(1 if len(lines) > 2 else 0)
         return "\n".join(lines)
 
 
 def _joint(text: str, before: int | None, start: int) -> tuple[int, str | None]:
-    """Overlap and separator of a chunk that begins at ``start``, after one that ended at ``before``."""
+    """Return overlap and separator of a chunk that begins at ``start``, after one that ended at ``before``."""
     if before is None:
         return 0, None
     return max(0, before - start), text[before:start]
 
 
 def document_name(sourcefile: str) -> str:
-    """A file's name as words: ``reports/annual_review-2024.pdf`` is ``annual review 2024``."""
+    """Return a file's name as words: ``reports/annual_review-2024.pdf`` becomes ``annual review 2024``."""
     return " ".join(_SEPARATORS.sub(" ", PurePosixPath(sourcefile.replace("\\", "/")).stem).split())

@@ -1,4 +1,4 @@
-"""Documents that are to be fetched: the URL's content becomes the job's original, once and for all attempts."""
+"""Documents from URLs: the fetched content becomes the original of the job, once for all attempts."""
 
 import asyncio
 import hashlib
@@ -17,11 +17,11 @@ _Facts = dict[str, msgspec.Raw]
 
 
 class Downloads:
-    """Fetches what jobs name by URLs.
+    """Fetches the documents of jobs with URLs.
 
     Args:
-        web: What is behind URLs.
-        originals: Where it goes.
+        web: Fetches URLs.
+        originals: The store of the originals.
     """
 
     def __init__(self, web: Web, originals: Originals) -> None:
@@ -29,15 +29,15 @@ class Downloads:
         self._originals = originals
 
     async def brought(self, job: FileJob, there: Document | None, report: Report) -> FileJob:
-        """The job as if its document had been uploaded: with the original in its place, or as ``there`` has it,
-        where the URL's server says that it is the same still.
+        """Return the job as if its document had been uploaded.
 
-        What one attempt has fetched the next one finds: the page may be another by then.
+        The original is in the store or, if the URL's server reports no change, that of ``there``. A later attempt
+        uses what an earlier one has fetched, because the page may have changed since.
 
         Args:
-            job: With a URL.
-            there: The document as the index has it.
-            report: Told of it.
+            job: A job with a URL.
+            there: The document's version in the index.
+            report: The report of the job.
 
         Raises:
             CausewayError: As `ports.Web.fetch` and `ports.Originals.put`.
@@ -58,7 +58,7 @@ class Downloads:
                         metadata_json=_metadata(job, known or Validators()),
                     )
                     return replace(job, document=document)
-                assert fetched is not None, "nobody says that a page is the same who was not asked"
+                assert fetched is not None, "a page cannot be unchanged without validators"
                 await self._originals.put(job.object_name, path, fetched)
             else:
                 with room():
@@ -71,7 +71,7 @@ class Downloads:
 
 
 def _validators(job: FileJob, there: Document | None) -> Validators | None:
-    """Those of the version that is there, where it could stay."""
+    """Return the validators of the version in the index, if that version could stay."""
     if there is None or not there.reads_as(replace(job.document, sha256=there.sha256)):
         return None
     try:
@@ -84,7 +84,7 @@ def _validators(job: FileJob, there: Document | None) -> Validators | None:
 
 
 def _metadata(job: FileJob, validators: Validators) -> bytes:
-    """The caller's metadata with the URL, and what tells whether it has changed."""
+    """Return the caller's metadata with the URL and its validators."""
     facts = msgspec.json.decode(job.document.metadata_json or b"{}", type=_Facts)
     said = {"url": job.url, "etag": validators.etag, "last_modified": validators.last_modified}
     for name, value in said.items():

@@ -1,4 +1,4 @@
-"""Which embedding model a job's chunks are made for: an index stays with the one that it was begun with."""
+"""The embedding model for a job's chunks: an index keeps the model that it was created with."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from ingest.ports import Index
 
 @dataclass(frozen=True, slots=True)
 class IndexingModel:
-    """What makes vectors, and chunks that fit it.
+    """An embedding model and the chunker for it.
 
     Attributes:
         embedder: Embeds passages.
-        chunker: Counts by its tokenizer.
+        chunker: Splits documents, with the model's tokenizer.
         ocr: Whether the index wants text in images recognised.
     """
 
@@ -27,20 +27,20 @@ class IndexingModel:
 
     @property
     def space(self) -> VectorSpace:
-        """Where its vectors lie."""
+        """The space of its vectors."""
         return VectorSpace(self.embedder.model, self.embedder.dimension)
 
 
 class IndexingModels:
-    """The models, with a chunker for each index.
+    """The embedding models, with a chunker for each index.
 
-    Nothing is remembered of an index: it may be deleted at any time, and begun again with another model.
+    Properties of an index are not cached, because it may be deleted and created again with another model.
 
     Args:
-        models: Those that are configured; the first is for new indexes.
-        index: Says which model an index was made with, and how large its chunks are to be.
-        tokens: Most tokens of a chunk's text where the index does not say, fewer where a model reads fewer.
-        overlap: Most tokens that a chunk repeats of the one before, likewise.
+        models: The configured models; the first is for new indexes.
+        index: Returns the model of an index and the size of its chunks.
+        tokens: Default of the most tokens of a chunk's text; less for a model with a lower limit.
+        overlap: Default of the most tokens that a chunk repeats of the previous one.
     """
 
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:
@@ -52,10 +52,10 @@ class IndexingModels:
         self._overlap = overlap
 
     async def of(self, job: Job) -> IndexingModel:
-        """The model of the job's index, with chunks as it wants them; the default one where it is not there yet.
+        """Return the model and the chunker for the job's index; the default ones for a new index.
 
         Raises:
-            Conflict: It is not configured, or with vectors of another length.
+            Conflict: The model is not configured, or is configured with another dimension.
             Unavailable, DeadlineExceeded: The index cannot be asked.
         """
         traits = await self._index.traits(job)
@@ -66,13 +66,13 @@ class IndexingModels:
         embedder = self._models.get(space.model)
         if embedder is None:
             raise Conflict(
-                f"{made}, which is not configured: nothing can be added to it.{self._hint(space.model)}",
+                f"{made}, which is not configured. Nothing can be added to it.{self._hint(space.model)}",
                 resource=job.index,
             )
         if embedder.dimension != space.dimension:
             raise Conflict(
-                f"{made} with {space.dimension} numbers each, which is configured with {embedder.dimension} "
-                "now: nothing can be added to it.",
+                f"{made} with {space.dimension} dimensions, but the model is configured with {embedder.dimension}. "
+                "Nothing can be added to it.",
                 resource=job.index,
             )
         return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap, ocr=traits.ocr)

@@ -1,4 +1,4 @@
-"""One job with a file, from the original to the index: the walk of a document. Knows no broker and no RPC."""
+"""Jobs with a file: the way of a document from the original to the index, without broker and RPC."""
 
 import asyncio
 import contextlib
@@ -37,18 +37,18 @@ _log = structlog.get_logger(__name__)
 
 
 class FileIngestion:
-    """Makes files findable.
+    """Makes files searchable.
 
     Args:
-        originals: Where the uploaded bytes are.
-        downloads: Brings them there that have not been uploaded.
-        parser: Bytes → text.
-        models: Text → chunks → vectors, as the index has them.
-        storing: Chunks → the index.
-        index: Says what is there.
-        pictures: Keeps pictures of pages, where they are wanted.
-        max_bytes: Larger originals are refused; the files within one have no more together.
-        max_members: Files within a file, at any depth, are no more.
+        originals: The store of the originals.
+        downloads: Fetches originals that were not uploaded.
+        parser: Extracts text from files.
+        models: Split text into chunks and embed them, as the index requires.
+        storing: Writes chunks to the index.
+        index: The index.
+        pictures: The store of the pictures of pages.
+        max_bytes: Size limit of an original, and of all files within it together.
+        max_members: Limit of the files within a file, at any depth.
     """
 
     def __init__(
@@ -74,40 +74,40 @@ class FileIngestion:
         self._room = Room(max_members, max_bytes)
 
     async def run(self, job: FileJob, report: Report, alone: Alone) -> State:
-        """Ingests the job's document; SUCCEEDED, or UNCHANGED where it is there already.
+        """Ingest the job's document; return SUCCEEDED, or UNCHANGED if the index already has it.
 
-        Running it again changes nothing: chunks and generation follow from the job only. For ``alone`` see
+        Running it again changes nothing, because chunks and generation depend only on the job. For ``alone`` see
         `Ingestion.run`.
 
         Raises:
-            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
-            StaleGeneration: A newer version of it is there.
-            NotFound: The original is gone.
-            PermissionDenied, UpstreamRejected: It cannot be fetched from its URL.
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
+            StaleGeneration: The index has a newer version.
+            NotFound: The original is missing.
+            PermissionDenied, UpstreamRejected: The document cannot be fetched from its URL.
             Conflict: The index has vectors of an embedding model that is not configured.
-            Unavailable, DeadlineExceeded: Something that is needed does not answer.
-            Settled: Somebody else has taken or ended the job.
+            Unavailable, DeadlineExceeded: A dependency does not answer.
+            Settled: Another worker has the job, or it has ended.
         """
         there = await self._index.find(job, job.document.document_id)
         if there is not None:
             if there.generation == job.document.generation:
-                # An attempt before this one got as far as that.
+                # A previous attempt has stored the document.
                 await self._remove_spare(job, job.object_name, there.original)
                 return State.SUCCEEDED
             if there.generation > job.document.generation:
-                raise StaleGeneration("A newer version of the document is there already.")
+                raise StaleGeneration("The index already has a newer version of the document.")
         if job.url:
             job = await self._downloads.brought(job, there, report)
-        if there is not None and there.original:  # the first version did not record it
+        if there is not None and there.original:  # old records do not have the original
             if await self._storing.has(job, job.document, there, alone):
                 return State.UNCHANGED
             if there.reads_as(job.document) and not there.may_have_members:
                 await report.commit()
-                with contextlib.suppress(NotFound):  # it has just been removed
+                with contextlib.suppress(NotFound):  # the document was just removed
                     updated = await self._index.update(job, replace(job.document, language=there.language))
                     await self._remove_spare(job, job.object_name, there.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
-                if job.url:  # its original may be the one that has gone
+                if job.url:  # its original may be the removed one
                     job = await self._downloads.brought(job, None, report)
         source = fetched(self._originals, job.object_name, job.document.size_bytes, job.document.sha256)
         await self._replace(job, FileReport(report, self._room), there, source, ())
@@ -121,11 +121,11 @@ class FileIngestion:
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
-        """Makes the document in the place of the version that is there; see `_make`."""
+        """Store the document in place of the existing version; see `_make`."""
         try:
             await self._make(job, report, there, source, outer)
         except (InvalidRequest, Settled) as error:
-            # The document's own fault, or somebody cancelled it: nobody will ask for its pages.
+            # The document cannot be read, or the job was cancelled, so its pictures are not needed.
             over = error.state is not None if isinstance(error, Settled) else True
             shown = there is not None and there.has_pictures and there.sha256 == job.document.sha256
             if over and job.document.has_pictures and not shown:
@@ -142,16 +142,16 @@ class FileIngestion:
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
-        """Reads the document and stores it, in the place of a version that is there.
+        """Read the document and store it in place of an existing version.
 
-        The files within it come first, so that an attempt that finds it stored finds all of them.
+        The files within it are stored first, so that all of them are stored once the document is.
 
         Args:
-            job: With the document.
-            report: Told of the progress.
-            there: The version that is there.
-            source: Gives the file.
-            outer: Names of the file and of those around it, without the outermost one.
+            job: The job with the document.
+            report: The report of the job.
+            there: The existing version.
+            source: Opens the file.
+            outer: Names of the file and of the files around it, without the outermost one.
         """
         model = await self._models.of(job)
         with Scratch() as scratch:
@@ -178,27 +178,27 @@ class FileIngestion:
     async def _bring_member(
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
-        """Makes a file within a file findable; one that cannot be read is a warning. Whether it is there now."""
+        """Ingest a file within a file and return whether it is in the index; an unreadable file is a warning."""
         there = await self._index.find(job, job.document.document_id)
         if there is not None and there.generation >= job.document.generation:
-            return True  # of an attempt before this one, or of a newer version of the outer file
+            return True  # stored by a previous attempt, or by a newer version of the outer file
         if there is not None and there.reads_as(job.document) and not there.may_have_members:
             await report.commit()
-            with contextlib.suppress(NotFound):  # it has just been removed
+            with contextlib.suppress(NotFound):  # the document was just removed
                 await self._index.update(job, replace(job.document, language=there.language))
                 return True
         await self._originals.put(job.object_name, member.path, Fetched())
         try:
             await self._replace(job, report, there, contextlib.nullcontext(member.path), outer)
         except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
-            # The formats that are read need not be listed for each file.
+            # Drop the list of readable formats, which would be repeated for each file.
             message = error.message.removesuffix(READABLE).rstrip()
             warning = JobWarning(errors.row_of(error).reason, message, part="/".join(outer))
-        except StaleGeneration:  # of a newer version of the outer file
+        except StaleGeneration:  # a newer version of the outer file has stored it
             await self._remove_spare(job, job.object_name, "")
             return True
         except ParserDefect:
-            _log.exception("a file within a file was not read", job=job.job_id)
+            _log.exception("cannot read a file within a file", job=job.job_id)
             warning = JobWarning("INTERNAL", Internal.MESSAGE, part="/".join(outer))
         else:
             return True
@@ -207,7 +207,7 @@ class FileIngestion:
         return False
 
     async def _remove_members(self, job: FileJob, report: FileReport, kept: Collection[str]) -> None:
-        """Removes the files of the version that is there which the new version has no more."""
+        """Remove the files within the existing version that the new version does not have."""
         there = await self._index.members(job, job.document.document_id)
         old = [
             each.document_id
@@ -223,18 +223,18 @@ class FileIngestion:
                 await self._pictures.remove(job, document)
 
     async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
-        """Removes an original that no version has any more."""
-        # A snapshot that was loaded under another name has originals of the index that it was made of.
+        """Remove an original that no version uses any more."""
+        # The index of a restored snapshot has originals of the index that the snapshot was made of.
         if spare == kept or not keys.is_original_in(job.principal.tenant, job.index, spare):
             return
         try:
             await self._originals.remove(spare)
-        except Unavailable as error:  # it is in nobody's way
+        except Unavailable as error:  # an unused original is harmless
             _log.warning("an original is left behind", job=job.job_id, name=spare, error=error.message)
 
 
 def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
-    """The job of a file within the job's file: what holds for the one holds for the other."""
+    """Return the job of a file within the job's file, with the same properties."""
     outer = job.document
     object_name = keys.member_object(job.object_name, number)
     document = replace(

@@ -1,4 +1,4 @@
-"""A file → its pages and the files within it."""
+"""Reads a file into its pages and the files within it."""
 
 import asyncio
 import contextlib
@@ -21,20 +21,20 @@ from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
 
 _MOST_TOLD = 1000
-"""Pages with recognised text that a document's metadata name."""
+"""Limit of the pages with recognised text in a document's metadata."""
 _DEEPEST = 3
-"""Files within files within files within a file: those in these are not unpacked."""
+"""Limit of the depth of files within files; deeper files are not unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFile:
-    """A file within a file, as it was unpacked.
+    """An unpacked file within a file.
 
     Attributes:
-        name: Its path within.
-        path: Where its bytes are.
-        sha256: Of them.
-        size_bytes: Their number.
+        name: Its path within the file.
+        path: Its path on the disk.
+        sha256: Of its content.
+        size_bytes: Length of its content.
     """
 
     name: str
@@ -45,7 +45,7 @@ class MemberFile:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file holds: the record with what is known now, the pages, the files within it."""
+    """The content of a file: its updated record, its pages, the files within it."""
 
     document: Document
     pages: Sequence[Page]
@@ -53,7 +53,7 @@ class Reading:
 
 
 class Scratch:
-    """A directory for the files within a file, made for the first of them and gone at the end: most have none."""
+    """A temporary directory for the files within a file, created on first use: most files have none."""
 
     def __init__(self) -> None:
         self._made: tempfile.TemporaryDirectory[str] | None = None
@@ -66,18 +66,18 @@ class Scratch:
             self._made.cleanup()
 
     def path(self, name: str) -> Path:
-        """Return the path of a file in it."""
+        """Return the path of a file in the directory."""
         if self._made is None:
             self._made = tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True)
         return Path(self._made.name) / name
 
 
 class FileReader:
-    """Has files parsed.
+    """Parses files.
 
     Args:
-        parser: Bytes → text.
-        pictures: Keeps pictures of pages, where they are wanted.
+        parser: Extracts text from files.
+        pictures: The store of the pictures of pages.
         max_bytes: Larger files are refused.
     """
 
@@ -99,20 +99,20 @@ class FileReader:
         """Read the job's document.
 
         Args:
-            job: With the document.
-            report: Told of the pages, and of what was not read.
-            source: Gives the file.
-            scratch: Has room for the files within it.
-            outer: Names of the file and of those around it, without the outermost one.
+            job: The job with the document.
+            report: Gets the progress in pages, and the warnings.
+            source: Opens the file.
+            scratch: The directory for the files within it.
+            outer: Names of the file and of the files around it, without the outermost one.
             ocr: Whether text in images is recognised.
 
         Raises:
-            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
         """
         document = job.document
         if document.size_bytes > self._max_bytes:
             raise PayloadTooLarge(
-                f"The document has {document.size_bytes} bytes; at most {self._max_bytes} are read."
+                f"The document has {document.size_bytes} bytes. The limit is {self._max_bytes} bytes."
             )
         pages: list[Page] = []
         members: list[MemberFile] = []
@@ -147,7 +147,7 @@ class FileReader:
 
 
 def _recognised(document: Document, pages: Sequence[Page]) -> Document:
-    """The record, with the pages whose text was recognised, and how surely."""
+    """Return the record with the pages whose text was recognised, and the confidence of each."""
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document

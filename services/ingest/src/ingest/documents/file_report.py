@@ -1,4 +1,4 @@
-"""What a worker says of a job with a file: how far it is, over the files within it, and what was not read."""
+"""The progress and the warnings of a job with a file, including the files within it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,11 +9,11 @@ from ingest.parsing.content import Room
 
 
 class FileReport:
-    """Adds up what is said of a file and of the files within it, and how much room is left for more of them.
+    """Adds up the progress of a file and of the files within it, and the room that is left for more files.
 
     Args:
-        report: Records it.
-        room: For files within the file, at any depth.
+        report: Records the progress.
+        room: Limits the files within the file, at any depth.
     """
 
     def __init__(self, report: Report, room: Room) -> None:
@@ -25,17 +25,17 @@ class FileReport:
         report.warn(())
 
     async def read(self, done: int, total: int) -> None:
-        """Say how many pages of the outermost file are read."""
+        """Report the number of read pages of the outermost file."""
         self._progress = replace(self._progress, pages_done=done, pages_total=total)
         await self._say()
 
     async def cut(self, chunks: int, *, outermost: bool) -> None:
-        """Say that a document was read, and has so many chunks."""
+        """Report that a document was read, with its number of chunks."""
         self._progress = replace(self._progress, chunks_total=self._progress.chunks_total + chunks)
         await self._say(State.INDEXING if outermost else None)
 
     async def stored(self, chunks: int) -> None:
-        """Say that so many more chunks were taken."""
+        """Report further stored chunks."""
         self._progress = replace(self._progress, chunks_done=self._progress.chunks_done + chunks)
         await self._say()
 
@@ -44,19 +44,19 @@ class FileReport:
         await self._report.commit()
 
     def found_member(self, size: int) -> None:
-        """Count a file that was unpacked."""
+        """Count an unpacked file."""
         self.room = Room(max(0, self.room.count - 1), max(0, self.room.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)
 
     async def finished_member(self) -> None:
-        """Say that a file within the file is done."""
+        """Report that a file within the file is done."""
         done, total = self._documents
         self._documents = (done + 1, total)
         await self._say()
 
     def warn(self, warnings: Iterable[JobWarning]) -> None:
-        """Add warnings; the next record holds them."""
+        """Add warnings, which are recorded with the next progress."""
         self._warnings += warnings
         self._report.warn(self._warnings)
 

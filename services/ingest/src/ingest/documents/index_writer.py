@@ -1,4 +1,4 @@
-"""Chunks → the index: limits, vectors, hand-over. What files and texts have in common."""
+"""Writes chunks to the index with limits and vectors; shared by files and texts."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -10,24 +10,24 @@ from ingest.domain import Chunk, Document, Job
 from ingest.ports import Batch, Index
 
 _BATCH = 32
-"""Chunks that are embedded and handed over together; the contract allows 64."""
+"""Chunks that are embedded and sent together; the contract allows 64."""
 _STORE_SECONDS = 60.0
 _STORE_SECONDS_A_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
-"""Says that what is stored is about to be seen; see `Report.commit`."""
+"""Notes that the stored document is about to become visible; see `Report.commit`."""
 Alone = Callable[[], Awaitable[bool]]
-"""Tells whether every job that was accepted before is over; see `Delivery.alone`."""
+"""Returns whether all jobs accepted before have ended; see `Delivery.alone`."""
 Done = Callable[[int], Awaitable[None]]
-"""Told how many more chunks of a document have been embedded and taken."""
+"""Gets the number of chunks that were just embedded and sent."""
 
 
 class Storing:
-    """Puts documents into the index.
+    """Writes documents to the index.
 
     Args:
-        index: Takes chunks and vectors.
-        max_chunks: Documents of more chunks are refused.
+        index: The index.
+        max_chunks: Documents with more chunks are refused.
     """
 
     def __init__(self, index: Index, max_chunks: int) -> None:
@@ -35,29 +35,31 @@ class Storing:
         self._max_chunks = max_chunks
 
     def limited(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """The chunks, once it is known that they are neither none nor too many.
+        """Return the chunks as a list.
 
         Raises:
-            PayloadTooLarge, UnreadableDocument: They are.
+            PayloadTooLarge: There are too many chunks.
+            UnreadableDocument: There are no chunks.
         """
         kept: list[Chunk] = []
         for chunk in chunks:
             if len(kept) == self._max_chunks:
-                raise PayloadTooLarge(f"The document has more than the {self._max_chunks} passages that are kept.")
+                raise PayloadTooLarge(f"The document has more than the limit of {self._max_chunks} passages.")
             kept.append(chunk)
         if not kept:
             raise UnreadableDocument("The document has no text.")
         return kept
 
     async def has(self, job: Job, document: Document, there: Document, alone: Alone) -> bool:
-        """Return whether the index has the document as the job has it, and no older job may still change it.
+        """Return whether the index already has the job's document, and no older job can change it.
 
         Args:
-            job: Its index, on behalf of its principal.
-            document: As the job has it.
+            job: The job with the index and the principal.
+            document: The job's document.
             there: The version that was found.
-            alone: Asked only where that version says the same. An older job may have ended since it was found, so
-                it is looked for once more.
+            alone: Called only if that version is equal. An older job may have ended in the meantime, so the index
+                is
+                then asked again.
 
         Raises:
             Unavailable, DeadlineExceeded: The index cannot be asked.
@@ -76,8 +78,9 @@ class Storing:
         commit: Commit,
         done: Done,
     ) -> None:
-        """Embeds the chunks while the index takes them; see `ports.Index.store`. Whoever cancels the job before the
-        last of them is there wins: nothing is stored then, and `Settled` is raised.
+        """Embed the chunks while the index takes them; see `ports.Index.store`.
+
+        If the job is cancelled before the last chunk is sent, nothing is stored and `Settled` is raised.
         """
         seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
         async with contextlib.aclosing(_embedded(model, chunks, commit, done)) as batches:
@@ -87,7 +90,7 @@ class Storing:
 async def _embedded(
     model: IndexingModel, chunks: Sequence[Chunk], commit: Commit, done: Done
 ) -> AsyncGenerator[Batch, None]:
-    """Chunks with their vectors, made when they are asked for."""
+    """Yield chunks with their vectors, which are computed on demand."""
     for start in range(0, len(chunks), _BATCH):
         some = chunks[start : start + _BATCH]
         vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])

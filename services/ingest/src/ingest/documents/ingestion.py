@@ -1,4 +1,4 @@
-"""One job, whatever it brings."""
+"""Jobs of all kinds."""
 
 from dataclasses import dataclass
 
@@ -15,20 +15,20 @@ from ingest.ports import Originals
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job ended: its state, and of a job with texts what became of each."""
+    """The result of a job: its final state and, for a job with texts, the outcome of each text."""
 
     state: State
     outcomes: tuple[Outcome, ...] = ()
 
 
 class Ingestion:
-    """Makes things findable.
+    """Runs jobs.
 
     Args:
-        files: Does jobs with a file.
-        texts: Does jobs with texts.
-        access: Does jobs that change who may see a document.
-        originals: Where what they are about is.
+        files: Runs jobs with a file.
+        texts: Runs jobs with texts.
+        access: Runs jobs that change who may see a document.
+        originals: The store of the jobs' objects.
     """
 
     def __init__(
@@ -40,17 +40,18 @@ class Ingestion:
         self._originals = originals
 
     async def run(self, job: Job, report: Report, alone: Alone) -> Result:
-        """Does a job. Doing it again changes nothing.
+        """Run a job. Running it again changes nothing.
 
         Args:
-            job: What to do.
-            report: Told of the progress.
-            alone: Tells whether every job that was accepted before is over, so that what is there as the job has
-                it can be left as it is. Else it gets the job's generation: an older job must not win over this one.
+            job: The job.
+            report: The report of the job.
+            alone: Returns whether all jobs accepted before have ended. Only then a document that the index already
+                has
+                can stay as it is. Otherwise, it gets the job's generation, so that an older job cannot replace it.
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
-            Settled: Somebody else has taken or ended the job.
+            Settled: Another worker has the job, or it has ended.
         """
         match job:
             case FileJob():
@@ -61,11 +62,12 @@ class Ingestion:
                 return Result(state, outcomes)
             case AccessJob():
                 return Result(await self._access.run(job, report, alone))
-        raise NotSupported("The job is of a kind that this worker does not know.")
+        raise NotSupported("This worker does not know the kind of the job.")
 
     async def clear(self, job: Job, state: State) -> None:
-        """Removes what a job brought and nobody needs, once it is over. The original of a document that can be
-        found stays: it can be asked for.
+        """Remove the objects of a finished job that are not needed.
+
+        The original of a searchable document stays, because it can be downloaded.
 
         Raises:
             Unavailable: The store does not answer.

@@ -1,4 +1,4 @@
-"""What a job is about, out of the object store and into a file of its own."""
+"""Copies the object of a job from the object store into a temporary file."""
 
 import asyncio
 import contextlib
@@ -17,25 +17,25 @@ _QUICKLY_HASHED = 64 * 1024
 
 @contextlib.asynccontextmanager
 async def fetched(originals: Originals, object_name: str, size_bytes: int, sha256: str) -> AsyncIterator[Path]:
-    """A file with the object's bytes, which goes at the end.
+    """Yield a temporary file with the object's bytes.
 
     Raises:
-        UnreadableDocument: They are others than were uploaded.
-        NotFound, Unavailable: As `Originals.fetch`; also where this machine's disk is full.
+        UnreadableDocument: The bytes differ from those that were uploaded.
+        NotFound, Unavailable: As `Originals.fetch`; Unavailable also if this machine's disk is full.
     """
-    with tempfile.NamedTemporaryFile(prefix="causeway-ingest-") as scratch:  # empty as yet
+    with tempfile.NamedTemporaryFile(prefix="causeway-ingest-") as scratch:
         path = Path(scratch.name)
         with room():
             await originals.fetch(object_name, path, size_bytes)
         there = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
         if there != sha256:
-            raise UnreadableDocument("The original is not what was uploaded: its SHA-256 differs.")
+            raise UnreadableDocument("The original differs from what was uploaded: its SHA-256 does not match.")
         yield path
 
 
 @contextlib.contextmanager
 def room() -> Iterator[None]:
-    """A full disk of this machine as an error of ours: another worker may have room.
+    """Turn the error of a full disk into `Unavailable`, because another worker may have room.
 
     Raises:
         Unavailable: The disk is full.

@@ -1,4 +1,4 @@
-"""What a worker says of its job while it is at it: not too often, and only while the job is its own."""
+"""The records of a job's progress: not too many, and only while the job belongs to this worker."""
 
 import asyncio
 import time
@@ -15,21 +15,21 @@ from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
 _INTERVAL = 0.2
-"""Seconds between two reports of progress."""
+"""Seconds between two records of progress."""
 _TRIES = 10
 _COMMIT_SECONDS = 20.0
 _COMMIT_PAUSE = 0.25
 _MOST_WARNINGS = 50
-"""Of those that are recorded; the others are counted. Each record of the progress holds them."""
+"""Limit of recorded warnings, because each record of progress contains them; the others are only counted."""
 _LONGEST_WARNING = 500
 _LONGEST_PART = 200
 
 
 class Settled(Exception):
-    """The job is over, or another worker's: nothing is left to do for this one.
+    """The job has ended, or belongs to another worker; this worker has nothing left to do.
 
     Attributes:
-        state: How it ended; None where it is another worker's.
+        state: The final state; None if the job belongs to another worker.
     """
 
     def __init__(self, status: Status) -> None:
@@ -38,17 +38,19 @@ class Settled(Exception):
 
 
 class Report:
-    """Records one attempt's states.
+    """Records the states of one attempt.
 
-    The attempt's number fences: what an earlier attempt has recorded is overwritten, what a later one has is not.
-    So a worker that was taken for dead and wakes up again cannot undo what its successor did. Every method raises
-    `Settled` when it finds that somebody else has taken or ended the job.
+    The attempt's number is a fencing token: records of earlier attempts are overwritten, those of later ones are
+    not.
+    So a worker that was presumed dead and continues cannot undo the work of its successor. Every method raises
+    `Settled` if another worker has taken the job or the job has ended.
 
-    An attempt counts from its first record, for a worker that dies of a job can no longer say so; one that ends
-    because something else was away is taken back.
+    An attempt counts from its first record, because a worker that a job kills cannot record anything. If a
+    dependency
+    was unavailable, the attempt does not count after all.
 
     Args:
-        jobs: Where states are recorded.
+        jobs: The store of the states.
         job: The job.
         attempt: Number of this attempt, from 1.
     """
@@ -68,11 +70,12 @@ class Report:
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
-        """Takes the job: state PARSING, under this attempt's number.
+        """Take the job: state PARSING, with this attempt's number.
 
-        The first attempt is recorded a moment later, unless something else is recorded before: most documents need
-        less time than that, and each record waits for a disk. A document that ends its worker within that moment
-        gets one attempt more.
+        The first attempt is recorded after a short delay, or with an earlier record. Most documents take less time
+        than
+        that, and each record waits for a disk. A document that kills its worker within the delay gets one more
+        attempt.
 
         Raises:
             Unavailable: States cannot be read or recorded.
@@ -89,34 +92,34 @@ class Report:
 
     @property
     def counted(self) -> int:
-        """Attempts that count, this one included."""
+        """The number of attempts that count, including this one."""
         return self._status.counted
 
     @property
     def told(self) -> Progress:
-        """How far the job is, as was said last."""
+        """The latest progress."""
         return self._status.progress
 
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds of this attempt so far, by the state that the job was in."""
+        """Seconds of this attempt by the job's state."""
         state = self._status.state.value
         spent = time.monotonic() - self._since
         return {**self._passed, state: self._passed.get(state, 0.0) + spent}
 
     @property
     def committing(self) -> bool:
-        """Whether something of the job may be seen already."""
+        """Whether results of the job may be visible already."""
         return self._status.committing
 
     @property
     def waited(self) -> float:
-        """Seconds since something else was found to be away that the job needs."""
+        """Seconds for which a dependency of the job has been unavailable."""
         since = self._status.waiting_since
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
     def warn(self, warnings: Sequence[JobWarning]) -> None:
-        """Replace the warnings; the next record holds them."""
+        """Replace the warnings, which are recorded with the next progress."""
         kept = tuple(
             replace(each, message=each.message[:_LONGEST_WARNING], part=each.part[:_LONGEST_PART])
             for each in warnings[:_MOST_WARNINGS]
@@ -124,12 +127,12 @@ class Report:
         self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
-        """Says how far the job is; every now and then, a change of state soon in any case.
+        """Report the progress. It is recorded at intervals; a change of state is recorded soon.
 
-        A small document passes through its states faster than anybody can look: each record waits for a disk.
+        Each record waits for a disk, and a small document passes through its states very quickly.
 
-        A store that does not answer is no reason to stop: the work goes on, and the end is recorded in any case.
-        Several tasks may say it at a time; none waits for what another has to say.
+        The work goes on if the store does not answer, because the end is recorded in any case. Several tasks may
+        call this concurrently; they do not wait for each other.
         """
         if state is not None:
             self._passed, self._since = self.stages, time.monotonic()
@@ -147,7 +150,7 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def _say(self, wait: float) -> None:
-        """Records a change of state, unless something else has been recorded since."""
+        """Record a change of state after a delay, unless another record has included it."""
         await asyncio.sleep(wait)
         self._later = None
         try:
@@ -158,12 +161,13 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def commit(self) -> None:
-        """To be called before anything of the job can be seen: from then on nobody can cancel it.
+        """Record that the job can no longer be cancelled; to be called before any of its results become visible.
 
-        Waits a while where it cannot be recorded: the work is done, but nobody may see it yet.
+        Retries for a while if the state cannot be recorded, because the work is done but must not become visible
+        yet.
 
         Raises:
-            Unavailable: It cannot be recorded; nothing may be shown.
+            Unavailable: The state cannot be recorded; the results must not become visible.
         """
         end = time.monotonic() + _COMMIT_SECONDS
         while not self._status.committing:
@@ -175,27 +179,27 @@ class Report:
                 await asyncio.sleep(_COMMIT_PAUSE)
 
     async def wait(self, failure: Failure) -> None:
-        """The attempt ends because something else is away: it does not count.
+        """Record that the attempt ended because a dependency is unavailable; it does not count.
 
         Raises:
-            Unavailable: It cannot be recorded.
+            Unavailable: The state cannot be recorded.
         """
         since = self._status.waiting_since or datetime.now(UTC)
         await self._requeue(failure, counted=self.counted - 1, waiting_since=since)
 
     async def fail(self, failure: Failure) -> None:
-        """The attempt failed, another one may follow.
+        """Record that the attempt failed; another attempt may follow.
 
         Raises:
-            Unavailable: It cannot be recorded.
+            Unavailable: The state cannot be recorded.
         """
         await self._requeue(failure, waiting_since=None)
 
     async def give_back(self) -> None:
-        """The worker stops: the attempt does not count.
+        """Record that the worker stops; the attempt does not count.
 
         Raises:
-            Unavailable: It cannot be recorded.
+            Unavailable: The state cannot be recorded.
         """
         await self._requeue(None, counted=self.counted - 1)
 
@@ -207,10 +211,10 @@ class Report:
         *,
         given_up: bool = False,
     ) -> None:
-        """Records how the job ended, what became of each text, and whether it is among the dead letters.
+        """Record how the job ended, the outcome of each text, and whether the job is among the dead letters.
 
         Raises:
-            Unavailable: It cannot be recorded.
+            Unavailable: The state cannot be recorded.
         """
         await self._record(state=state, failure=failure, outcomes=outcomes, waiting_since=None, given_up=given_up)
 
@@ -229,10 +233,10 @@ class Report:
                 try:
                     self._revision = await self._jobs.write(self._job, status, self._revision)
                 except Conflict:
-                    # Another worker, someone who cancels, or this one: a write may arrive whose answer is lost.
+                    # Another worker, a cancellation, or an own write whose answer was lost.
                     await self._reread()
                 else:
-                    # What was said meanwhile of the progress stays.
+                    # Keep progress and warnings that were reported in the meantime.
                     now = self._status
                     self._status = replace(
                         status, progress=now.progress, warnings=now.warnings, warning_count=now.warning_count
@@ -256,7 +260,7 @@ class Report:
             committing=there.committing or self._status.committing,
             counted=there.counted if first else self._status.counted,
             waiting_since=there.waiting_since if first else self._status.waiting_since,
-            # An attempt that stored the document and died could not say more than that.
+            # An attempt that stored the document and died could not record more than this.
             warnings=there.warnings if first else self._status.warnings,
             warning_count=there.warning_count if first else self._status.warning_count,
         )

@@ -1,4 +1,4 @@
-"""Sections of source code that came as text: those that a file with the same text has."""
+"""Sections of source code that was submitted as text: the same sections as in a file with that text."""
 
 import asyncio
 import contextlib
@@ -22,12 +22,12 @@ _BREAK = re.compile(rf"{LINE_BREAK.pattern}|\n")
 
 
 async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
-    """Return the sections of a text by its syntax; where it cannot be read so, one section of whole lines.
+    """Return the sections of a text by its syntax, or one section of whole lines if it cannot be parsed.
 
     Args:
         text: The source code.
-        suffix: How files in its language end.
-        parser: Reads it in a process of its own, within limits.
+        suffix: The file name suffix of its language.
+        parser: Parses it in a child process, within limits.
     """
     sections: list[Section] = []
     try:
@@ -40,13 +40,13 @@ async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
                     if isinstance(part, Page):
                         sections += part.sections
     except InvalidRequest as error:
-        _log.warning("source code is not read by its syntax", suffix=suffix, error=error.message)
+        _log.warning("cannot parse source code by its syntax", suffix=suffix, error=error.message)
         sections = []
     return await asyncio.to_thread(_placed, text, sections)
 
 
 def _placed(text: str, sections: Sequence[Section]) -> list[Stretch]:
-    """Sections of the cleaned text in the text itself: both have the same lines that are not blank."""
+    """Return sections of the cleaned text as spans of the text itself: the non-blank lines are the same in both."""
     lines = [span for span in _lines(text) if clean(text[slice(*span)]).strip()]
     counts = [_count(section.text) for section in sections]
     if sum(counts) != len(lines) or not all(counts):
@@ -71,7 +71,7 @@ def _count(text: str) -> int:
 
 
 def _lines(text: str) -> list[tuple[int, int]]:
-    """Spans of the lines, without what ends them."""
+    """Return the spans of the lines, without the line breaks."""
     breaks = [match.span() for match in _BREAK.finditer(text)]
     starts = [0, *(end for _, end in breaks)]
     ends = [*(start for start, _ in breaks), len(text)]

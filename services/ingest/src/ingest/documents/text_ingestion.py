@@ -1,4 +1,4 @@
-"""One job with texts: nothing is parsed, each text becomes a document of the index."""
+"""Jobs with texts: each text becomes a document of the index without a parser, except for source code."""
 
 import asyncio
 import hashlib
@@ -16,23 +16,23 @@ from ingest.domain import Chunk, Document, Outcome, Progress, State, Text, Texts
 from ingest.ports import Index, Originals, Parser, TextReader
 
 _AT_ONCE = 4
-"""Documents under way: while one is written to the disk, others are embedded."""
+"""Concurrent documents: while one is written to the disk, others are embedded."""
 _CONTENT_TYPE = "text/plain"
 _SOURCE_TYPE = "text/x-source; suffix="
 
 
 class TextIngestion:
-    """Makes texts findable.
+    """Makes texts searchable.
 
     Args:
-        originals: Where the texts are.
-        reader: Reads them.
-        models: Text → chunks → vectors, as the index has them.
-        storing: Chunks → the index.
-        index: Says what is there.
-        parser: Reads source code.
+        originals: The store of the jobs' objects.
+        reader: Reads the texts of an object.
+        models: Split text into chunks and embed them, as the index requires.
+        storing: Writes chunks to the index.
+        index: The index.
+        parser: Parses source code.
         max_characters: Longer texts are refused.
-        max_chunks: Likewise texts of more chunks.
+        max_chunks: Texts with more chunks are refused.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class TextIngestion:
         self._max_chunks = max_chunks
 
     async def run(self, job: TextsJob, report: Report, alone: Alone) -> tuple[Outcome, ...]:
-        """Ingests the job's texts, and says what became of each, in their order.
+        """Ingest the job's texts and return the outcome of each, in their order.
 
-        Running it again changes nothing. Nothing is stored unless every text can be. For ``alone`` see
+        Running it again changes nothing. Nothing is stored unless all texts can be stored. For ``alone`` see
         `Ingestion.run`.
 
         Raises:
-            UnreadableDocument, PayloadTooLarge: A text's own fault.
-            NotFound: The texts are gone.
+            UnreadableDocument, PayloadTooLarge: A text cannot be stored.
+            NotFound: The texts are missing.
             Conflict: The index has vectors of an embedding model that is not configured.
-            Unavailable, DeadlineExceeded: Something that is needed does not answer.
-            Settled: Somebody else has taken or ended the job.
+            Unavailable, DeadlineExceeded: A dependency does not answer.
+            Settled: Another worker has the job, or it has ended.
         """
         async with fetched(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
             model = await self._models.of(job)
@@ -83,10 +83,10 @@ class TextIngestion:
                 raise PayloadTooLarge(
                     f"Document {text.document_id!r} has more than {self._max_characters} characters."
                 )
-            if len(text.text) > self._max_chunks:  # else it cannot have more chunks
+            if len(text.text) > self._max_chunks:  # a shorter text cannot have too many chunks
                 self._storing.limited(model.chunker.chunks_of(text.text))
         if count != job.count:
-            raise UnreadableDocument(f"The job speaks of {job.count} documents, {count} are there.")
+            raise UnreadableDocument(f"The job should have {job.count} documents, but has {count}.")
 
     async def _store_all(
         self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, alone: Alone
@@ -122,7 +122,7 @@ class TextIngestion:
         document = _document(job, text)
         there = await self._index.find(job, text.document_id)
         if there is not None and there.generation == job.generation:
-            return Outcome.STORED  # an attempt before this one got as far as that
+            return Outcome.STORED  # by a previous attempt
         if there is not None and await self._storing.has(job, document, there, alone):
             return Outcome.UNCHANGED
         try:
@@ -131,7 +131,7 @@ class TextIngestion:
                     await report.commit()
                     return Outcome.STORED if await self._index.update(job, document) else Outcome.UNCHANGED
                 except NotFound:
-                    there = None  # it has just been removed
+                    there = None  # the document was just removed
             if there is None and job.existing_only:
                 return Outcome.NOT_FOUND
             chunks = await self._chunks(model, text)
@@ -147,7 +147,7 @@ class TextIngestion:
             chunks = await asyncio.to_thread(list, chunker.chunks_of(text.text, stretches))
             if len(chunks) <= self._max_chunks:
                 return chunks
-        return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # whose number has been checked
+        return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # `_check` has limited their number
 
 
 def _is_cut_alike(there: Document, document: Document) -> bool:

@@ -1,4 +1,4 @@
-"""The life of a job: taken off the queue, heartbeats, retries, dead letters, metrics.
+"""The life of a job: queue, heartbeats, retries, dead letters, metrics.
 
-What happens to a document in a job is in `ingest.documents`; how the queue is made is in `ingest.adapters`.
+`ingest.documents` handles the documents of a job, and `ingest.adapters` implements the queue.
 """

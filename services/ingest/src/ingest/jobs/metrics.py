@@ -1,4 +1,4 @@
-"""What is measured of jobs that have ended, and what their line in the log says."""
+"""Metrics and log fields of jobs that have ended."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from ingest.documents.report import Report
 from ingest.domain import AccessJob, FileJob, Job, State, TextsJob
 
 DEAD = "dead"
-"""How a job ended that was given up."""
+"""The end of a job that was given up."""
 _ended = metrics.counter(
     __name__,
     "causeway.ingest.jobs",
     "",
-    "Jobs that ended, by how; dead: given up.",
+    "Jobs that ended, by final state; dead: given up.",
     [{"state": state} for state in (DEAD, *(each.value for each in State if each.final))],
 )
 _KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
@@ -21,12 +21,12 @@ _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each 
 
 
 def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
-    """Counts a job that has ended, and returns the members of its line: what it was and where its time went.
+    """Count a job that has ended, and return the fields of its log line: its properties and durations.
 
     Args:
         job: The job.
-        report: Of its last attempt.
-        state: How it ended.
+        report: The report of its last attempt.
+        state: Its final state.
     """
     _ended.add(1, {"state": state})
     for stage, seconds in report.stages.items():

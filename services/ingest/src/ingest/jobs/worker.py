@@ -1,6 +1,6 @@
-"""Takes jobs off the queue and settles each: done, given back, or buried.
+"""Takes jobs from the queue and settles each one: done, returned, or moved to the dead letters.
 
-Nothing accepted is lost: a job leaves the queue after its end is recorded, not before.
+No accepted job is lost, because a job leaves the queue only after its end is recorded.
 """
 
 import asyncio
@@ -37,30 +37,32 @@ _tracer = telemetry.tracer(__name__)
 _log = structlog.get_logger(__name__)
 
 _HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
-"""Trying again would end the same way."""
+"""A further attempt would fail in the same way."""
 _LONGEST_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
 _LEAVE_SECONDS = _GIVE_BACK_SECONDS + 1
-"""How long jobs get to be given back, before those are told again that missed it (`servicekit.tasks.ended`)."""
+"""Time for cancelled jobs to be returned, before jobs that lost the cancellation are cancelled again
+(`servicekit.tasks.ended`).
+"""
 _PROBE_SECONDS = 1.0
 _SETTLE_SECONDS = 60.0
-"""How long a finished job's worker tries to say so; after that the job comes again and is found finished."""
+"""How long a worker tries to record the end of a job. After that, the job is delivered again and found finished."""
 _SETTLE_PAUSE = 0.5
 
 
 class Worker:
-    """Works on so many jobs at once.
+    """Runs a number of jobs concurrently.
 
     Args:
-        queue: Where jobs come from.
-        jobs: Where their states are recorded.
-        index: Asked whether it answers, after a failure, before the next job is taken.
-        ingestion: Does the work.
-        slots: Jobs at once.
-        max_attempts: After so many failed attempts a job is buried.
-        patience: Seconds that a job waits for something else that is away, until it is buried.
-        backoff: Seconds until the second attempt; doubles with each, up to a minute.
-        heartbeat: Seconds between two signs of life to the queue.
+        queue: The queue of jobs.
+        jobs: The store of their states.
+        index: The retriever; after a failure, the worker takes no job until the retriever answers.
+        ingestion: Runs the jobs.
+        slots: Limit of concurrent jobs.
+        max_attempts: Failed attempts before a job is given up.
+        patience: Seconds that a job waits for an unavailable dependency before it is given up.
+        backoff: Seconds before the second attempt; doubles with each further one, up to a minute.
+        heartbeat: Seconds between two heartbeats to the queue.
     """
 
     def __init__(
@@ -88,11 +90,11 @@ class Worker:
         self._suspicious = True
 
     async def run(self, stop: asyncio.Event, grace: float) -> None:
-        """Works until the event is set; running jobs then get ``grace`` seconds before they are given back."""
+        """Run until the event is set; running jobs then have ``grace`` seconds before they are returned."""
         slots = [asyncio.create_task(self._slot(stop)) for _ in range(self._slots)]
         stopping = asyncio.create_task(stop.wait())
         try:
-            # A slot ends before it is told to only by a defect of this class.
+            # Only a defect of this class ends a slot early.
             await asyncio.wait([*slots, stopping], return_when=asyncio.FIRST_COMPLETED)
             end = asyncio.get_running_loop().time() + grace
             await self._queue.close()
@@ -126,7 +128,7 @@ class Worker:
                 await self._work(delivery)
 
     async def _index_answers(self, stop: asyncio.Event) -> bool:
-        """While the retriever is away jobs wait in the queue, instead of using up their attempts."""
+        """Return whether the retriever answers; while it does not, jobs wait in the queue and lose no attempts."""
         if await self._index.answers():
             self._suspicious = False
             return True
@@ -138,7 +140,7 @@ class Worker:
         job = delivery.job
         upload = trace.get_current_span(telemetry.extract(delivery.headers)).get_span_context()
         log = _log.bind(job=job.job_id, attempt=delivery.attempt)
-        # A trace of its own: the upload's may have ended hours ago, and a redelivery is a second walk.
+        # A new trace: the upload's trace may have ended hours ago, and the job may be delivered again.
         with _tracer.start_as_current_span(
             f"process {keys.INGEST_STREAM}",
             context=Context(),
@@ -163,32 +165,32 @@ class Worker:
             except Settled as settled:
                 log.info("nothing to do", reason=str(settled))
                 if settled.state is not None:
-                    if settled.state is not State.FAILED:  # else it may be among the dead letters
+                    if settled.state is not State.FAILED:  # the dead letters need the object of a failed job
                         await self._clear(delivery, settled.state)
                     await self._take_off(delivery)
             except Unavailable as error:
-                log.warning("job not settled; it comes again", error=error.message)
+                log.warning("cannot settle the job; it will be delivered again", error=error.message)
                 await self._give_back(delivery, self._backoff)
             except asyncio.CancelledError:
-                log.info("job given back")
+                log.info("job returned to the queue")
                 await self._give_back(delivery, 0)
                 raise
-            except Exception:  # a defect around an attempt must not end the worker
-                log.exception("job not settled; it comes again")
+            except Exception:  # a defect outside an attempt must not stop the worker
+                log.exception("cannot settle the job; it will be delivered again")
                 await self._give_back(delivery, self._pause(delivery))
 
     async def _attempt(self, delivery: Delivery, span: trace.Span, log: structlog.BoundLogger) -> None:
-        """One attempt, up to its record.
+        """Run one attempt and record its end.
 
         Raises:
-            Settled: Somebody else has taken or ended the job.
+            Settled: Another worker has the job, or it has ended.
             Unavailable: The job's state cannot be recorded.
         """
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
         if report.counted > self._max_attempts:
-            # Its workers died of it, one after the other, before they could say so.
+            # The workers of all attempts died before they could record a failure.
             await self._bury(
-                delivery, report, Failure("INTERNAL", "The document ended every worker that tried it.")
+                delivery, report, Failure("INTERNAL", "The document crashed every worker that tried it.")
             )
             return
         try:
@@ -213,7 +215,7 @@ class Worker:
                 return
             log.warning("attempt failed", reason=failure.reason, error=error.message, exc_info=error.__cause__)
             outage = await self._is_outage(error)
-        except Exception:  # a defect, here or in a library: the job is not lost, the log has the stack
+        except Exception:  # a defect, here or in a library: the job is retried, and the log has the stack
             span.set_status(StatusCode.ERROR, "defect")
             log.exception("attempt failed")
             failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
@@ -226,10 +228,10 @@ class Worker:
         await self._later(delivery, report, failure, outage=outage)
 
     async def _later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
-        """Another attempt, unless it was the last one."""
+        """Schedule another attempt, or give the job up after the last one."""
         self._suspicious = True
         if outage and report.waited > self._patience:
-            said = f"It waited {report.waited:.0f} s in vain. {failure.message}"
+            said = f"The job waited {report.waited:.0f} s in vain. {failure.message}"
             await self._bury(delivery, report, Failure(failure.reason, said))
         elif not outage and report.counted >= self._max_attempts:
             await self._bury(delivery, report, failure)
@@ -238,9 +240,9 @@ class Worker:
             await self._give_back(delivery, self._pause(delivery))
 
     async def _is_outage(self, error: CausewayError) -> bool:
-        """Whether an attempt failed because something else is away, and not of its document."""
+        """Return whether an attempt failed because a dependency is unavailable, and not because of its document."""
         if isinstance(error, DeadlineExceeded):
-            # What takes longer than it may, while everybody answers, does so the next time.
+            # A time-out while all services answer would happen again in the next attempt.
             return not await self._index.answers()
         return isinstance(error, Unavailable | RateLimited)
 
@@ -255,7 +257,7 @@ class Worker:
         await self._take_off(delivery)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
-        """Records how an attempt ended, however long the broker is away; only then the job leaves this worker."""
+        """Record the end of an attempt; retry while the broker is unavailable, because the job must not be lost."""
         end = asyncio.get_running_loop().time() + _SETTLE_SECONDS
         while True:
             try:
@@ -264,30 +266,30 @@ class Worker:
             except Unavailable as error:
                 if asyncio.get_running_loop().time() > end:
                     raise
-                _log.warning("end not recorded yet", job=delivery.job.job_id, error=error.message)
+                _log.warning("cannot record the end of the job yet", job=delivery.job.job_id, error=error.message)
                 await asyncio.sleep(_SETTLE_PAUSE)
 
     async def _clear(self, delivery: Delivery, state: State) -> None:
         try:
             await self._ingestion.clear(delivery.job, state)
-        except Unavailable as error:  # it is in nobody's way
-            _log.warning("what the job brought is left behind", job=delivery.job.job_id, error=error.message)
+        except Unavailable as error:  # an unused object is harmless
+            _log.warning("cannot remove the job's object", job=delivery.job.job_id, error=error.message)
 
     async def _take_off(self, delivery: Delivery) -> None:
         try:
             await delivery.done()
-        except Unavailable as error:  # it comes again and is found to be over
-            _log.warning("job not taken off the queue", job=delivery.job.job_id, error=error.message)
+        except Unavailable as error:  # it will be delivered again and found finished
+            _log.warning("cannot remove the job from the queue", job=delivery.job.job_id, error=error.message)
 
     async def _give_back(self, delivery: Delivery, delay: float) -> None:
         try:
             await delivery.again(delay)
-        except Unavailable as error:  # it comes again by itself
-            _log.warning("job not given back", job=delivery.job.job_id, error=error.message)
+        except Unavailable as error:  # the queue delivers it again by itself
+            _log.warning("cannot return the job to the queue", job=delivery.job.job_id, error=error.message)
 
     @contextlib.asynccontextmanager
     async def _alive(self, delivery: Delivery) -> AsyncIterator[None]:
-        """Tells the queue that the job is being worked on, or it would go to another worker."""
+        """Send heartbeats for the job, so that the queue does not deliver it to another worker."""
 
         async def beat() -> None:
             while True:
@@ -295,7 +297,7 @@ class Worker:
                 try:
                     await delivery.keep()
                 except Unavailable as error:
-                    _log.warning("no sign of life sent", job=delivery.job.job_id, error=error.message)
+                    _log.warning("cannot send a heartbeat", job=delivery.job.job_id, error=error.message)
 
         task = asyncio.create_task(beat())
         try:

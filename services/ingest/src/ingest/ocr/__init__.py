@@ -1,5 +1,5 @@
-"""Text of pictures: what is written on pages that a scanner made, and in pictures of documents.
+"""Text recognition (OCR) for scanned pages and for pictures in documents.
 
-`child` recognises the lines of a picture, in a process and an environment of its own. `recogniser` asks it. `lines`
-makes paragraphs of the lines. `reading` puts their text in the place of pictures that a parser yields.
+`child` recognises the lines of a picture, in its own process and environment. `recogniser` is its client. `lines`
+turns the lines into paragraphs. `reading` replaces the pictures that a parser yields by their text.
 """

@@ -1,7 +1,7 @@
-"""The process that reads pictures: run as a script by a Python that has RapidOCR, and nothing of ours.
+"""The child process that recognises text. It runs as a script, on a Python that has RapidOCR.
 
-It loads the models once and answers one question at a time. A question is a picture, an answer is JSON; both have
-four bytes of length in front.
+The process loads the models once and answers one question at a time. It imports no other module of this package. A
+question is a picture, an answer is JSON; both follow four bytes of length.
 """
 
 import ctypes
@@ -16,20 +16,18 @@ from typing import Any, BinaryIO
 
 _PREFIX = 4
 _PR_SET_PDEATHSIG = 1
-_MEMORY = 1024**3  # bytes that reading a picture may take beside the models
-_DETECTED = (
-    960  # pixels of the longer side when lines are looked for; what they say is read from the picture itself
-)
-_SURE = 0.85  # with less confidence the picture may be turned
+_MEMORY = 1024**3  # bytes for a picture, in addition to the models
+_DETECTED = 960  # pixels of the longer side for the detection of lines; their text is read in full resolution
+_SURE = 0.85  # with less confidence, the picture may be rotated
 
 
 def engine() -> Any:
-    """Return RapidOCR with the models of its wheel, for one thread.
+    """Return RapidOCR with the models of its package, for one thread.
 
-    The classifier of turned lines is left out: it costs a third of the time, and whole pages are turned here. One
-    line at a time is recognised, which takes half of the memory.
+    The classifier of rotated lines is not used: it takes a third of the time, and this module rotates whole pages.
+    Recognising one line at a time takes half of the memory.
     """
-    # The type checker's environment does not have it.
+    # The environment of the type checker does not have RapidOCR.
     from rapidocr import RapidOCR  # type: ignore[import-not-found]
 
     return RapidOCR(
@@ -49,7 +47,7 @@ def serve() -> int:
     """Answer questions until stdin ends; return the exit code."""
     _die_with_parent()
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not come between frames
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with frames
     reader = engine()
     _limit()
     _send(out, {})
@@ -57,13 +55,13 @@ def serve() -> int:
         picture = sys.stdin.buffer.read(int.from_bytes(prefix))
         try:
             _send(out, {"lines": _best(reader, picture)})
-        except Exception as error:  # the boundary: the next picture may be read
+        except Exception as error:  # the outermost handler: the next picture may be readable
             _send(out, {"failed": f"{type(error).__name__}: {error}"[:500]})
     return 0
 
 
 def _best(reader: Any, content: bytes) -> list[Any]:
-    """The lines of a picture, turned as its text is best read; places are those of the turned picture."""
+    """Return the lines of a picture in its best rotation; positions are those in the rotated picture."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as opened:
@@ -99,12 +97,12 @@ def _confidence(lines: list[Any]) -> float:
 
 
 def _weight(lines: list[Any]) -> float:
-    """How much is read, and how surely: a line that is turned says little, with little confidence."""
+    """Return a weight by amount and confidence of the text: rotated lines have little text of low confidence."""
     return float(sum(len(text) * score**4 for text, score, _ in lines))
 
 
 def _is_on_its_side(lines: list[Any]) -> bool:
-    """Whether most lines are taller than wide, as those of a page on its side."""
+    """Return whether most lines are taller than wide, which means that the page is rotated by 90 degrees."""
     return 2 * sum(_height(box) > _width(box) for _, _, box in lines) > len(lines)
 
 
@@ -123,20 +121,20 @@ def _send(out: BinaryIO, message: dict[str, Any]) -> None:
 
 
 def _limit() -> None:
-    """Bound what the process may use beside what the models take."""
+    """Limit the resources of the process, in addition to those of the models."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
+    if sys.platform == "linux":  # other systems ignore or refuse the limit
         used = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies, however that dies (prctl(2))."""
+    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C of a terminal
     sys.exit(serve())

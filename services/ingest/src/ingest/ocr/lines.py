@@ -1,4 +1,4 @@
-"""Recognised lines → sections, by where the lines are."""
+"""Turns recognised lines into sections, by their positions."""
 
 import math
 import statistics
@@ -13,13 +13,13 @@ from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _ALIKE = (0.7, 1.4)
-"""Lines whose height is this share of the usual one have the usual size of letters: heights are not exact."""
+"""Lines within this range of the usual height count as the usual size, because heights are not exact."""
 _BESIDE = 0.5
-"""Lines are in one row whose heights differ by less than this many letter sizes."""
+"""Lines whose baselines differ by less than this, in letter sizes, are in the same row."""
 
 
 def sections(found: Sequence[Recognised]) -> tuple[Section, ...]:
-    """The text of a picture, in reading order."""
+    """Return the text of a picture in reading order."""
     lines = placed(found)
     outline = Outline()
     Style.of({1: lines}).fill(outline, lines, 1)
@@ -27,13 +27,13 @@ def sections(found: Sequence[Recognised]) -> tuple[Section, ...]:
 
 
 def confidence(found: Sequence[Recognised]) -> float:
-    """How sure the text of a picture is, 0 to 1: the mean over its letters, with two decimals."""
+    """Return the mean confidence of the letters, 0 to 1, with two decimals."""
     letters = sum(len(line.text) for line in found)
     return round(sum(len(line.text) * line.confidence for line in found) / letters, 2) if letters else 0.0
 
 
 def placed(found: Sequence[Recognised]) -> list[Line]:
-    """The lines from the top down, straightened: a page that lies askew has rows that do not."""
+    """Return the lines from top to bottom, with the rotation of a skewed page removed."""
     told = [(line, text) for line in found if (text := flat(line.text))]
     if not told:
         return []
@@ -46,14 +46,14 @@ def placed(found: Sequence[Recognised]) -> list[Line]:
         turned = [(x * cosine - y * sine, x * sine + y * cosine) for x, y in line.corners]
         size = usual if _ALIKE[0] * usual <= height <= _ALIKE[1] * usual else height
         left, right = min(x for x, _ in turned), max(x for x, _ in turned)
-        # The middle stays where it is when a line has letters that go below it.
+        # The middle does not depend on whether the line has descenders.
         middle = sum(y for _, y in turned) / len(turned)
         lines.append(Line(text, left, right, -middle, size))
     return _aligned(lines)
 
 
 def _aligned(lines: Sequence[Line]) -> list[Line]:
-    """The lines from the top down, those beside each other at the same height: the measured one is not exact."""
+    """Return the lines from top to bottom, with one baseline for each row: positions are not exact."""
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: -line.baseline):
         row = rows[-1] if rows else []

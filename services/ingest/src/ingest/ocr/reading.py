@@ -1,4 +1,4 @@
-"""A parser whose pictures of text are read, too; implements `ingest.ports.Parser`."""
+"""A parser that also recognises the text of pictures; implements `ingest.ports.Parser`."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ from ingest.parsing.scans import Scans
 
 
 class Reads(Protocol):
-    """What reads a picture."""
+    """Recognises the text of pictures."""
 
     async def lines(self, picture: bytes) -> list[Recognised]:
         """See `Recogniser.lines`."""
@@ -23,11 +23,11 @@ class Reads(Protocol):
 
 
 class ReadingParser:
-    """Parses documents, and has what they hold as pictures read.
+    """Parses documents, and recognises the text of their pictures.
 
     Args:
-        parser: Yields a `Scan` for each picture that may hold text.
-        reader: Reads a picture; None where that is not installed.
+        parser: Yields a `Scan` for each picture that may contain text.
+        reader: Recognises the text of a picture; None if OCR is not installed.
     """
 
     def __init__(self, parser: ProcessParser, reader: Reads | None) -> None:
@@ -58,7 +58,7 @@ class ReadingParser:
                 found = found or (isinstance(page, Page) and bool(page.sections))
                 yield page
         if scanned and not found:
-            raise UnreadableDocument("The document has no text, and in its images none was recognised.")
+            raise UnreadableDocument("The document has no text, and no text was recognised in its images.")
 
     async def _read(self, scan: Scan) -> Page | Omission:
         assert self._reader is not None
@@ -67,5 +67,5 @@ class ReadingParser:
         except NotRecognised as error:
             return Omission("Unreadable", str(error), scan.number, scan.part)
         if not found and not scan.part:
-            return Omission("Unreadable", "The page is an image, in which no text was recognised.", scan.number)
+            return Omission("Unreadable", "The page is an image, and no text was recognised in it.", scan.number)
         return Page(scan.number, lines.sections(found), confidence=lines.confidence(found))

@@ -1,4 +1,4 @@
-"""Asks the process that reads pictures: one picture at a time, within a time limit."""
+"""The client of the child process that recognises text: one picture at a time, within a time limit."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ class Recognised(msgspec.Struct, frozen=True, array_like=True):
     """A line of text in a picture.
 
     Attributes:
-        text: What it says.
-        confidence: How sure that is, 0 to 1.
+        text: The text.
+        confidence: The confidence of the recognition, 0 to 1.
         corners: Top left, top right, bottom right, bottom left, in pixels from the picture's top left corner.
     """
 
@@ -40,15 +40,16 @@ class _Answer(msgspec.Struct):
 
 
 class NotRecognised(Exception):
-    """A picture was not read; the message says why."""
+    """A picture could not be read; the message gives the reason."""
 
 
 class Recogniser:
-    """Reads one picture at a time in a child process, which stays for the next one.
+    """Recognises one picture at a time in a child process, which is reused.
 
     Args:
         python: The Python that has RapidOCR.
-        seconds: Longest time for a picture. Beyond it the process is killed, as it is when a caller is cancelled.
+        seconds: Time limit of a picture. The process is killed after the time limit, and if the caller is
+            cancelled.
     """
 
     def __init__(self, python: Path, seconds: float) -> None:
@@ -58,10 +59,10 @@ class Recogniser:
         self._child: asyncio.subprocess.Process | None = None
 
     async def lines(self, picture: bytes) -> list[Recognised]:
-        """The lines of a picture (JPEG or PNG), in no order.
+        """Return the lines of a picture (JPEG or PNG), in no particular order.
 
         Raises:
-            NotRecognised: It took too long, or ended the process.
+            NotRecognised: The picture took too long, or crashed the process.
             Unavailable: The process does not start.
         """
         async with self._turn:
@@ -75,18 +76,18 @@ class Recogniser:
                 raise NotRecognised(f"Reading the picture took longer than {self._seconds:g} s.") from None
             except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError, ValueError) as error:
                 await _kill(child)
-                _log.warning("a picture ended the process that reads pictures", error=str(error))
-                raise NotRecognised("The process that reads pictures ended on it.") from error
+                _log.warning("a picture crashed the OCR process", error=str(error))
+                raise NotRecognised("The picture crashed the OCR process.") from error
             except BaseException:
                 await _kill(child)
                 raise
             self._child = child
         if answer.failed:
-            raise NotRecognised(f"The picture was not read: {answer.failed}")
+            raise NotRecognised(f"The picture could not be read: {answer.failed}")
         return answer.lines
 
     async def aclose(self) -> None:
-        """Ends the process."""
+        """Stop the process."""
         if self._child is not None:
             await _kill(self._child)
             self._child = None
@@ -102,15 +103,13 @@ class Recogniser:
                 start_new_session=True,
             )
         except OSError as error:
-            raise Unavailable(f"The process that reads pictures does not start: {error}.") from error
+            raise Unavailable(f"The OCR process does not start: {error}.") from error
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await _frame(child)
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
             await _kill(child)
-            raise Unavailable(
-                "The process that reads pictures does not start. Check CAUSEWAY_INGEST_OCR_PYTHON."
-            ) from error
+            raise Unavailable("The OCR process does not start. Check CAUSEWAY_INGEST_OCR_PYTHON.") from error
         except BaseException:
             await _kill(child)
             raise

@@ -1,10 +1,10 @@
-"""Original bytes → text in sections, in a child process that may die.
+"""Turns the bytes of an original into text in sections, in a child process that may crash.
 
-- `content` is what a parser says of a document; `refusals` is why it may refuse one.
-- `detect` finds the format by content, with `containers` for binary files; `registry` lists the formats, and
+- `content` has the types of a parser's output, `refusals` the reasons to refuse a document.
+- `detect` finds the format by the content, with `containers` for binary files. `registry` lists the formats, and
   `readers` loads their modules.
-- `formats` has one module for each format; `office` and `text` have what they share.
-- `child` runs them, `frames` carries the result, `process` is the worker's end of it.
+- `formats` has one module for each format; `office` and `text` have their shared code.
+- `child` runs the parsers, `frames` transfers the results, `process` is the client in the worker.
 
-The fate of the text belongs to `ingest.documents`.
+Further processing of the text belongs in `ingest.documents`.
 """

@@ -1,4 +1,4 @@
-"""Archives: their files as documents of their own, within bounds of number, bytes and ratio."""
+"""Archives: their files become documents, within limits on number, size and compression ratio."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from ingest.parsing.text.outline import Outline
 _MOST_ENTRIES = 100_000
 _RATIO = 100
 _SMALL = 16 * 1024 * 1024
-"""Bytes; an archive that unpacks to no more may have any ratio."""
+"""An archive that unpacks to no more bytes than this may have any compression ratio."""
 _MEMORY_SHARE = 8
-"""A file within the archive may take this part of the memory: it is copied on its way out of the process."""
+"""The share of the memory for one file of the archive, because the file is copied on its way out of the process."""
 _JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
 
@@ -25,9 +25,9 @@ class Entry:
     """A file of an archive.
 
     Attributes:
-        name: As the archive has it.
-        size: As the archive says.
-        open: Opens it; raises `Refusal` if it cannot be read.
+    name: Its name in the archive.
+    size: Its size according to the archive.
+    open: Opens it; raises `Refusal` if it cannot be read.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Entry:
 def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Iterator[Part]:
     """Yield the head of an archive, its files, and a page that lists them.
 
-    Hidden files are passed over. A file that cannot be unpacked, or that there is no room for, is an omission.
+    Hidden files are skipped. A file that cannot be unpacked or exceeds the limits is an omission.
 
     Raises:
-        TooLarge: It unpacks to too many times its size, or has too many entries.
-        Unreadable: It has no files.
+        TooLarge: The compression ratio is too high, or there are too many entries.
+        Unreadable: The archive has no files.
     """
     yield Head(media_type)
     names = MemberNames()
@@ -73,7 +73,7 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
     if not listed:
         raise Unreadable("The archive has no files.")
     if left_out:
-        yield Omission("TooLarge", f"Files of the archive are over the limits and were left out: {left_out}.")
+        yield Omission("TooLarge", f"Files of the archive exceed the limits and were left out: {left_out}.")
     outline = Outline()
     outline.block("Files of the archive:")
     for line in listed:
@@ -82,7 +82,7 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
 
 
 def _content(entry: Entry, most: int) -> bytes:
-    too_large = TooLarge(f"The file has more than the {most} bytes that are unpacked.")
+    too_large = TooLarge(f"The file is too large. At most {most} bytes are unpacked.")
     if entry.size > most:
         raise too_large
     with entry.open() as file:
@@ -90,7 +90,7 @@ def _content(entry: Entry, most: int) -> bytes:
             content = file.read(most + 1)
         except (Refusal, MemoryError):
             raise
-        except Exception as error:  # a library raises whatever a damaged file makes it stumble on
+        except Exception as error:  # libraries raise arbitrary exceptions for damaged files
             raise Unreadable("The file is damaged: it cannot be unpacked.") from error
     if len(content) > most:
         raise too_large

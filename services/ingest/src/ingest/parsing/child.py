@@ -1,10 +1,12 @@
-"""The parsing child: ``python -m ingest.parsing.child``, requests on stdin, frames on stdout.
+"""The parsing child: ``python -m ingest.parsing.child``, with requests on stdin and frames on stdout.
 
-It loads the parsers once and forks for each document, so that a document gets a process of its own at the price of
-a fork, not of a start: nothing of one document is left when the next one comes, and limits count from zero. When a
-fork dies, the child dies the same way, and the worker starts another.
+The process loads the parsers once and forks for each document. A fork is quick, has fresh resource limits, and
+leaves
+no data of one document for the next. When a fork dies, the child exits with its status, and the worker starts
+another
+child.
 
-The fork is most of what a short text costs. `ingest.parsing.short_text` says which ones need none.
+For a short text, the fork takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
 """
 
 import ctypes
@@ -32,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield what the requested file holds.
+    """Yield the parts of the requested file.
 
     Raises:
         Refusal: The document cannot be read.
@@ -45,14 +47,14 @@ def serve(
     parser: Callable[[Request], Iterator[Part]] = parse,
     is_harmless: Callable[[Request], bool] = lambda _: False,
 ) -> int:
-    """Answers requests until stdin ends; returns the exit code.
+    """Answer requests until stdin ends; return the exit code.
 
     Args:
-        parser: Reads a document.
-        is_harmless: Whether a document is read in this process, without a fork and its limits.
+        parser: Parses a document.
+        is_harmless: Whether a document can be parsed in this process, without a fork and its limits.
     """
     _die_with_parent()
-    # Frames get a descriptor of their own: what a library prints must not come between them.
+    # Frames get their own file descriptor, because output of libraries must not mix with them.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -96,33 +98,33 @@ def _answer(parser: Callable[[Request], Iterator[Part]], request: Request, out: 
         if error.errno not in (errno.EMFILE, errno.EFBIG):
             last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
         else:
-            last = Refused(TooLarge.__name__, "The document needs more open, or larger, files than it may have.")
+            last = Refused(TooLarge.__name__, "The document needs more open files, or larger ones, than allowed.")
     except MemoryError:
-        last = Refused(TooLarge.__name__, "The document needs more memory to be read than it may have.")
+        last = Refused(TooLarge.__name__, "The document needs more memory than allowed.")
     except RecursionError:
         last = Refused(Unreadable.__name__, "The document is nested too deeply.")
-    except Exception:  # the boundary: the stack goes to the worker's log
+    except Exception:  # the outermost handler: the stack goes to the worker's log
         last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
     out.write(frames.encode(last))
     out.flush()
 
 
 def _limit(request: Request) -> None:
-    """Bounds what the process may use. Going over the CPU time kills it."""
+    """Limit the resources of the process. The kernel kills it if it exceeds its CPU time."""
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
-    if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
+    if sys.platform == "linux":  # other systems ignore or refuse the limit
         resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
 
 
 def _die_with_parent() -> None:
-    """Lets the kernel kill this process when its parent dies, however that dies (prctl(2))."""
+    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C of a terminal
     sys.exit(serve(is_harmless=is_short_text))

@@ -1,4 +1,4 @@
-"""What a binary file is, by its content: Office documents by their main part, and a name for what is not read."""
+"""Identifies binary files by their content: Office documents, and names of types that are not supported."""
 
 import mmap
 import re
@@ -11,7 +11,7 @@ from ingest.parsing.office.ooxml import damaged
 
 _ZIP = b"PK\x03\x04"
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""MS-CFB 2.2: the container of Office files before 2007, and of encrypted ones of today."""
+"""MS-CFB 2.2: the container of Office files before 2007, and of encrypted files today."""
 _TYPES_LIMIT = 1024**2
 _OTHER_MAIN = {
     b"ms-word.document.macroEnabled": "a Word document with macros (.docm); save it as .docx",
@@ -22,9 +22,9 @@ _OTHER_MAIN = {
     b"ms-excel.sheet.binary": "a binary Excel workbook (.xlsb); save it as .xlsx",
 }
 _STREAMS = {
-    "WordDocument": "a Word document of before 2007 (.doc); save it as .docx",
-    "PowerPoint Document": "a PowerPoint presentation of before 2007 (.ppt); save it as .pptx",
-    "Workbook": "an Excel workbook of before 2007 (.xls); save it as .xlsx",
+    "WordDocument": "a Word document from before 2007 (.doc); save it as .docx",
+    "PowerPoint Document": "a PowerPoint presentation from before 2007 (.ppt); save it as .pptx",
+    "Workbook": "an Excel workbook from before 2007 (.xls); save it as .xlsx",
 }
 _OPEN_DOCUMENT = re.compile(rb"application/(?:vnd\.oasis\.opendocument\.(\w+)|(epub)\+zip)")
 
@@ -47,7 +47,7 @@ def has_stream(path: Path, head: bytes, *names: str) -> bool:
 
 
 def package_type(path: Path, head: bytes) -> str:
-    """Return what a package of OpenDocument or an e-book says that it is; empty for other files.
+    """Return the media type that an OpenDocument package or an e-book declares; empty for other files.
 
     Raises:
         Unreadable: It is a damaged ZIP file.
@@ -58,7 +58,7 @@ def package_type(path: Path, head: bytes) -> str:
 
 
 def is_plain_zip(path: Path, head: bytes) -> bool:
-    """Return whether a file is a ZIP file, and no package of documents.
+    """Return whether a file is a ZIP file but not a document package.
 
     Raises:
         Unreadable: It is a damaged ZIP file.
@@ -69,17 +69,17 @@ def is_plain_zip(path: Path, head: bytes) -> bool:
 
 
 def is_encrypted_office(path: Path, head: bytes) -> bool:
-    """Whether the file is an Office document that opens with a password only (MS-OFFCRYPTO 2.3.2)."""
+    """Return whether the file is an Office document that needs a password (MS-OFFCRYPTO 2.3.2)."""
     return has_stream(path, head, "EncryptedPackage")
 
 
 def is_cut_off(path: Path, head: bytes) -> bool:
-    """Whether the file begins as a ZIP file and lacks the list of its parts, which stands at the end."""
+    """Return whether the file begins as a ZIP file but lacks the directory at its end."""
     return head.startswith(_ZIP) and not zipfile.is_zipfile(path)
 
 
 def kind(path: Path, head: bytes) -> str | None:
-    """What a binary file is, in words; None where nobody knows."""
+    """Return the kind of a binary file in words, or None if it is unknown."""
     if head.startswith(_ZIP) or zipfile.is_zipfile(path):
         return _zip_kind(path)
     if head.startswith(_COMPOUND):
@@ -109,10 +109,10 @@ def _zip_kind(path: Path) -> str:
 
 
 def _member(path: Path, name: str) -> bytes:
-    """The beginning of a file in a ZIP file; empty where it is none, or has no such file.
+    """Return the beginning of a file in a ZIP file; empty for other files, and if there is no such file.
 
     Raises:
-        Unreadable: It cannot be unpacked.
+        Unreadable: The file cannot be unpacked.
     """
     if not zipfile.is_zipfile(path):
         return b""
@@ -124,6 +124,6 @@ def _member(path: Path, name: str) -> bytes:
 
 
 def _has_stream(path: Path, name: str) -> bool:
-    """Whether the directory of a compound file names a stream; it may stand anywhere in it."""
+    """Return whether a compound file contains the name of a stream; the directory may be anywhere in the file."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(name.encode("utf-16-le")) >= 0

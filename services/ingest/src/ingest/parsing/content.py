@@ -1,6 +1,6 @@
-"""What a parser says of a document: first a `Head`, then its `Page`s, and what of it was not read.
+"""The output of a parser: first a `Head`, then `Page`s, and `Omission`s for the parts that cannot be read.
 
-Plain values, ready to cross a pipe.
+All are plain values that can be sent through a pipe.
 """
 
 import msgspec
@@ -10,11 +10,11 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     """A piece of text under one heading.
 
     Attributes:
-        headings: Headings above and of it, outermost first.
-        text: Paragraphs are separated by a blank line; items, rows and lines of verse or code by a line break. It
-            begins with its own heading where the document shows one there.
-        whole: Spans of the text in code points, in order and apart, that stay together where a passage can hold
-            them (rows, records, definitions); where none can, their lines do.
+    headings: Headings above it and its own, outermost first.
+    text: A blank line separates paragraphs; a line break separates items, rows, and lines of verse or code. The
+        text begins with its own heading if the document shows one there.
+    whole: Spans of the text in code points, in order and disjoint, for example rows, records or definitions. A
+        span stays together if it fits into a passage; otherwise its lines do.
     """
 
     headings: tuple[str, ...]
@@ -23,13 +23,13 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """What is known before the first page.
+    """The facts that are known before the first page.
 
     Attributes:
         content_type: Media type.
-        page_count: Number of pages, slides or sheets; 0 where the format has none.
-        language: BCP 47 tag that the document itself names; empty where it names none.
-        mail: Of a mail: what its headers say, by name.
+    page_count: Number of pages, slides or sheets; 0 if the format has none.
+    language: BCP 47 tag that the document declares; empty without one.
+    mail: For a mail, its headers by name.
     """
 
     content_type: str
@@ -39,13 +39,13 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
-    """The text of a page, a slide or a sheet; a format without them has one, with number 0.
+    """The text of a page, a slide or a sheet; a format without pages has one page with number 0.
 
     Attributes:
-        number: Counted from 1; 0 where the format has no pages.
-        sections: In reading order; none where the page has no text.
-        picture: The page as JPEG; empty where none was asked for, or none could be made.
-        confidence: How sure its text is, 0 to 1, where it was recognised in an image; None where the file has it.
+    number: Counted from 1; 0 if the format has no pages.
+    sections: In reading order; empty if the page has no text.
+    picture: The page as JPEG; empty if pictures are not wanted, or the page cannot be drawn.
+    confidence: The confidence of recognised text, 0 to 1; None for text of the file.
     """
 
     number: int
@@ -55,12 +55,12 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
 
 
 class Scan(msgspec.Struct, frozen=True, tag="scan"):
-    """An image that may hold text, which is to be recognised.
+    """An image that may contain text to recognise.
 
     Attributes:
-        number: Its page, counted from 1; 0 where the format has no pages.
+        number: Its page, counted from 1; 0 if the format has no pages.
         image: As PNG.
-        part: Name of the part that the image is, as of a picture in a document; empty where it is the page.
+        part: Name of the part, for example a picture in a document; empty if the image is the page.
     """
 
     number: int
@@ -69,13 +69,13 @@ class Scan(msgspec.Struct, frozen=True, tag="scan"):
 
 
 class Omission(msgspec.Struct, frozen=True, tag="omission"):
-    """A part of a document that was not read, although the rest was.
+    """A part of a document that could not be read, while the rest was.
 
     Attributes:
-        kind: Name of the class of `refusals` that says why.
-        message: For the person who sent the document.
-        page: From 1; 0 where it is about no page.
-        part: Name of the part; empty where it is about no part with a name.
+    kind: Name of the class of `refusals` with the reason.
+    message: For the user who uploaded the document.
+    page: From 1; 0 if the omission is not about a page.
+    part: Name of the part; empty if the part has no name.
     """
 
     kind: str
@@ -85,10 +85,10 @@ class Omission(msgspec.Struct, frozen=True, tag="omission"):
 
 
 class Member(msgspec.Struct, frozen=True, tag="member"):
-    """A file within the file: a document of its own.
+    """A file within the file, which becomes a document.
 
     Attributes:
-        name: Its path within, with slashes; unique, and free of control characters.
+        name: Its path within the file, with slashes; unique, and without control characters.
         content: Its bytes.
     """
 
@@ -97,11 +97,11 @@ class Member(msgspec.Struct, frozen=True, tag="member"):
 
 
 Part = Head | Page | Scan | Member | Omission
-"""What a parser yields."""
+"""An item of a parser's output."""
 
 
 class Room(msgspec.Struct, frozen=True):
-    """How many files within a file are unpacked, and how many bytes they have together."""
+    """The limits of files within a file: their number, and their bytes together."""
 
     count: int
     bytes: int

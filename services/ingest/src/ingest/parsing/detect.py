@@ -1,4 +1,4 @@
-"""A document's format, by its content; its name decides between text formats alone, and may not lie."""
+"""Detects a document's format by its content. The name only decides between text formats."""
 
 from pathlib import Path
 
@@ -20,15 +20,15 @@ _TEXTUAL_BUT_UNREAD = ((b"%!PS", "PostScript"), (b"<svg", "SVG"))
 
 
 def detect(path: Path, suffix: str) -> Format:
-    """The format of a file.
+    """Return the format of a file.
 
     Args:
         path: The file.
-        suffix: The end of the name that people know it by, for example ``.pdf``; any case.
+        suffix: The suffix of the original name, for example ``.pdf``; in any case.
 
     Raises:
-        Unreadable: It is empty, damaged or encrypted, or its name promises another type than it has.
-        Unsupported: It is of a type that is not read here.
+        Unreadable: The file is empty, damaged or encrypted, or its name suggests another format.
+        Unsupported: The type of the file is not supported.
     """
     suffix = suffix.lower()
     with path.open("rb") as file:
@@ -44,7 +44,7 @@ def detect(path: Path, suffix: str) -> Format:
 
 
 def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
-    """Return the first format, of the binary ones or of the others, whose module recognises the file."""
+    """Return the first of the binary or of the text formats whose module recognises the file."""
     for each in FORMATS:
         recognises = getattr(READERS[each.module], "recognises", None)
         if bool(each.binary) is binary and recognises is not None and recognises(path, head):
@@ -53,20 +53,20 @@ def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
 
 
 def _as_named(found: Format, suffix: str) -> Format:
-    """A binary format, unless the name speaks of another one."""
+    """Return a binary format, unless the name suggests another one."""
     if format_named(suffix) not in (None, found):
         raise Unreadable(f"The name ends with {suffix}, but the file is {found.binary}.")
     return found
 
 
 def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
-    """Why a binary file is not read."""
+    """Return the reason why a binary file cannot be read."""
     if containers.is_encrypted_office(path, head):
-        return Unreadable("The document is encrypted: it opens with a password only.")
+        return Unreadable("The document is encrypted and needs a password.")
     kind = containers.kind(path, head)
     named = format_named(suffix)
     if named is not None and named.zipped and containers.is_cut_off(path, head):
-        return Unreadable("The file is truncated or damaged: its end, with the list of its parts, is missing.")
+        return Unreadable("The file is truncated or damaged: the directory at its end is missing.")
     if named is not None and named.binary:
         promised = named.binary.partition(" (")[0]
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {promised}'}.")

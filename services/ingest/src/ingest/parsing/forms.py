@@ -1,4 +1,4 @@
-"""The fields of PDF forms: what people have filled in, which is no text of the page."""
+"""The fields of PDF forms, whose values are not part of the page's text."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -10,18 +10,18 @@ import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing.text.clean import flat
 
 _MOST_FIELDS = 10_000
-"""Of a page."""
+"""Limit of the fields of a page."""
 _LONGEST = 100_000
 _CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
 
 
 def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str]:
-    """Yield the filled fields of a page as ``Name: value``; of boxes the checked ones.
+    """Yield the filled fields of a page as ``Name: value``, and the checked boxes.
 
     Args:
-        document: With its forms initialised; else no field is found.
-        number: Of the page, from 0.
+        document: Its forms must be initialised; otherwise no field is found.
+        number: The number of the page, from 0.
     """
     if document.formenv is None:
         return

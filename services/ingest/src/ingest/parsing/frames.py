@@ -1,7 +1,7 @@
-"""What crosses the pipe between the worker and its parsing child: MessagePack behind a length of four bytes.
+"""The messages between the worker and its parsing child: MessagePack after a length of four bytes.
 
-The worker decodes with types: what a child under a hostile document's control can send is text, and no more of it
-than `MAX_FRAME`.
+The worker decodes with types. So a child that a malicious document controls can send only such values, and at most
+`MAX_FRAME` bytes.
 """
 
 from typing import BinaryIO
@@ -12,23 +12,23 @@ from ingest.parsing.content import Head, Member, Omission, Page, Scan
 
 MAX_FRAME = 256 * 1024 * 1024
 PREFIX = 4
-"""Bytes of the length in front of each message."""
+"""Bytes of the length before each message."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Parse this.
+    """A request to parse a file.
 
     Attributes:
         path: The file.
-        suffix: End of the name that people know it by.
-        max_pages: More are refused.
-        max_characters: More text is refused.
-        memory: Bytes of address space that the child may have.
-        cpu_seconds: CPU time that the child may take.
-        max_pictures: Pictures are made of so many pages, the first ones.
-        max_members: So many files within the file are unpacked, the first ones.
-        max_member_bytes: They have so many bytes together.
-        scans: What becomes of images of text, a value of `scans.Scans`.
+    suffix: The suffix of the original name.
+    max_pages: Documents with more pages are refused.
+    max_characters: Documents with more text are refused.
+    memory: Limit on the child's address space in bytes.
+    cpu_seconds: Limit on the child's CPU time.
+    max_pictures: Number of pages that get a picture, from the first on.
+    max_members: Number of files within the file to unpack, from the first on.
+    max_member_bytes: Limit on their bytes together.
+    scans: How to handle images of text, a value of `scans.Scans`.
     """
 
     path: str
@@ -48,7 +48,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """That was all of the document."""
+    """The end of the document."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -59,7 +59,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Defect(msgspec.Struct, frozen=True, tag="defect"):
-    """The parser met an unexpected error."""
+    """The parser raised an unexpected error."""
 
     stack: str
 
@@ -72,16 +72,16 @@ _frame: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 def encode(message: Request | Frame) -> bytes:
-    """A message with its length in front."""
+    """Return a message after its length."""
     body = _encoder.encode(message)
     return len(body).to_bytes(PREFIX) + body
 
 
 def length(prefix: bytes) -> int:
-    """Length of the message behind a prefix.
+    """Return the length of the message after a prefix.
 
     Raises:
-        ValueError: It is longer than messages are.
+        ValueError: The length exceeds the limit.
     """
     size = int.from_bytes(prefix)
     if size > MAX_FRAME:
@@ -90,16 +90,16 @@ def length(prefix: bytes) -> int:
 
 
 def decode_frame(body: bytes) -> Frame:
-    """A frame.
+    """Decode a frame.
 
     Raises:
-        msgspec.DecodeError: It is none.
+        msgspec.DecodeError: The bytes are not a frame.
     """
     return _frame.decode(body)
 
 
 def read_request(stream: BinaryIO) -> Request | None:
-    """The next request; None at the end of the stream."""
+    """Return the next request, or None at the end of the stream."""
     prefix = stream.read(PREFIX)
     if len(prefix) < PREFIX:
         return None

@@ -1,4 +1,4 @@
-"""Images on PDF pages that have text, too: charts, tables and letters that were put in as pictures."""
+"""Images on PDF pages that also have text: charts, tables and letters that were inserted as images."""
 
 import contextlib
 import ctypes
@@ -13,25 +13,25 @@ from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import LONGEST_SIDE, Scans, encoded
 
 _LARGE = 1 / 10
-"""Share of the page that an image takes which is read."""
+"""Least share of the page for an image to be read."""
 _SMALL = 1 / 50
-"""Smaller ones are signs, of which nothing is said."""
+"""Smaller images are symbols, which are not reported."""
 _LAID_OVER = 20
-"""Letters over an image: with more it is a background, or a scan whose text is there already."""
+"""Letters over an image. With more, the image is a background, or a scan that already has its text."""
 _MOST = 500
 _MOST_OBJECTS = 1000
-"""Of a page, of any kind."""
+"""Limit of the objects of a page, of any kind."""
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right and top on the page."""
 
 
 class PageImages:
-    """The images of a document's pages, each once.
+    """The images of a document's pages, without repetitions.
 
     Args:
-        document: Where they are.
-        scans: What becomes of them.
+        document: The document.
+        scans: How to handle images of text.
     """
 
     def __init__(self, document: pdfium.PdfDocument, scans: Scans) -> None:
@@ -40,10 +40,11 @@ class PageImages:
         self._seen: set[bytes] = set()
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
-        """Yield the large images of a page with text, as they are drawn, and what is not read of its images.
+        """Yield the large images of a page with text, as they are drawn, and an omission for images that are not
+        read.
 
         Args:
-            number: Of the page, from 0.
+            number: The number of the page, from 0.
         """
         if self._scans is Scans.OFF or len(self._seen) > _MOST:
             return
@@ -70,7 +71,7 @@ class PageImages:
             yield Omission("Unreadable", said + why, number + 1)
 
     def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
-        """Yield where the images are that no page before had and no text is laid over."""
+        """Yield the boxes of the images that occur for the first time and have no text over them."""
         shown: Box = page.get_bbox()
         text = page.get_textpage()
         try:
@@ -89,7 +90,7 @@ class PageImages:
 
 
 def _shown(image: object, page: Box) -> Box:
-    """Where an image is, without what lies beyond the page."""
+    """Return the box of an image, clipped to the page."""
     edges = tuple(ctypes.c_float() for _ in range(4))
     raw.FPDFPageObj_GetBounds(image, *edges)
     left, bottom = (max(edge.value, least) for edge, least in zip(edges[:2], page[:2], strict=True))
@@ -105,7 +106,7 @@ def _digest(image: object) -> bytes:
 
 
 def _cut_out(page: pdfium.PdfPage, number: int, boxes: list[Box]) -> Iterator[Scan | Omission]:
-    """Yield the parts of the drawn page that images take."""
+    """Yield the parts of the drawn page that contain the images."""
     if not boxes:
         return
     try:

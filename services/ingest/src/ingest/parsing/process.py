@@ -1,4 +1,4 @@
-"""The worker's end of the parsing child; implements `ingest.ports.Parser`."""
+"""The client of the parsing child; implements `ingest.ports.Parser`."""
 
 import asyncio
 import contextlib
@@ -29,24 +29,24 @@ _REFUSALS: dict[str, type[InvalidRequest]] = {
 
 
 def refusal(kind: str, message: str) -> InvalidRequest:
-    """Return the platform's error for a class of `refusals`."""
+    """Return the service error for a class of `refusals`."""
     return _REFUSALS.get(kind, UnreadableDocument)(message)
 
 
 class ParserDefect(Exception):
-    """A parser met an unexpected error; the message is its stack."""
+    """A parser raised an unexpected error; the message is the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one document may cost.
+    """The limits of one document.
 
     Attributes:
         pages: Most pages.
         characters: Most characters of text.
         seconds: Longest wall and CPU time.
         memory: Most bytes of address space.
-        pictures: Most pages of which pictures are made, where they are wanted.
+        pictures: Most pages with pictures, if they are wanted.
     """
 
     pages: int = 5000
@@ -57,13 +57,14 @@ class Limits:
 
 
 class ProcessParser:
-    """Parses each document in a process of its own.
+    """Parses each document in a child process.
 
-    Keeps as many idle children as there were documents at a time; they hold no document and cost no CPU time.
+    Idle children are kept for reuse, at most as many as there were concurrent documents. They hold no document and
+    take no CPU time.
 
     Args:
-        limits: Per document.
-        command: Starts a child.
+        limits: The limits of a document.
+        command: The command that starts a child.
     """
 
     def __init__(self, limits: Limits, command: Sequence[str] = COMMAND) -> None:
@@ -80,16 +81,17 @@ class ProcessParser:
         members: Room = NO_ROOM,
         scans: Scans = Scans.MISSING,
     ) -> AsyncGenerator[Part, None]:
-        """Yield what a file holds: with pictures where they are wanted, with the files within it as there is room.
+        """Yield the parts of a file, with pictures if they are wanted and as many files within it as ``members``
+        allows.
 
-        The time that the caller takes between two parts does not count.
-
-        Close the iterator: a child that is not read to its end is killed.
+        The time limit does not include the time that the caller takes between two parts. Close the iterator after
+        use: a
+        child whose answer is not read to the end is killed.
 
         Raises:
-            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
             Unavailable: The parser does not start.
-            ParserDefect: A defect of a parser.
+            ParserDefect: The parser has a defect.
         """
         child = self._idle.pop() if self._idle else await self._start()
         assert child.stdin is not None
@@ -99,7 +101,7 @@ class ProcessParser:
         try:
             child.stdin.write(
                 self._request(path, sourcefile, pictures=pictures, members=members, scans=scans)
-            )  # small: there is room for it
+            )  # small enough for the pipe's buffer
             while not finished:
                 frame = await self._frame(child, end)
                 finished = isinstance(frame, Done | Refused | Defect)
@@ -119,19 +121,19 @@ class ProcessParser:
                 await _kill(child)
 
     async def aclose(self) -> None:
-        """Ends the idle children."""
+        """Stop the idle children."""
         idle, self._idle = self._idle, []
         for child in idle:
             await _kill(child)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """A child that waits for requests. Its start counts against no document."""
+        """Start a child and wait until it is ready. The time limit of a document does not include the start."""
         child = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={},  # nothing of the service's settings or secrets
-            start_new_session=True,  # so that a child and its forks are killed together
+            env={},  # without the service's settings and secrets
+            start_new_session=True,  # a process group, so that a child and its forks can be killed together
         )
         try:
             await self._frame(child, asyncio.get_running_loop().time() + _START_SECONDS)
@@ -161,7 +163,7 @@ class ProcessParser:
         )
 
     async def _frame(self, child: asyncio.subprocess.Process, end: float) -> frames.Frame:
-        """The next part of a child's answer."""
+        """Read the next frame of a child's answer."""
         assert child.stdout is not None
         try:
             async with asyncio.timeout_at(end):
@@ -171,8 +173,8 @@ class ProcessParser:
             raise self._too_slow() from None
         except (asyncio.IncompleteReadError, ConnectionError):
             raise await self._died(child) from None
-        except ValueError as error:  # of the length, or of what was sent
-            raise UnreadableDocument("The document is damaged: the parser answered nonsense.") from error
+        except ValueError as error:  # an invalid length or frame
+            raise UnreadableDocument("The document is damaged: the parser returned an invalid answer.") from error
 
     def _too_slow(self) -> UnreadableDocument:
         return UnreadableDocument(f"Reading the document took longer than {self._limits.seconds:g} s.")
@@ -181,10 +183,10 @@ class ProcessParser:
         code = await child.wait()
         number = -code if code < 0 else code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"exit code {code}"
-        _log.warning("a document ended the parser", how=name)
+        _log.warning("a document crashed the parser", how=name)
         if number == signal.SIGXCPU:
             return self._too_slow()
-        return UnreadableDocument(f"The document is damaged: the parser crashed on it ({name}).")
+        return UnreadableDocument(f"The document is damaged: it crashed the parser ({name}).")
 
 
 async def _kill(child: asyncio.subprocess.Process) -> None:

@@ -1,4 +1,4 @@
-"""The modules that read the formats; loading them loads the libraries of all formats."""
+"""Loads the modules of the formats, and with them the libraries of all formats."""
 
 import importlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from ingest.parsing.registry import FORMATS
 
 
 class Reader(Protocol):
-    """What a module of `ingest.parsing.formats` has."""
+    """The interface of a module of `ingest.parsing.formats`."""
 
     def parse(self, request: Request) -> Iterator[Part]:
         """Yield the head of a document, then its pages, and an `Omission` for each part that it cannot read.
@@ -24,7 +24,7 @@ class Reader(Protocol):
     def recognises(self, path: Path, head: bytes) -> bool:
         """Return whether a file has this format by its content; ``head`` is its beginning.
 
-        A module without this function reads kinds of text that only their names tell apart.
+        A module without this function reads text formats that only the file name tells apart.
 
         Raises:
             Refusal: The file is damaged.

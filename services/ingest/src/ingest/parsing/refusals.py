@@ -1,18 +1,19 @@
-"""Why a parser refuses a document: its own fault, so trying again does not help.
+"""The reasons why a parser refuses a document. They are about the document, so a further attempt would not help.
 
 Refusal
-├── Unreadable      broken, encrypted, empty, without text, or not what its name says
-├── Unsupported     of a type that is not read here
+├── Unreadable      broken, encrypted, empty, without text, or another format than its name says
+├── Unsupported     a type that is not supported
 └── TooLarge        over a limit
 
-Not the platform's errors (`servicekit.errors`): those load gRPC, which the parsing child has no use for.
+These are not service errors (`servicekit.errors`), because importing those loads gRPC, which the parsing child does
+not need.
 """
 
 from typing import Self
 
 
 class Refusal(Exception):
-    """Base of them; the message is for the person who sent the document."""
+    """The base class; the message is for the user who uploaded the document."""
 
 
 class Unreadable(Refusal):
@@ -20,7 +21,7 @@ class Unreadable(Refusal):
 
 
 class Unsupported(Refusal):
-    """The document is of a type that is not read here."""
+    """The type of the document is not supported."""
 
 
 class TooLarge(Refusal):
@@ -29,4 +30,4 @@ class TooLarge(Refusal):
     @classmethod
     def characters(cls, limit: int) -> Self:
         """Return the refusal of a document with more characters than the limit."""
-        return cls(f"The document has more text than the {limit} characters that are read.")
+        return cls(f"The document has too much text. The limit is {limit} characters.")

@@ -1,7 +1,8 @@
-"""The formats that are read: what people and web servers call them, and which module reads each.
+"""The supported formats: their names, suffixes and media types, and the module that reads each.
 
-This is data alone, so that a worker knows the formats without loading a parser. `ingest.parsing.readers` loads the
-modules in the parsing child.
+This module has only data, so that a worker knows the formats without loading a parser. `ingest.parsing.readers`
+loads
+the modules in the parsing child.
 """
 
 from collections.abc import Mapping
@@ -10,14 +11,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format that is read.
+    """A supported format.
 
     Attributes:
         name: Its name in messages.
         module: The module of `ingest.parsing.formats` that reads it.
-        suffixes: How the names of its files end, in lower case, divided by spaces.
-        media_types: What web servers call such files; each with the suffix that a file of that type gets.
-        binary: What a file of a binary format is, with its article; empty for kinds of text.
+        suffixes: The suffixes of its file names, in lower case, separated by spaces.
+        media_types: The media types of such files, each with the suffix that a file of that type gets.
+        binary: A noun phrase for a file of a binary format; empty for text formats.
         zipped: Whether it is a ZIP file.
     """
 
@@ -125,14 +126,14 @@ FORMATS = (
     ),
     Format("plain text", "plain", ".txt .text"),
 )
-"""In the order in which their modules are asked whether they recognise a file; any other text is the last one's."""
+"""In the order in which their modules are asked to recognise a file; the last one takes any other text."""
 
 READABLE = f"{', '.join(each.name for each in FORMATS[:-1])} and {FORMATS[-1].name} are read."
 SUFFIXES = {media: suffix for each in FORMATS for media, suffix in each.media_types.items()}
-"""The suffix of files of a media type."""
+"""The suffixes of files by media type."""
 _BY_SUFFIX = {suffix: each for each in FORMATS for suffix in each.suffixes.split()}
 
 
 def format_named(suffix: str) -> Format | None:
-    """Return the format that files with such names have; ``suffix`` in lower case, with its dot."""
+    """Return the format of files with a suffix (in lower case, with its dot), or None."""
     return _BY_SUFFIX.get(suffix)

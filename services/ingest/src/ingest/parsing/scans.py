@@ -1,4 +1,4 @@
-"""Pictures of text: what becomes of them, and how they are handed over to be read."""
+"""Pictures of text: how they are handled and encoded for recognition."""
 
 import enum
 import io
@@ -9,14 +9,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 LONGEST_SIDE = 2000
-"""Pixels of a picture that is read: A4 with 170 dots per inch."""
+"""Pixels of a picture for recognition: A4 with 170 dots per inch."""
 _MOST_PIXELS = 100_000_000
 _LEAST = (200, 50)
-"""Pixels of a picture in a document that may hold text; smaller ones are signs."""
+"""Least width and height in pixels of a picture in a document that may contain text; smaller ones are symbols."""
 
 
 class Scans(enum.StrEnum):
-    """What becomes of pictures of text."""
+    """How to handle pictures of text."""
 
     READ = "read"
     MISSING = "missing"
@@ -24,7 +24,7 @@ class Scans(enum.StrEnum):
 
     @property
     def advice(self) -> str:
-        """What to do for them to be read; empty where they are."""
+        """How a user can get them read; empty if they are read."""
         return _ADVICE[self]
 
 
@@ -36,7 +36,7 @@ _ADVICE = {
 
 
 def opened(source: object) -> Image.Image:
-    """A picture, as yet undecoded.
+    """Open a picture without decoding it.
 
     Raises:
         Unreadable: It is damaged.
@@ -44,22 +44,22 @@ def opened(source: object) -> Image.Image:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its size is looked at here
+            warnings.simplefilter("ignore")  # this function checks the size itself
             picture = Image.open(source)  # type: ignore[arg-type]  # a path or a file
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise Unreadable("The picture is damaged.") from error
     if picture.width * picture.height > _MOST_PIXELS:
-        raise TooLarge(f"The picture has {picture.width} by {picture.height} pixels; at most 100 million are read.")
+        raise TooLarge(f"The picture has {picture.width} by {picture.height} pixels. The limit is 100 million.")
     return picture
 
 
 def is_small(picture: Image.Image) -> bool:
-    """Whether a picture is too small to hold text."""
+    """Return whether a picture is too small to contain text."""
     return picture.width < _LEAST[0] or picture.height < _LEAST[1]
 
 
 def encoded(picture: Image.Image) -> bytes:
-    """A picture as it is handed over: upright, grey, of a bounded size, as PNG.
+    """Return a picture for recognition: upright, grey, of a limited size, as PNG.
 
     Raises:
         Unreadable: It is damaged.

@@ -1,8 +1,9 @@
-"""Which files are so simple that reading them needs no process of its own.
+"""Decides which files are so simple that parsing them needs no child process.
 
-A fork with its limits takes milliseconds, reading a short text takes a tenth of one. What is told here to be short
-text runs through no library that reads a format: it is decoded as UTF-8 and split at its lines, in time and memory
-that its length bounds. The worker's time-out holds as for every document.
+A fork with its limits takes milliseconds, and reading a short text takes a tenth of one. No format library
+processes
+such a text: it is decoded as UTF-8 and split into lines. Its length limits the time and the memory for this. The
+worker's time-out applies as for every document.
 """
 
 import re
@@ -15,11 +16,11 @@ LONGEST = 64 * 1024
 """Bytes."""
 _PLAIN_TEXT = FORMATS[-1]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
-"""No container has a beginning without one of these, ZIP included."""
+"""The beginning of every container, including ZIP, has one of these."""
 
 
 def is_short_text(request: Request) -> bool:
-    """Return whether a file is plain text by its name and by its content, in UTF-8, and short."""
+    """Return whether a file is short plain text, by its name and its content, in UTF-8."""
     if format_named(request.suffix.lower()) is not _PLAIN_TEXT:
         return False
     path = Path(request.path)
@@ -28,5 +29,5 @@ def is_short_text(request: Request) -> bool:
             return False
         text = path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):
-        return False  # what is wrong with it is told by who reads it
+        return False  # the parser reports the error
     return _CONTROL.search(text) is None

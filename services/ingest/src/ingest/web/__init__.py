@@ -1,4 +1,4 @@
-"""Documents from URLs: `addresses` says which addresses are public, `fetcher` downloads what is allowed.
+"""Documents from URLs: `addresses` decides which addresses are public, `fetcher` downloads allowed URLs.
 
-What becomes of a download belongs to `ingest.documents`.
+Further processing of a download belongs in `ingest.documents`.
 """

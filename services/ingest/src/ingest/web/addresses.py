@@ -1,4 +1,4 @@
-"""Addresses of the public internet, and all others: an upload must not reach what only the worker can.
+"""Tells public internet addresses from others, because an upload must not reach the worker's internal network.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
 """
@@ -10,9 +10,9 @@ _NEVER = tuple(
         ip_network,
         (
             "168.63.129.16/32",  # Azure's metadata and agents: a public address that leads to the host
-            "192.0.0.0/24",  # Oracle's metadata among others
-            "192.88.99.0/24",  # relays of 6to4
-            "64:ff9b:1::/48",  # NAT64 of one's own network
+            "192.0.0.0/24",  # Oracle's metadata and others
+            "192.88.99.0/24",  # 6to4 relays
+            "64:ff9b:1::/48",  # NAT64 of a local network
             "2001::/23",  # Teredo and others that embed addresses
             "3fff::/20",  # documentation
             "5f00::/16",  # segment routing
@@ -24,10 +24,10 @@ _GLOBAL_UNICAST = ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is of the public internet; also of what an IPv6 address has of IPv4 in it.
+    """Return whether an IP address is on the public internet; an IPv4 address embedded in IPv6 must be public too.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not an IP address.
     """
     return _is_public(ip_address(address))
 

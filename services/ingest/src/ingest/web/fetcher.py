@@ -1,7 +1,7 @@
-"""What is behind a URL, into a file; implements `ingest.ports.Web` with aiohttp.
+"""Downloads a URL into a file; implements `ingest.ports.Web` with aiohttp.
 
-A document's URL comes from outside, and so may everything that it leads to. Names are resolved once, every address
-that they have is looked at, and the connection goes to one of these; a redirect is a URL like the first one.
+A document's URL is untrusted, and so are its redirects. Each host name is resolved once, all its addresses are
+checked, and the connection uses one of them. A redirect is checked like the first URL.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ _CONNECT_SECONDS = 10.0
 _QUIET_SECONDS = 20.0
 
 _UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
-"""The URL's own ending says more than these."""
+"""Content types that say less than the suffix of the URL."""
 
 
 class WebFetcher:
-    """Fetches documents from hosts that are allowed.
+    """Fetches documents from allowed hosts.
 
     Args:
-        allowed: Which URLs; asked at every redirect as well.
-        max_bytes: Longer ones are refused.
-        seconds: Longest time that one may take, redirects included.
-        is_allowed: Whether an address may be connected to.
+        allowed: The allowed URLs; also checked for redirects.
+        max_bytes: Longer documents are refused.
+        seconds: Time limit of a download, including redirects.
+        is_allowed: Returns whether the fetcher may connect to an address.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class WebFetcher:
         except TimeoutError:
             raise DeadlineExceeded(f"Fetching the URL took longer than {self._seconds:g} s.") from None
         except aiohttp.ClientError as error:
-            _log.info("a url cannot be fetched", url=url, error=repr(error))
+            _log.info("cannot fetch a URL", url=url, error=repr(error))
             raise UpstreamRejected("The server of the URL cannot be reached.", status=502, body="") from error
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -97,21 +97,19 @@ class WebFetcher:
                     try:
                         url = str(place.join(URL(response.headers["location"])))
                     except ValueError:
-                        raise UnreadableDocument("The URL is redirected to what is no URL.") from None
+                        raise UnreadableDocument("The URL redirects to an invalid URL.") from None
                     continue
                 if response.status == 304 and known is not None:
                     return None
                 _check_status(response.status)
                 return await self._taken(response, place, target)
-        raise UnreadableDocument(f"The URL is redirected more than {_MOST_REDIRECTS} times.")
+        raise UnreadableDocument(f"The URL redirects more than {_MOST_REDIRECTS} times.")
 
     async def _taken(self, response: aiohttp.ClientResponse, place: URL, target: Path) -> Fetched:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise UnsupportedMedia("The URL's server sends the document compressed, though it was asked not to.")
+            raise UnsupportedMedia("The URL's server compresses the document, although the request forbids it.")
         suffix = suffix_of(response.headers.get("content-type", ""), PurePosixPath(place.path).suffix)
-        too_large = PayloadTooLarge(
-            f"What is behind the URL has more than the {self._max_bytes} bytes that are read."
-        )
+        too_large = PayloadTooLarge(f"The document at the URL is too large. The limit is {self._max_bytes} bytes.")
         if (response.content_length or 0) > self._max_bytes:
             raise too_large
         size = 0
@@ -122,11 +120,11 @@ class WebFetcher:
                     raise too_large
                 await asyncio.to_thread(file.write, piece)
         if not size:
-            raise UnreadableDocument("There is nothing behind the URL.")
+            raise UnreadableDocument("The document at the URL is empty.")
         return Fetched(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
 
     def _check_literal(self, host: str) -> None:
-        """An address in a URL is not resolved: nobody else looks at it."""
+        """Check an address in a URL, which is not resolved and so not checked by the resolver."""
         try:
             ip_address(host)
         except ValueError:
@@ -145,15 +143,16 @@ class WebFetcher:
                 ),
                 headers={"user-agent": "causeway-ingest"},
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a small answer could become a large one
-                trust_env=False,  # a proxy would resolve names, unseen
+                auto_decompress=False,  # a small response could become a large one
+                trust_env=False,  # a proxy would resolve names without the check
             )
         return self._session
 
 
 class _CheckedResolver(AbstractResolver):
-    """The addresses of a name, where all of them may be connected to. The connection takes one of these: the name
-    is not resolved a second time.
+    """Resolves names, and refuses a name if one of its addresses is not allowed.
+
+    The connection uses one of the checked addresses; the name is not resolved again.
     """
 
     def __init__(self, is_allowed: Callable[[str], bool]) -> None:
@@ -183,20 +182,20 @@ class _CheckedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing; there is nothing to close."""
 
 
 def _refused(host: str) -> PermissionDenied:
-    return PermissionDenied(f"{host!r} is not on the public internet: documents are not fetched from there.")
+    return PermissionDenied(f"{host!r} is not on the public internet, so documents are not fetched from there.")
 
 
 def _check_status(status: int) -> None:
     if status in (200, 203):
         return
     if status in (404, 410):
-        raise NotFound("There is nothing behind the URL.")
+        raise NotFound("There is no document at the URL.")
     if status in (401, 403, 407):
-        raise PermissionDenied("The URL's server gives the document to nobody without credentials.")
+        raise PermissionDenied("The URL's server requires credentials for the document.")
     if status in (408, 425, 429) or status >= 500:
         raise UpstreamRejected(f"The URL's server answered {status}.", status=status, body="")
     raise UnreadableDocument(f"The URL's server answered {status}.")
@@ -208,14 +207,14 @@ def _validator(response: aiohttp.ClientResponse, name: str) -> str:
 
 
 def suffix_of(content_type: str, ending: str) -> str:
-    """How the name of a file would end that has this content type.
+    """Return the file name suffix for a content type.
 
     Args:
         content_type: The header; may be empty.
-        ending: How the URL's path ends, with its dot; may be empty.
+        ending: The suffix of the URL's path, with its dot; may be empty.
 
     Raises:
-        UnsupportedMedia: Such files are not read.
+        UnsupportedMedia: Such files are not supported.
     """
     message = EmailMessage()
     message["content-type"] = content_type.replace("\n", " ").replace("\r", " ")
@@ -226,4 +225,4 @@ def suffix_of(content_type: str, ending: str) -> str:
         return SUFFIXES[media]
     if media.startswith("text/"):
         return ending or ".txt"
-    raise UnsupportedMedia(f"What is behind the URL is of the type {media}. {READABLE}")
+    raise UnsupportedMedia(f"The document at the URL has the type {media}. {READABLE}")

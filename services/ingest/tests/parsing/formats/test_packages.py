@@ -133,7 +133,7 @@ def test_a_book(read_parts: ReadParts) -> None:
         (("Tides", "High water"), "Tides\nHigh water\n\nAt six."),
         (("Tides", "Low water"), "Low water\n\nAt noon."),
     ]
-    assert omission == Omission("Unreadable", "The chapter is missing in the book.", part="OPS/three.xhtml")
+    assert omission == Omission("Unreadable", "The chapter is missing from the book.", part="OPS/three.xhtml")
 
 
 def test_a_protected_or_damaged_book_is_refused(read_parts: ReadParts) -> None:

@@ -116,7 +116,7 @@ def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], sca
     ):
         with pytest.raises(Unreadable, match=says):
             read(content, "a.pdf")
-    with pytest.raises(TooLarge, match="3 pages; at most 2"):
+    with pytest.raises(TooLarge, match=r"3 pages. The limit is 2"):
         read(whole, "a.pdf", max_pages=2)
 
 

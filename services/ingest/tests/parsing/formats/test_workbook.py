@@ -65,5 +65,5 @@ def test_hidden_sheets_and_limits(read: Read, make_xlsx: MakeXlsx) -> None:
         read(make_xlsx(Empty=[[]]), "a.xlsx")
     with pytest.raises(TooLarge, match="2 sheets"):
         read(saved(book), "a.xlsx", max_pages=1)
-    with pytest.raises(TooLarge, match="more text"):
+    with pytest.raises(TooLarge, match="too much text"):
         read(make_xlsx(Much=[["word " * 10]] * 30), "a.xlsx", max_characters=1000)

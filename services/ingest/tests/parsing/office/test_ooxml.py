@@ -21,8 +21,8 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
 @pytest.mark.parametrize(
     ("parts", "error", "says"),
     [
-        ({"a.xml": b" " * (MEMORY // 4 + 1)}, TooLarge, "text unpacks to 262145 bytes; at most 262144"),
-        ({"a.png": b" " * (MEMORY // 2 + 1)}, TooLarge, "document unpacks to 524289 bytes; at most 524288"),
+        ({"a.xml": b" " * (MEMORY // 4 + 1)}, TooLarge, "text unpacks to 262145 bytes. The limit is 262144"),
+        ({"a.png": b" " * (MEMORY // 2 + 1)}, TooLarge, "document unpacks to 524289 bytes. The limit is 524288"),
         ({"a.xml": b"<!DOCTYPE x>"}, Unreadable, "entities"),
         ({"a.xml": "<!DOCTYPE x>".encode("utf-16")}, Unreadable, "entities"),
         ({"_rels/.rels": b"http://purl.oclc.org/ooxml/officeDocument"}, Unsupported, "Strict"),

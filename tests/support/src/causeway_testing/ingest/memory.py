@@ -385,7 +385,7 @@ def _outer(document: Document) -> object:
 
 def _check_age(there: Document | None, document: Document) -> None:
     if there is not None and there.generation > document.generation:
-        raise StaleGeneration("A newer version of the document is there.")
+        raise StaleGeneration("The index already has a newer version of the document.")
 
 
 def _job_key(job: Job) -> tuple[str, str]:

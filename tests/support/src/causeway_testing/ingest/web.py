@@ -22,7 +22,7 @@ class MemoryWeb:
         """See `ingest.ports.Web.fetch`."""
         await self.sending.wait()
         if url not in self.pages:
-            raise NotFound("There is nothing behind the URL.")
+            raise NotFound("There is no document at the URL.")
         content, fetched = self.pages[url]
         if known is not None and known == fetched.validators:
             return None

@@ -1,7 +1,7 @@
 """Source code: a section for each function, method and type, by the syntax of its language.
 
-The text is the file's own lines, each in one section. Where there is no grammar for the language, blank lines and
-indentation say what belongs together.
+The text is the unchanged lines of the file, each in one section. For languages without a grammar, blank lines and
+indentation determine the parts that belong together.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from ingest.parsing.registry import format_named
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
 
-# Modules of grammars, with the function that gives each. C is read as C++, JavaScript as TypeScript.
+# Modules of grammars, with the function that returns each. C is parsed as C++, JavaScript as TypeScript.
 _GRAMMARS = {
     "c++": ("tree_sitter_cpp", "language"),
     "c#": ("tree_sitter_c_sharp", "language"),
@@ -51,7 +51,7 @@ _OF_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "ph
 
 _INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
 _SMALL = 800
-"""Characters; a type that is no longer is a section with its methods."""
+"""A type of at most this many characters is one section together with its methods."""
 _LONGEST_NAME = 100
 _DEEPEST = 50
 _WORD = re.compile(r"\w")
@@ -72,7 +72,7 @@ _TYPES = frozenset((
 _SPACES = frozenset((
     "namespace_declaration", "namespace_definition", "internal_module", "mod_item", "module_declaration",
 ))
-# Hold a definition together with what stands before it.
+# Nodes that contain a definition and the text before it, for example decorators.
 _WRAPPERS = frozenset((
     "decorated_definition", "export_statement", "ambient_declaration", "template_declaration", "type_declaration",
     "lexical_declaration", "variable_declaration", "declaration", "type_definition",
@@ -88,7 +88,7 @@ _BEFORE = frozenset(("comment", "line_comment", "block_comment", "attribute_item
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """Lines of a definition, the last one exclusive."""
+    """The lines of a definition; the last one is exclusive."""
 
     first: int
     last: int
@@ -103,7 +103,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def grammar(suffix: str, text: str) -> Language | None:
-    """Return the grammar of a file's language, by its name, or by the interpreter that its first line asks for."""
+    """Return the grammar of a file's language, by its suffix or by the interpreter in its first line."""
     language = _OF_SUFFIX.get(suffix, "")
     if format_named(suffix) is None:
         shebang = _SHEBANG.match(text)
@@ -135,7 +135,9 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
-    """The sections that are there; one of mere signs, as a bracket that closes a class, goes to the one before."""
+    """Return the sections without None; a section of punctuation only, like a closing bracket, joins the previous
+    one.
+    """
     joined: list[Section] = []
     for section in sections:
         if section is None:
@@ -151,7 +153,7 @@ def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
 def _sections(
     scope: Node, lines: Sequence[str], first: int, last: int, path: tuple[str, ...]
 ) -> Iterator[Section | None]:
-    """The lines from ``first`` to ``last``, which are the scope's, in sections."""
+    """Yield the lines of a scope, from ``first`` to ``last``, in sections."""
     at = first
     for definition in _definitions(scope, lines, first, last):
         yield _section(path, lines[at : definition.first])
@@ -166,14 +168,14 @@ def _sections(
 
 
 def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> Iterator[_Definition]:
-    """The outermost definitions within a scope, each with the comments above it; no line is of two."""
+    """Yield the outermost definitions within a scope, each with the comments above it; their lines are disjoint."""
     at = first
     for node, outer in _outermost(scope):
         begin, end = outer.start_point.row, outer.end_point.row + 1
         if outer.end_point.column == 0:
             end -= 1
         if begin < at or end > last or end <= begin:
-            continue  # it begins on the line where another one ends
+            continue  # the definition begins on the line where another one ends
         begin = _with_comments(outer, begin, at)
         name = _name(node, lines)
         yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
@@ -181,7 +183,7 @@ def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> It
 
 
 def _outermost(scope: Node) -> Iterator[tuple[Node, Node]]:
-    """Definitions with what wraps them, in order, without those inside others."""
+    """Yield the outermost definitions in order, each with the node that wraps it."""
     pending: list[tuple[Node, Node | None]] = [(child, None) for child in reversed(scope.named_children)]
     while pending:
         node, outer = pending.pop()
@@ -198,12 +200,12 @@ def _is_definition(node: Node) -> bool:
         value = node.child_by_field_name("value")
         return value is not None and value.type in ("arrow_function", "function_expression", "class")
     if node.type in ("class_specifier", "struct_specifier", "union_specifier", "enum_specifier"):
-        return node.child_by_field_name("body") is not None  # else a mere mention of the type
+        return node.child_by_field_name("body") is not None  # otherwise the type is only mentioned
     return node.type in _FUNCTIONS or node.type in _TYPES or node.type in _SPACES
 
 
 def _with_comments(node: Node, begin: int, at: int) -> int:
-    """The row where what belongs to a node begins: comments and attributes that touch it do."""
+    """Return the first row of a node, including the comments and attributes directly above it."""
     before = node.prev_named_sibling
     while before is not None and before.type in _BEFORE and at <= before.start_point.row:
         end = before.end_point.row - (before.end_point.column == 0)
@@ -215,10 +217,10 @@ def _with_comments(node: Node, begin: int, at: int) -> int:
 
 
 def _name(node: Node, lines: Sequence[str]) -> str:
-    """What a definition is called."""
+    """Return the name of a definition."""
     named = node.child_by_field_name("type" if node.type == "impl_item" else "name")
     declarator = node.child_by_field_name("declarator")
-    while named is None and declarator is not None:  # C: the name is inside pointers and parameters
+    while named is None and declarator is not None:  # in C, the name is inside pointers and parameters
         inner = declarator.child_by_field_name("declarator")
         named, declarator = (declarator, None) if inner is None else (None, inner)
     text = named.text.decode(errors="replace") if named is not None and named.text else ""
@@ -228,7 +230,7 @@ def _name(node: Node, lines: Sequence[str]) -> str:
 
 
 def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
-    """A section of whole lines; blocks of it that belong together stay so. None where there is nothing."""
+    """Return a section of whole lines, with spans that stay together, or None without text."""
     lines = [line.rstrip() for line in lines]
     while lines and not lines[-1]:
         lines.pop()
@@ -238,7 +240,7 @@ def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
     whole: list[tuple[int, int]] = []
     begin = end = at = 0
     for line in lines:
-        if at - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # behind a blank one
+        if at - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # after a blank line
             whole.append((begin, end))
             begin = at
         at += len(line)

@@ -1,4 +1,4 @@
-"""CSV and its like: one labelled line a row."""
+"""CSV and similar formats: one labelled line for each row."""
 
 import csv
 import itertools
@@ -18,14 +18,14 @@ _SAMPLE = 50
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and the one page of a table in text.
+    """Yield the head and the one page of a table.
 
     Raises:
-        Unreadable: It has no text.
+        Unreadable: The file has no text.
     """
     text = text_of(request)
     yield Head("text/csv")
-    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the whole text is in memory already
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the text is already in memory
     lines = clean(text).split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
@@ -37,7 +37,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """The sign that divides the first rows into equally many cells, more than one; the comma where none does."""
+    """Return the delimiter that splits the first rows most evenly into several cells; the comma by default."""
     sample = [line + "\n" for line in itertools.islice((line for line in lines if line.strip()), _SAMPLE)]
 
     def evenness(delimiter: str) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""E-books (EPUB 2 and 3): their chapters in reading order, by heading."""
+"""E-books (EPUB 2 and 3): the chapters in reading order, by heading."""
 
 import posixpath
 import re
@@ -26,7 +26,7 @@ _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL | re.IGNORECASE)
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether a package says that it is an e-book (EPUB 3.3, 4.2.6.1)."""
+    """Return whether a package declares that it is an e-book (EPUB 3.3, 4.2.6.1)."""
     return containers.package_type(path, head) == "application/epub+zip"
 
 
@@ -34,14 +34,14 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the one page of a book.
 
     Raises:
-        Unreadable: It is damaged or protected, or has no text.
-        TooLarge: It has more text than ``max_characters``, or than there is memory for.
+        Unreadable: The book is damaged or protected, or has no text.
+        TooLarge: The book has more text than ``max_characters``, or than fits in memory.
     """
     outline = Outline()
     missing: list[str] = []
     with packages.opened(Path(request.path), request.memory) as package:
         if package.has(_ENCRYPTION) and b"xhtml" in package.read(_ENCRYPTION):
-            raise Unreadable("The book is protected: it opens in its shop's reader only.")
+            raise Unreadable("The book is protected and opens only in the reader of its shop.")
         place, book = _book(package)
         language = _first(book, "language")
         outline.heading(0, _first(book, "title"))
@@ -61,15 +61,15 @@ def parse(request: Request) -> Iterator[Part]:
         raise Unreadable("The book has no text: its pages are pictures.")
     yield Page(0, sections)
     for name in missing:
-        yield Omission("Unreadable", "The chapter is missing in the book.", part=name)
+        yield Omission("Unreadable", "The chapter is missing from the book.", part=name)
 
 
 def _book(package: Package) -> tuple[str, etree._Element]:
-    """Where the package document is, and its root (EPUB 3.3, 4.2.6.3.1)."""
+    """Return the directory and the root of the package document (EPUB 3.3, 4.2.6.3.1)."""
     for each in package.xml("META-INF/container.xml").iter("{*}rootfile"):
         name = unquote(each.get("full-path", ""))
         return posixpath.dirname(name), package.xml(name)
-    raise Unreadable("The book is damaged: it does not say where its text is.")
+    raise Unreadable("The book is damaged: its package document is missing.")
 
 
 def _first(book: etree._Element, name: str) -> str:
@@ -77,7 +77,7 @@ def _first(book: etree._Element, name: str) -> str:
 
 
 def _chapters(book: etree._Element, place: str) -> Iterator[str]:
-    """The names of the chapters in reading order, without the table of contents."""
+    """Yield the names of the chapters in reading order, without the table of contents."""
     items = {each.get("id"): each for each in book.iter("{*}item")}
     for reference in book.iter("{*}itemref"):
         item = items.get(reference.get("idref"))

@@ -1,4 +1,4 @@
-"""HTML: the main text by heading, lists by item, tables by row, without navigation and scripts."""
+"""HTML: the main text by heading, list items and table rows, without navigation and scripts."""
 
 import codecs
 import itertools
@@ -22,7 +22,7 @@ _HTML = re.compile(
 )
 _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _CHARSET_PEEK = 1024
-"""HTML Living Standard 13.2.3.2: the declaration stands within the first 1024 bytes."""
+"""HTML Living Standard 13.2.3.2: the declaration is within the first 1024 bytes."""
 # fmt: off
 _SKIPPED = frozenset((
     "script", "style", "noscript", "template", "nav", "footer", "aside", "form", "button", "select", "svg", "math",
@@ -35,7 +35,7 @@ _BLOCKS = frozenset((
 ))
 # fmt: on
 _LONGEST_SPAN = 1000
-"""HTML Living Standard 4.9.11: of columns; that many rows will do, too."""
+"""HTML Living Standard 4.9.11: the limit for columns, which is used for rows too."""
 _LISTS = frozenset(("ul", "ol", "menu"))
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 
@@ -46,7 +46,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def _source(data: bytes) -> str:
-    """The decoded source: as it declares itself, if that is true, else as any text."""
+    """Return the decoded source: by its declared encoding if that is correct, otherwise as any text."""
     declared = _CHARSET.search(data[:_CHARSET_PEEK])
     if declared and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
@@ -57,10 +57,10 @@ def _source(data: bytes) -> str:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and the one page of an HTML document.
+    """Yield the head and the one page of an HTML document.
 
     Raises:
-        Unreadable: It has no text.
+        Unreadable: The document has no text.
     """
     tree = LexborHTMLParser(_source(data_of(request)))
     root = tree.root
@@ -75,7 +75,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def fill(outline: Outline, tree: LexborHTMLParser) -> None:
-    """Put the main part of a page into an outline, below its title if it has no heading of its own."""
+    """Add the main part of a page to an outline, below the page's title if it has no heading."""
     main = _main(tree)
     title = tree.css_first("title")
     if title is not None and (main is None or main.css_first("h1") is None):
@@ -93,7 +93,7 @@ def _main(tree: LexborHTMLParser) -> LexborNode | None:
 
 
 class _Walk:
-    """Visits a tree without recursion, however deep it is, and fills an outline."""
+    """Visits a tree of any depth without recursion, and fills an outline."""
 
     def __init__(self, outline: Outline) -> None:
         self._outline = outline
@@ -121,7 +121,7 @@ class _Walk:
                 node = node.parent
 
     def _enter(self, node: LexborNode) -> bool:
-        """Whether to go into the node."""
+        """Process the start of a node; return whether to visit its children."""
         tag = node.tag or ""
         if node.is_text_node:
             self._words.append(re.sub(r"\s+", " ", clean(node.text_content or "")))
@@ -167,7 +167,7 @@ class _Walk:
             self._lists[-1] = counter + 1
 
     def _flush(self) -> None:
-        """Ends the paragraph, item or heading that is being read."""
+        """End the current paragraph, item or heading."""
         text = "\n".join(flat(line) for line in "".join(self._words).split("\n")).strip()
         self._words = []
         if not text:
@@ -203,11 +203,11 @@ class _Walk:
 def _texts(
     cells: Sequence[LexborNode], above: Mapping[int, tuple[int, str]]
 ) -> tuple[list[str], dict[int, tuple[int, str]]]:
-    """A row's texts by column, and the cells that reach down from it: how many rows more, and their text.
+    """Return a row's texts by column, and the cells that span rows below it: the number of rows left, and the text.
 
     Args:
-        cells: Of the row.
-        above: Those that reach down into it.
+        cells: The cells of the row.
+        above: The cells of rows above that span this row.
     """
     texts: list[str] = []
     below: dict[int, tuple[int, str]] = {}
@@ -231,7 +231,7 @@ def _span(cell: LexborNode, name: str) -> int:
 
 
 def _is_data(table: LexborNode) -> bool:
-    """Whether a table holds rows of data; others were made for layout and are read as text."""
+    """Return whether a table holds data; tables for layout are read as text."""
     nested = len(table.css("table")) > 1
     return not nested and (table.css_first("th") is not None or table.css_first("h1,h2,p") is None)
 

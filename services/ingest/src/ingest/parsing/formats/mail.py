@@ -1,4 +1,4 @@
-"""E-mail (RFC 5322, MIME): the readable text of the body; attachments as documents of their own."""
+"""E-mail (RFC 5322, MIME): the readable text of the body; attachments become documents."""
 
 import email
 import email.policy
@@ -21,7 +21,7 @@ _FIELD = re.compile(rb"([!-9;-~]+):[^\n]*\r?\n(?:[ \t][^\n]*\r?\n)*")
 _ALWAYS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
 _OFTEN = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
 _MEMORY_SHARE = 8
-"""The library holds a mail several times."""
+"""The inverse share of the memory for a mail, because the library holds a mail several times."""
 _SIGNATURES = frozenset(
     ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 )
@@ -29,7 +29,7 @@ _ENCRYPTED = frozenset(("application/pkcs7-mime", "application/x-pkcs7-mime"))
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins with the fields of a mail: its sender or way, and two others."""
+    """Return whether a text begins with header fields of a mail: a sender or a trace field, and two others."""
     names, end = set(), 0
     while field := _FIELD.match(head, end):
         names.add(field[1].lower())
@@ -41,13 +41,13 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the one page of a mail, then its attachments.
 
     Raises:
-        Unreadable: It is damaged or encrypted.
-        TooLarge: It has too many bytes for ``memory``.
+        Unreadable: The mail is damaged or encrypted.
+        TooLarge: The mail has too many bytes for ``memory``.
     """
     path = Path(request.path)
     most = request.memory // _MEMORY_SHARE
     if path.stat().st_size > most:
-        raise TooLarge(f"The mail has {path.stat().st_size} bytes; at most {most} are read.")
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
     with damaged("The mail"), path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
     if mail.get_content_type() in _ENCRYPTED and mail.get_param("smime-type") != "signed-data":
@@ -84,7 +84,7 @@ def _headers(mail: EmailMessage) -> Headers:
 
 
 def _text(part: MIMEPart) -> str:
-    """The text of a part, in the charset that it names, if that is true."""
+    """Return the text of a part, decoded by its declared charset if that is correct."""
     data = part.get_payload(decode=True)
     if not isinstance(data, bytes):
         return ""
@@ -117,7 +117,7 @@ def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) ->
 
 
 def _leaves(part: MIMEPart) -> Iterator[MIMEPart]:
-    """The parts that hold something, in order; a mail within the mail is one."""
+    """Yield the parts with content, in order; a mail within the mail is one part."""
     if part.get_content_maintype() != "multipart":
         yield part
         return

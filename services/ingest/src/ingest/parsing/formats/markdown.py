@@ -1,4 +1,4 @@
-"""Markdown (CommonMark with tables): sections by heading, lists by item, tables by row."""
+"""Markdown (CommonMark with tables): sections by heading, list items and table rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,13 @@ from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DEEPEST = 10_000
-"""More than the stack has room for: deeper text would be left out without a word, a stack that ends is told."""
+"""Deeper than the stack allows. The parser silently drops text below its limit, but a stack overflow is reported.
+"""
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and the one page of a Markdown text."""
+    """Yield the head and the one page of a Markdown text."""
     text = clean(text_of(request))
     yield Head("text/markdown")
     outline = Outline()
@@ -33,7 +34,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def fill(outline: Outline, text: str) -> None:
-    """Put a text into an outline."""
+    """Add a text to an outline."""
     _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
 
 
@@ -80,7 +81,7 @@ def _fill(outline: Outline, tokens: Sequence[Token]) -> None:
 
 
 class _Lists:
-    """The lists that are open at a place, and the mark of the item that begins there."""
+    """The open lists at a position, and the marker of the item that begins there."""
 
     def __init__(self) -> None:
         self._counters: list[int | None] = []
@@ -102,7 +103,7 @@ class _Lists:
             self._counters[-1] = counter + 1
 
     def prefix(self) -> tuple[str, bool]:
-        """What the next paragraph begins with, and whether it follows the one before without a blank line."""
+        """Return the prefix of the next paragraph, and whether it follows the previous one without a blank line."""
         if not self._counters:
             return "", False
         mark, self._mark = self._mark, None

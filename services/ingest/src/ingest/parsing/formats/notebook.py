@@ -1,4 +1,4 @@
-"""Jupyter notebooks: the text of cells, code with what it printed."""
+"""Jupyter notebooks: the text of cells, and code with its output."""
 
 import re
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from ingest.parsing.text.outline import Outline
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST_OUTPUT = 10_000
-"""Characters; the rest of what a cell printed is left out."""
+"""Characters of a cell's output that are kept."""
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether JSON has cells with types at its beginning."""
+    """Return whether the text is JSON that begins with typed cells."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head
 
 
@@ -29,7 +29,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the one page of a notebook.
 
     Raises:
-        Unreadable: It is damaged, or has no text.
+        Unreadable: The notebook is damaged, or has no text.
     """
     try:
         notebook = msgspec.json.decode(text_of(request).removeprefix("\ufeff"))
@@ -38,7 +38,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise Unreadable(f"The notebook is damaged or truncated: {error}.") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise Unreadable("The notebook is damaged: its cells are not as the format has them.") from error
+        raise Unreadable("The notebook is damaged: its cells do not follow the format.") from error
     yield Head("application/x-ipynb+json")
     outline = Outline()
     for kind, source, outputs in read:
@@ -61,7 +61,7 @@ def _source(cell: dict[str, Any]) -> str:
 
 
 def _outputs(cell: dict[str, Any]) -> list[str]:
-    """What the cell printed, as far as it is text."""
+    """Return the textual output of the cell."""
     texts = []
     for output in cell.get("outputs") or ():
         data = output.get("data") or output

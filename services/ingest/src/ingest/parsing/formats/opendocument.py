@@ -1,4 +1,4 @@
-"""OpenDocument: text by heading, sheets and slides by page (ISO/IEC 26300)."""
+"""OpenDocument (ISO/IEC 26300): text by heading, sheets and slides as pages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ _MANIFEST = "META-INF/manifest.xml"
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether a package says that it is a text, a spreadsheet or a presentation, or a template of one."""
+    """Return whether a package declares that it is a text, a spreadsheet, a presentation, or a template of one."""
     kind = containers.package_type(path, head)
     return kind.startswith(_TYPE) and kind.removeprefix(_TYPE).removesuffix("-template") in _KINDS
 
@@ -28,14 +28,14 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the pages: sheets, slides, or one page of a text.
 
     Raises:
-        Unreadable: It is damaged or encrypted, or has no text.
-        TooLarge: It has more than ``max_pages`` pages, or more text than there is memory for.
+        Unreadable: The document is damaged or encrypted, or has no text.
+        TooLarge: The document has more than ``max_pages`` pages, or more text than fits in memory.
     """
     path = Path(request.path)
     kind = containers.package_type(path, path.read_bytes()[:4]).removeprefix(_TYPE).removesuffix("-template")
     with packages.opened(path, request.memory) as package:
         if package.has(_MANIFEST) and b"encryption-data" in package.read(_MANIFEST):
-            raise Unreadable("The document is encrypted: it opens with a password only.")
+            raise Unreadable("The document is encrypted and needs a password.")
         content = package.xml("content.xml")
         language = _language(package.xml("meta.xml")) if package.has("meta.xml") else ""
         body = next(content.iter(odf_text.OFFICE + kind), None)
@@ -43,7 +43,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
             raise Unreadable("The document is damaged: it has no body.")
         pages = list(_pages(kind, body, request))
     if len(pages) > request.max_pages:
-        raise TooLarge(f"The document has {len(pages)} pages; at most {request.max_pages} are read.")
+        raise TooLarge(f"The document has {len(pages)} pages. The limit is {request.max_pages} pages.")
     yield Head(_TYPE + kind, 0 if kind == "text" else len(pages), language)
     if not any(page.sections for page in pages):
         raise Unreadable("The document has no text.")

@@ -1,4 +1,4 @@
-"""Mails as Outlook saves them (MS-OXMSG): the readable text of the body; attachments as documents of their own."""
+"""Mails saved by Outlook (MS-OXMSG): the readable text of the body; attachments become documents."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,13 +31,13 @@ def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the one page of a mail, then its attachments.
 
     Raises:
-        Unreadable: It is damaged.
-        TooLarge: It has too many bytes for ``memory``.
+        Unreadable: The mail is damaged.
+        TooLarge: The mail has too many bytes for ``memory``.
     """
     path = Path(request.path)
     most = request.memory // _MEMORY_SHARE
     if path.stat().st_size > most:
-        raise TooLarge(f"The mail has {path.stat().st_size} bytes; at most {most} are read.")
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
     with damaged("The mail"):
         mail = oxmsg.Message.load(str(path))
         headers = _headers(mail)
@@ -53,7 +53,7 @@ def parse(request: Request) -> Iterator[Part]:
             fill_body(outline, source, is_html=True)
     yield Page(0, outline.end_page())
     if is_rtf:
-        yield Omission("Unsupported", "The body of the mail is rich text alone (RTF), which is not read in a mail.")
+        yield Omission("Unsupported", "The body of the mail is only rich text (RTF), which is not read in a mail.")
     yield from _attachments(mail, Members(request))
 
 
@@ -81,7 +81,7 @@ def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
         with damaged("An attachment of the mail"):
             name, content = attachment.file_name or "attachment", attachment.file_bytes
         if content is None:
-            yield Omission("Unsupported", "It is a mail or an object of Outlook within the mail.", part=name)
+            yield Omission("Unsupported", "It is a mail or an Outlook object within the mail.", part=name)
         else:
             yield from members.of(name.replace("/", "_"), content)
     yield from members.left_out()

@@ -1,4 +1,4 @@
-"""PDF: text by page, headings by the size of their letters."""
+"""PDF: text by page, with headings by font size."""
 
 import contextlib
 import ctypes
@@ -28,43 +28,43 @@ from ingest.parsing.text.outline import Outline
 _TAIL = 4096
 _SAMPLE = 16
 _PASSWORD = 4  # FPDF_ERR_PASSWORD
-# pdfium ends a line with a line break, or with this sign in place of a hyphen.
+# pdfium ends a line with a line break, or with this character in place of a hyphen.
 _PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
 _MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])")
-"""The sign or number of an item, which is no cell."""
+"""The marker or the number of a list item, which is not a cell."""
 _BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
-"""Gap between columns, in letter sizes; a space takes a quarter."""
+"""Gap between columns, in letter sizes; a space has a quarter."""
 _WIDE_GAP = 0.5
-"""Gap between narrow columns, or between words of a line that is set wide."""
+"""Gap between narrow columns, or between words of a justified line."""
 
 LONGEST_SIDE = 1536
-"""Pixels; the models that are known scale down to about as much, and small print can still be read."""
+"""Pixels. Known models scale pictures down to about this size, and small print is still readable."""
 LARGEST = 768 * 1024
-"""Bytes; a picture is one message of the broker, which takes 1 MiB."""
+"""Bytes. A picture is one message of the broker, whose limit is 1 MiB."""
 _QUALITIES = (80, 60, 40)
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether the header is there, behind some junk (ISO 32000-1, annex H, note 13: 1024 bytes at most)."""
+    """Return whether the beginning contains the header (ISO 32000-1, annex H, note 13: within 1024 bytes)."""
     return b"%PDF-" in head[:1024]
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head and the pages of a PDF, the first ``max_pictures`` of them with a picture.
+    """Yield the head and the pages of a PDF; the first ``max_pictures`` pages have a picture.
 
     Raises:
-        Unreadable: It is encrypted, truncated, damaged, or has no text.
-        TooLarge: It has more pages than ``max_pages``.
+        Unreadable: The PDF is encrypted, truncated or damaged, or has no text.
+        TooLarge: The PDF has more pages than ``max_pages``.
     """
     path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures
     scans = Scans(request.scans)
     _check_end(path)
     with contextlib.closing(_open(path)) as document:
-        document.init_forms()  # before any page is loaded; does nothing where there is no form
+        document.init_forms()  # required before a page is loaded; does nothing without forms
         count = len(document)
         if count > max_pages:
-            raise TooLarge(f"The document has {count} pages; at most {max_pages} are read.")
+            raise TooLarge(f"The document has {count} pages. The limit is {max_pages} pages.")
         yield Head("application/pdf", count, _language(document))
         sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE)}
         style = Style.of(sample)
@@ -84,26 +84,26 @@ def parse(request: Request) -> Iterator[Part]:
                 yield _scan(document, number, scans)
         if empty and not (scanned and scans is Scans.READ):
             raise Unreadable(
-                f"The document has no text: its pages are images, as a scanner makes them.{scans.advice}"
+                f"The document has no text: its pages are scanned images.{scans.advice}"
                 if scanned
                 else "The document has no text."
             )
 
 
 def _scan(document: pdfium.PdfDocument, number: int, scans: Scans) -> Scan | Omission:
-    """A page that is an image."""
+    """Return the scan of a page that is an image, or the omission if it cannot be read."""
     image = b""
     if scans is Scans.READ:
         with contextlib.suppress(pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
             image = encoded(_drawn(document, number, SCANNED_SIDE))
     if image:
         return Scan(number + 1, image)
-    message = f"The page has no text: it is an image, as a scanner makes it.{scans.advice}"
+    message = f"The page has no text: it is a scanned image.{scans.advice}"
     return Omission("Unreadable", message, number + 1)
 
 
 def _check_end(path: Path) -> None:
-    """A PDF ends with %%EOF (ISO 32000-1, 7.5.5); without it pdfium might show what is left as if it were all."""
+    """Check that the PDF ends with %%EOF (ISO 32000-1, 7.5.5); pdfium may accept a truncated file as complete."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
@@ -116,7 +116,7 @@ def _open(path: Path) -> pdfium.PdfDocument:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
         if error.err_code == _PASSWORD:
-            raise Unreadable("The PDF is encrypted: it opens with a password only.") from error
+            raise Unreadable("The PDF is encrypted and needs a password.") from error
         raise Unreadable("The PDF is damaged: it cannot be opened.") from error
 
 
@@ -130,7 +130,7 @@ def _language(document: pdfium.PdfDocument) -> str:
 
 
 def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
-    """The lines of a page, in the order in which the page draws them."""
+    """Return the lines of a page, in the order in which the page draws them."""
     try:
         page = document[number]
         text_page = page.get_textpage()
@@ -146,11 +146,11 @@ def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
 
 
 def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Line]:
-    """Yield the line that a piece of the page's text makes; of what may be a table's row, each cell.
+    """Yield the line of a piece of the page's text; if it may be a row of a table, yield each cell.
 
     Args:
-        text_page: Of the page.
-        piece: Of its text.
+        text_page: The text of the page.
+        piece: The piece.
         start: Index of the piece's first character.
     """
     hyphenated = piece[-1] in (HYPHEN, "\x02")
@@ -173,7 +173,7 @@ def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Li
 
 
 def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line:
-    """Where a piece of text is, and how it looks; its text is left empty."""
+    """Return the position and the style of a piece of text; the text of the line is empty."""
     shown = [index for index, character in enumerate(piece) if not character.isspace()]
     first, last = start + shown[0], start + shown[-1]
     x, y = ctypes.c_double(), ctypes.c_double()
@@ -181,20 +181,20 @@ def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line:
     right = max(_box(text_page, last)[1], x.value)
     matrix = raw.FS_MATRIX()
     raw.FPDFText_GetMatrix(text_page, first, matrix)
-    # The font's size counts in the text's own space, which the page may scale.
+    # The font size is in text space, which the page may scale.
     size = raw.FPDFText_GetFontSize(text_page, first) * (math.hypot(matrix.c, matrix.d) or 1.0)
     return Line("", x.value, right, y.value, size, _is_bold(text_page, first))
 
 
 def _is_bold(text_page: pdfium.PdfTextPage, index: int) -> bool:
-    """Whether a character is of a bold face, by the name of its font: the weight is often not said."""
+    """Return whether a character is bold, by the name of its font, because the weight is often missing."""
     name, flags = ctypes.create_string_buffer(64), ctypes.c_int()
     length = raw.FPDFText_GetFontInfo(text_page, index, name, len(name), flags)
     return length > 0 and any(word in name.value.lower() for word in _BOLD)
 
 
 def _apart(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) -> Iterator[tuple[int, int]]:
-    """Yield the spans of a line that gaps of at least this width divide."""
+    """Yield the spans of a line that are separated by gaps wider than ``least``."""
     begin = 0
     for gap in re.finditer(r"\s+", piece.rstrip()):
         before, after = start + gap.start() - 1, start + gap.end()
@@ -209,14 +209,14 @@ def _apart(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) 
 
 
 def _box(text_page: pdfium.PdfTextPage, index: int) -> tuple[float, float]:
-    """Left and right edge of a character."""
+    """Return the left and the right edge of a character."""
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     raw.FPDFText_GetCharBox(text_page, index, left, right, bottom, top)
     return left.value, right.value
 
 
 def _text(piece: str) -> str:
-    # A character beyond the basic plane may come in two halves.
+    # A character outside the basic multilingual plane may come as two surrogates.
     return flat(piece.encode("utf-16", "surrogatepass").decode("utf-16", "ignore"))
 
 
@@ -229,19 +229,19 @@ def _has_image(document: pdfium.PdfDocument, number: int) -> bool:
 
 
 def _spread(count: int, most: int) -> range:
-    """Numbers of at most ``most`` pages, spread evenly."""
+    """Return the numbers of at most ``most`` pages, evenly spaced."""
     return range(0, count, max(1, math.ceil(count / most)))
 
 
 def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
-    """JPEG of a page, counted from 0; empty where it cannot be drawn, or not small enough.
+    """Return a page, counted from 0, as JPEG; empty if it cannot be drawn or is too large.
 
-    Whatever the page says of its size, the picture has `LONGEST_SIDE` pixels on its longer side.
+    The picture has `LONGEST_SIDE` pixels on its longer side, for every page size.
     """
     try:
         image = _drawn(document, number, LONGEST_SIDE)
     except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError):
-        return b""  # its text counts all the same
+        return b""  # the page is still read as text
     for quality in _QUALITIES:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=quality)
@@ -251,7 +251,7 @@ def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
 
 
 def _drawn(document: pdfium.PdfDocument, number: int, side: int) -> Image.Image:
-    """A page with so many pixels on its longer side."""
+    """Draw a page with this number of pixels on its longer side."""
     page = document[number]
     try:
         drawn: Image.Image = page.render(scale=side / max(page.get_size()), may_draw_forms=False).to_pil()

@@ -1,4 +1,4 @@
-"""Pictures (PNG, JPEG, TIFF, WebP): the text that is recognised in them; a page for each picture of a TIFF."""
+"""Pictures (PNG, JPEG, TIFF, WebP): their recognised text; a page for each picture of a TIFF."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ _TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "TIFF": "image/tiff", "WEBP"
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a file begins as a picture of these formats does."""
+    """Return whether a file begins like a picture of these formats."""
     return head.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\x00", b"MM\x00*")) or (
         head[:4] == b"RIFF" and head[8:12] == b"WEBP"
     )
@@ -23,8 +23,8 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unsupported: Pictures are not read.
-        Unreadable: It is damaged.
-        TooLarge: It has too many pictures, or too many pixels.
+        Unreadable: The file is damaged.
+        TooLarge: The file has too many pictures or too many pixels.
     """
     scans = Scans(request.scans)
     if scans is not Scans.READ:
@@ -32,7 +32,7 @@ def parse(request: Request) -> Iterator[Part]:
     with opened(Path(request.path)) as picture:
         count = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
         if count > request.max_pages:
-            raise TooLarge(f"The file has {count} pictures; at most {request.max_pages} are read.")
+            raise TooLarge(f"The file has {count} pictures. The limit is {request.max_pages} pictures.")
         yield Head(_TYPES.get(picture.format or "", "image/png"), count)
         for number in range(count):
             if count > 1:

@@ -1,4 +1,4 @@
-"""Plain text: paragraphs as they stand, lines that were wrapped by hand joined again."""
+"""Plain text: unchanged paragraphs, in which hard-wrapped lines are joined."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _WIDEST_WRAP = 100
-"""Characters; a file with longer lines is not wrapped by hand."""
+"""Characters; a file with longer lines is not hard-wrapped."""
 _PROSE_SUFFIXES = ("", ".txt", ".text")
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a text; only the lines of prose (``.txt``) are joined."""
+    """Yield the head and the one page of a text; only lines of prose (``.txt``) are joined."""
     text = text_of(request)
     yield Head("text/plain")
     outline = Outline()
@@ -25,7 +25,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def fill(outline: Outline, text: str, *, is_prose: bool) -> None:
-    """Put a text into an outline; lines of prose that were wrapped by hand are joined."""
+    """Add a text to an outline; hard-wrapped lines of prose are joined."""
     lines = clean(text).expandtabs(4).split("\n")
     if is_prose and all(len(line) <= _WIDEST_WRAP for line in lines):
         boxes = [

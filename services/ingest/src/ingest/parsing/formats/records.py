@@ -1,4 +1,4 @@
-"""JSON and JSON Lines: one record a block, each of its values on a line behind its path."""
+"""JSON and JSON Lines: one block for each record, with one line for each value after its path."""
 
 import json
 import re
@@ -17,19 +17,19 @@ from ingest.parsing.text.outline import Outline
 
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
 _SMALL = 800
-"""Characters; an object that is no longer is a record, a longer one has sections."""
+"""Characters; a longer object is split into sections."""
 _DEEPEST_HEADING = 5
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins as JSON does."""
+    """Return whether a text begins like JSON."""
     return _JSON.match(head) is not None
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of JSON, or of JSON Lines.
+    """Yield the head and the one page of JSON or JSON Lines.
 
-    A file that only begins as JSON does, and is not named so, is read as plain text.
+    A file that begins like JSON but is not valid is read as plain text, unless its name has a known suffix.
 
     Raises:
         Unreadable: It is not JSON, or has no text.
@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _loaded(text: str) -> Any:
-    """Objects as tuples of pairs, so that none is lost; arrays as lists; numbers as they are written."""
+    """Return objects as tuples of pairs, to keep duplicate names; arrays as lists; numbers as they are written."""
     text = text.removeprefix("\ufeff").strip()
     if not text:
         raise Unreadable("The document has no text.")
@@ -80,12 +80,12 @@ def _loads(text: str) -> Any:
 
 
 def fill(outline: Outline, value: Any, level: int = 1) -> None:
-    """Put a value into the outline; what it holds begins at this level of headings.
+    """Add a value to the outline; its content begins at this level of headings.
 
     Args:
-        outline: Takes the blocks.
+        outline: The outline.
         value: Objects as tuples of pairs, arrays as lists, scalars as text, booleans or None.
-        level: Of the headings.
+        level: The level of the headings.
     """
     if isinstance(value, list) and _is_deep(value):
         for item in value:
@@ -103,7 +103,7 @@ def fill(outline: Outline, value: Any, level: int = 1) -> None:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether a value is more than a scalar, or some of them."""
+    """Return whether a value is an object, or a list that contains one."""
     return isinstance(value, tuple) or (isinstance(value, list) and any(map(_is_deep, value)))
 
 
@@ -112,7 +112,7 @@ def _record(value: Any) -> str:
 
 
 def _lines(value: Any, path: str) -> Iterator[str]:
-    """What a value holds, ``address.city: Oban``; nulls and what is empty are left out."""
+    """Yield the content of a value, for example ``address.city: Oban``; nulls and empty values are left out."""
     match value:
         case tuple():
             for name, item in value:

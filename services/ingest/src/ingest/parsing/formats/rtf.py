@@ -1,4 +1,4 @@
-"""RTF: its text by paragraph, rows of tables by line."""
+"""RTF: the text by paragraph, with one line for each table row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ _MARK = b"{\\rtf"
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins with the mark of RTF 1."""
+    """Return whether a text begins with the signature of RTF 1."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(_MARK)
 
 
@@ -26,14 +26,14 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the one page of a document.
 
     Raises:
-        Unreadable: It is no RTF, damaged, or has no text.
+        Unreadable: The document is damaged, is not RTF, or has no text.
     """
     data = data_of(request)
     if not recognises(Path(request.path), data[:64]):
         raise Unreadable("The name ends with .rtf, but the file is plain text.")
     yield Head("application/rtf")
     with damaged("The document"):
-        # RTF is ASCII; other characters are escaped, in the code page that it names.
+        # RTF is ASCII. Other characters are escaped, in the code page that the document declares.
         text: str = rtf_to_text(data.decode("cp1252", "replace"), errors="replace")  # type: ignore[no-untyped-call]  # has no types
     outline = Outline()
     before_is_row = False

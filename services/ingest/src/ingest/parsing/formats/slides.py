@@ -1,4 +1,4 @@
-"""PowerPoint (PPTX): a page a slide, its title as heading, then text, tables, charts, diagrams and notes."""
+"""PowerPoint (PPTX): a page for each slide, with its title as heading, text, tables, charts, diagrams and notes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,18 +37,18 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Head and slides of a presentation, each with its pictures; a slide that is hidden has no text.
+    """Yield the head and the slides of a presentation, each with its pictures; hidden slides have no text.
 
     Raises:
-        Unreadable: It is damaged, or has no text.
-        TooLarge: It has more than ``max_pages`` slides, or unpacks to too much for ``memory`` bytes.
+        Unreadable: The presentation is damaged, or has no text.
+        TooLarge: The presentation has more than ``max_pages`` slides, or is too large for ``memory`` when unpacked.
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
     with ooxml.damaged("The presentation"):
         slides = list(pptx.Presentation(str(path)).slides)
     if len(slides) > request.max_pages:
-        raise TooLarge(f"The presentation has {len(slides)} slides; at most {request.max_pages} are read.")
+        raise TooLarge(f"The presentation has {len(slides)} slides. The limit is {request.max_pages} slides.")
     yield Head(_MEDIA_TYPE, len(slides), _language(slides))
     empty, seen = True, set[str]()
     for number, slide in enumerate(slides, 1):
@@ -66,7 +66,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 
 def _language(slides: list[Any]) -> str:
-    """The language of the first words that name one."""
+    """Return the language of the first text that declares one."""
     for slide in slides:
         for properties in slide.element.iter(f"{_A}rPr"):
             language = str(properties.get("lang", ""))
@@ -98,7 +98,7 @@ def _fill(outline: Outline, slide: Any) -> None:
 
 
 def _reversed(shapes: Any) -> list[Any]:
-    """The shapes that may have text, the last one of the reading order first."""
+    """Return the shapes that may have text, in reverse reading order."""
     kept = [shape for shape in shapes if not shape.has_text_frame or shape.text_frame.text.strip()]
     places = [(shape.left, shape.top, shape.width, shape.height) for shape in kept]
     if any(length is None for place in places for length in place):
@@ -129,8 +129,8 @@ def _table(outline: Outline, table: Any) -> None:
 
 
 def _cell(table: Any, cell: Any, row: int, column: int) -> str:
-    """A cell's text; one that is merged with cells above says what they say, one merged sideways nothing."""
-    while cell.is_spanned and row > 0 and cell._tc.vMerge:  # there is no other way to the origin
+    """Return a cell's text; a cell merged with one above has its text, a cell merged to the left has none."""
+    while cell.is_spanned and row > 0 and cell._tc.vMerge:  # the library has no public way to the origin
         row -= 1
         cell = table.cell(row, column)
     return "" if cell.is_spanned else flat(cell.text)
@@ -142,7 +142,7 @@ def _rows(outline: Outline, lines: Iterator[str]) -> None:
 
 
 def _diagram(outline: Outline, slide: Any, shape: Any) -> None:
-    """The texts of SmartArt, a line each."""
+    """Add the texts of SmartArt, one for each line."""
     for reference in shape.element.iter(f"{_DIAGRAM}relIds"):
         data: etree._Element = parse_xml(slide.part.related_part(reference.get(_DIAGRAM_DATA)).blob)
         points = ("".join(text.text or "" for text in point.iter(f"{_A}t")) for point in data.iter(f"{_DIAGRAM}pt"))

@@ -1,4 +1,4 @@
-"""Subtitles (SubRip, WebVTT): each on a line of its own behind its time."""
+"""Subtitles (SubRip, WebVTT): one line for each, after its time."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _PARAGRAPH = 2_000
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins with WebVTT's signature, or with a number and a time as SubRip does."""
+    """Return whether a text begins with WebVTT's signature, or with a number and a time like SubRip."""
     return _VTT.match(head) is not None or _SRT.match(head) is not None
 
 

@@ -1,4 +1,4 @@
-"""Tar archives, also compressed by gzip, bzip2 or xz: each of their files is a document of its own."""
+"""Tar archives, also compressed with gzip, bzip2 or xz: each file becomes a document."""
 
 import tarfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _MAGIC = slice(257, 262)
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether a file is a tar file by its mark (POSIX.1-1988, ustar), behind a compression if need be."""
+    """Return whether a file is a tar file by its signature (POSIX.1-1988, ustar), or a compressed tar file."""
     return head[_MAGIC] == b"ustar" or (head.startswith(_COMPRESSED) and tarfile.is_tarfile(path))
 
 
@@ -35,7 +35,7 @@ def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
             info = archive.next()
         if info is None:
             return
-        # Not kept: the library would remember every entry.
+        # Cleared, because the library would keep every entry.
         archive.members = []  # type: ignore[attr-defined]  # in no stub
         if not info.isfile():
             continue

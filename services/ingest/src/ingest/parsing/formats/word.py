@@ -1,7 +1,7 @@
-"""Word (DOCX): headings by style, numbers as Word shows them, tables by row, footnotes where they are referred to.
+"""Word (DOCX): headings by style, list numbers as in Word, tables by row, footnotes below their references.
 
-What a reader does not see is left out: deletions, hidden text, field codes. So are tables of contents, headers and
-footers, which repeat what stands elsewhere.
+Invisible content is left out: deletions, hidden text, field codes. Tables of contents, headers and footers are left
+out too, because they repeat other text.
 """
 
 import re
@@ -55,11 +55,11 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Head and the one page of a Word document, then its pictures.
+    """Yield the head and the one page of a Word document, then its pictures.
 
     Raises:
-        Unreadable: It is damaged, or has no text.
-        TooLarge: It unpacks to too much for ``memory`` bytes.
+        Unreadable: The document is damaged, or has no text.
+        TooLarge: The document is too large for ``memory`` when unpacked.
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
@@ -77,7 +77,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 @dataclass(slots=True)
 class _Style:
-    """What a paragraph style says; the style that it is based on says the rest."""
+    """The properties of a paragraph style, merged with those of its base style."""
 
     level: int | None = None
     list_id: str = ""
@@ -87,7 +87,7 @@ class _Style:
 
 @dataclass(slots=True)
 class _Found:
-    """What a paragraph holds besides its text."""
+    """The content of a paragraph besides its text."""
 
     notes: list[tuple[int, str, str]]
     boxes: list[etree._Element]
@@ -107,7 +107,7 @@ class _Body:
         self._in_list = False
 
     def sections(self) -> tuple[Section, ...]:
-        """The document's sections."""
+        """Return the document's sections."""
         self._blocks(self._document.element.body)
         return self._outline.end_page()
 
@@ -156,7 +156,7 @@ class _Body:
         return style if properties is None else _merged(properties, style)
 
     def _text(self, element: etree._Element, found: _Found) -> str:
-        """What a reader sees of an element's text; what stands beside it is put into ``found``."""
+        """Return the visible text of an element, and add its other content to ``found``."""
         parts: list[str] = []
         for child in element:
             tag = child.tag
@@ -185,7 +185,7 @@ class _Body:
         return self._notes[kind].get(name)
 
     def _related(self, kind: str) -> etree._Element | None:
-        """The root of a part that the document refers to once."""
+        """Return the root of a related part, or None."""
         try:
             return parse_xml(self._document.part.part_related_by(kind).blob)
         except KeyError:
@@ -196,7 +196,7 @@ class _Body:
         grid: list[list[str]] = []
         for line in lines:
             grid.append(self._cells(line, grid[-1] if grid else []))
-        if len(grid) < 2 or max(map(len, grid)) < 2:  # made for layout
+        if len(grid) < 2 or max(map(len, grid)) < 2:  # a table for layout
             for cell in (cell for line in lines for cell in line.iter(f"{W}tc") if cell.getparent() is line):
                 self._blocks(cell)
             return
@@ -213,7 +213,7 @@ class _Body:
         self._in_list = False
 
     def _cells(self, line: etree._Element, above: list[str]) -> list[str]:
-        """A row's texts, one a column of the grid; a cell that is merged with the one above says what that says."""
+        """Return a row's texts by grid column; a merged cell repeats the text of the cell above."""
         cells: list[str] = []
         for cell in line.iter(f"{W}tc"):
             if _table_of(cell) is not _table_of(line):
@@ -231,7 +231,7 @@ class _Body:
 
 
 def _styles(document: Document) -> dict[str, _Style]:
-    """Paragraph styles by id; the default one has the empty id as well."""
+    """Return paragraph styles by id; the default style is also under the empty id."""
     elements = {style.style_id: style.element for style in document.styles if style.style_id}
     made: dict[str, _Style] = {}
     for name in elements:
@@ -255,7 +255,7 @@ def _styles(document: Document) -> dict[str, _Style]:
 
 
 def _merged(properties: etree._Element, style: _Style) -> _Style:
-    """A style with what ``w:pPr`` says otherwise."""
+    """Return a style with the overrides of ``w:pPr``."""
     merged = _Style(style.level, style.list_id, style.depth, style.is_contents)
     level = value_of(properties, "outlineLvl")
     if level:

@@ -1,4 +1,7 @@
-"""Excel (XLSX): a page a sheet, its name as heading, one labelled line a row. Formulas give their last value."""
+"""Excel (XLSX): a page for each sheet, with its name as heading and a labelled line for each row.
+
+Formulas give their last value.
+"""
 
 import datetime
 import warnings
@@ -20,7 +23,7 @@ from ingest.parsing.text.outline import Outline
 _MAIN_PARTS = (b"spreadsheetml.sheet.main+xml", b"ms-excel.sheet.macroEnabled.main+xml")
 _MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _DIGITS = 15
-"""Of a number, as many as Excel shows."""
+"""Significant digits of a number, as in Excel."""
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -29,22 +32,23 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and sheets of a workbook; a sheet that is hidden has no text.
+    """Yield the head and the sheets of a workbook; hidden sheets have no text.
 
     Raises:
-        Unreadable: It is damaged, or has no text.
-        TooLarge: It has more than ``max_pages`` sheets or ``max_characters`` characters, or unpacks to too much for
-            ``memory`` bytes.
+        Unreadable: The workbook is damaged, or has no text.
+        TooLarge: The workbook has more than ``max_pages`` sheets or ``max_characters`` characters, or is too large
+            for
+            ``memory`` when unpacked.
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
     with path.open("rb") as file:  # openpyxl judges paths by their suffix
         with ooxml.damaged("The workbook"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what openpyxl would not write back
+            warnings.simplefilter("ignore")  # about content that openpyxl would not write back
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         names = book.sheetnames
         if len(names) > request.max_pages:
-            raise TooLarge(f"The workbook has {len(names)} sheets; at most {request.max_pages} are read.")
+            raise TooLarge(f"The workbook has {len(names)} sheets. The limit is {request.max_pages} sheets.")
         yield Head(_MEDIA_TYPE, len(names))
         empty = True
         for number, name in enumerate(names, 1):
@@ -60,9 +64,9 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _fill(outline: Outline, name: str, sheet: Any, max_characters: int) -> None:
-    if sheet.sheet_state != "visible" or not hasattr(sheet, "reset_dimensions"):  # a sheet that is a chart
+    if sheet.sheet_state != "visible" or not hasattr(sheet, "reset_dimensions"):  # a chart sheet
         return
-    sheet.reset_dimensions()  # what the file says of its size may be wrong
+    sheet.reset_dimensions()  # the dimensions in the file may be wrong
     rows = _rows(sheet, max_characters)
     first = next(rows, None)
     if first is None:
@@ -77,7 +81,7 @@ def _chained(first: list[str], rows: Iterator[list[str]]) -> Iterator[list[str]]
 
 
 def _rows(sheet: Any, max_characters: int) -> Iterator[list[str]]:
-    """The rows as text, the first one with any text first."""
+    """Yield the rows as text, from the first row with text on."""
     characters = 0
     for cells in sheet.iter_rows():
         row = [_text(cell) for cell in cells]
@@ -85,13 +89,13 @@ def _rows(sheet: Any, max_characters: int) -> Iterator[list[str]]:
             row.pop()
         characters += sum(map(len, row))
         if characters > max_characters:
-            raise TooLarge(f"The document has more text than the {max_characters} characters that are read.")
+            raise TooLarge(f"The document has too much text. The limit is {max_characters} characters.")
         if row or characters:
             yield row
 
 
 def _text(cell: Any) -> str:
-    """A cell as Excel shows it, nearly."""
+    """Return a cell's text, approximately as Excel shows it."""
     value = cell.value
     match value:
         case None:

@@ -1,4 +1,4 @@
-"""XML: small elements are records, large ones have sections, long texts are paragraphs."""
+"""XML: small elements become records, large elements sections, and long texts paragraphs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +14,9 @@ from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
 
 _SMALL = 800
-"""Characters; an element with no more is a record."""
+"""Characters; a longer element is split into sections."""
 _LONG = 120
-"""Characters; a text with more is a paragraph without its name."""
+"""Characters; a longer text becomes a paragraph without its name."""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
 _PARAGRAPHS = ("p", "para", "simpara", "paragraph")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -28,10 +28,10 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a document; entities that it declares are not followed.
+    """Yield the head and the one page of a document; declared entities are not resolved.
 
     Raises:
-        Unreadable: It is damaged, or has no text.
+        Unreadable: The document is damaged, or has no text.
     """
     data = data_of(request)
     with damaged("The document"):
@@ -50,7 +50,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _fill(outline: Outline, element: etree._Element, level: int) -> None:
-    """Put what an element holds into an outline; its parts begin at this level of headings."""
+    """Add the content of an element to an outline; its parts begin at this level of headings."""
     if _is_text(element):
         outline.block(_text(element))
         return
@@ -92,7 +92,7 @@ def _end(outline: Outline, lines: list[str]) -> None:
 
 
 def _lines(element: etree._Element, path: str) -> Iterator[str]:
-    """What an element holds, ``ship.name: Petrel``; what is empty is left out."""
+    """Yield the content of an element, for example ``ship.name: Petrel``; empty elements are left out."""
     path = f"{path}.{_name(element)}" if path else _name(element)
     for line in _attributes(element):
         yield f"{path}.{line}"
@@ -105,12 +105,12 @@ def _lines(element: etree._Element, path: str) -> Iterator[str]:
 
 def _attributes(element: etree._Element) -> Iterator[str]:
     for name, value in element.attrib.items():
-        if "}" not in name and name != "id" and value.strip():  # references and types of a schema say nothing
+        if "}" not in name and name != "id" and value.strip():  # skip references and schema types
             yield f"{name}: {flat(value)}"
 
 
 def _is_text(element: etree._Element) -> bool:
-    """Whether an element holds text, perhaps with marks in it, and no structure."""
+    """Return whether an element holds text, possibly with inline markup, and no structure."""
     if not len(element):
         return True
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)

@@ -1,4 +1,4 @@
-"""YAML: one record a block, each of its values on a line behind its path."""
+"""YAML: one block for each record, with one line for each value after its path."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +17,11 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page; text that is not YAML, as templates are not, is read as it is.
+    """Yield the head and the one page; text that is not valid YAML, for example a template, is read as plain text.
 
     Raises:
-        Unreadable: It has no text.
-        TooLarge: Its aliases make too much of it.
+        Unreadable: The document has no text.
+        TooLarge: The document is too large with its aliases expanded.
     """
     text = text_of(request)
     yield Head("application/yaml")
@@ -42,10 +42,10 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 class _Nodes:
-    """Nodes → values as `records` takes them. An alias counts as often as it is there.
+    """Converts nodes to values for `records`. An alias counts each time that it occurs.
 
     Args:
-        characters: Most characters of all scalars.
+        characters: Limit on the characters of all scalars.
     """
 
     def __init__(self, characters: int) -> None:
@@ -57,11 +57,11 @@ class _Nodes:
         """Return mappings as tuples of pairs, sequences as lists, scalars as they are written.
 
         Raises:
-            TooLarge: There are too many, or too long ones.
+            TooLarge: There are too many nodes, or too many characters.
         """
         self._nodes -= 1
         if not self._nodes:
-            raise TooLarge(f"The document has more than {_MOST_NODES} values, its aliases followed.")
+            raise TooLarge(f"The document has more than {_MOST_NODES} values with its aliases expanded.")
         match node:
             case yaml.MappingNode():
                 return tuple((str(self.value(key)), self.value(item)) for key, item in node.value)

@@ -1,4 +1,4 @@
-"""ZIP archives: each of their files is a document of its own."""
+"""ZIP archives: each file becomes a document."""
 
 import stat
 import zipfile
@@ -17,7 +17,7 @@ _ENCRYPTED = 1
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether a file is a ZIP file that is no package of documents (Office, OpenDocument, EPUB)."""
+    """Return whether a file is a ZIP file but not a document package (Office, OpenDocument, EPUB)."""
     return containers.is_plain_zip(path, head)
 
 
@@ -36,11 +36,11 @@ def _entries(archive: zipfile.ZipFile) -> Iterator[Entry]:
 
         def opened(info: zipfile.ZipInfo = info) -> IO[bytes]:
             if info.flag_bits & _ENCRYPTED:
-                raise Unreadable("The file is encrypted: it opens with a password only.")
+                raise Unreadable("The file is encrypted and needs a password.")
             try:
                 return archive.open(info)
             except NotImplementedError as error:
-                raise Unsupported("The file is compressed by a method that is not read.") from error
+                raise Unsupported("The compression method of the file is not supported.") from error
             except (zipfile.BadZipFile, OSError, ValueError) as error:
                 raise Unreadable("The file is damaged: it cannot be unpacked.") from error
 

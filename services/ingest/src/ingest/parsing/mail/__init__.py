@@ -1,1 +1,1 @@
-"""What the formats of mails share: headers, the text of a body, attachments."""
+"""Shared code of the mail formats: headers, the text of a body, attachments."""

@@ -1,4 +1,4 @@
-"""The headers of a mail: as metadata, and as text that can be found."""
+"""The headers of a mail, as metadata and as searchable text."""
 
 import datetime
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ from ingest.parsing.text.outline import Outline
 
 _LONGEST = 500
 _MOST_ADDRESSES = 30
-"""Of a list; metadata have a limit."""
+"""Limit of the addresses of one header, because metadata have a size limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A name, and an address; one of both may be empty."""
+    """A name and an address; one of them may be empty."""
 
     name: str
     address: str
 
     def __str__(self) -> str:
-        """Return both, as people write them."""
+        """Return the name and the address in the usual notation."""
         if not self.name or self.name == self.address:
             return self.address
         return f"{self.name} <{self.address}>" if self.address else self.name
@@ -29,10 +29,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What is known of a mail beside its text.
+    """The headers of a mail.
 
     Attributes:
-        sender: As the mail has it.
+        sender: The unparsed sender.
     """
 
     subject: str
@@ -45,7 +45,7 @@ class Headers:
     in_reply_to: str = ""
 
     def facts(self) -> dict[str, str | list[str]]:
-        """Return them as metadata; addresses in lower case, without names."""
+        """Return the headers as metadata; addresses are in lower case, without names."""
         said: dict[str, str | list[str]] = {
             "subject": flat(self.subject)[:_LONGEST],
             "from": _listed(self.senders),
@@ -58,7 +58,7 @@ class Headers:
         return {name: value for name, value in said.items() if value} or {"subject": ""}
 
     def fill(self, outline: Outline) -> None:
-        """Put them in front of the body: the subject as heading, the others as lines."""
+        """Add the headers before the body: the subject as heading, the others as lines."""
         outline.heading(1, flat(self.subject)[:_LONGEST])
         lines = {
             "From": ", ".join(map(str, self.senders)) or flat(self.sender),
@@ -76,7 +76,7 @@ def addresses(text: str) -> list[Address]:
 
 
 def mail_date(text: str) -> datetime.datetime | None:
-    """Return the date of a header; None where it holds none."""
+    """Return the date of a header, or None."""
     try:
         return parsedate_to_datetime(text) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Attachments as files within a file, as many as there is room for."""
+"""Attachments of a mail as files within a file, within the limits."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ from ingest.parsing.text.names import MemberNames
 
 
 class Members:
-    """Gives attachments names, and leaves those out for which there is no room.
+    """Names the attachments, and leaves out those that exceed the limits.
 
     Args:
-        request: Says how much room there is.
+        request: The request with the limits.
     """
 
     def __init__(self, request: Request) -> None:
@@ -21,7 +21,7 @@ class Members:
         self._left_out = 0
 
     def of(self, name: str, content: bytes) -> Iterator[Member]:
-        """Yield the attachment, unless there is no room for it; an empty one is left out."""
+        """Yield the attachment, unless it is empty or exceeds the limits."""
         if not content:
             return
         if not self._count or len(content) > self._bytes:
@@ -32,6 +32,6 @@ class Members:
         yield Member(self._names.of(name, "attachment"), content)
 
     def left_out(self) -> Iterator[Omission]:
-        """Yield what is to be said of those for which there was no room."""
+        """Yield an omission for the attachments that exceeded the limits."""
         if self._left_out:
-            yield Omission("TooLarge", f"Attachments are over the limits and were left out: {self._left_out}.")
+            yield Omission("TooLarge", f"Attachments exceed the limits and were left out: {self._left_out}.")

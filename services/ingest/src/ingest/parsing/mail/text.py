@@ -1,4 +1,4 @@
-"""The body of a mail → blocks of an outline."""
+"""Adds the body of a mail to an outline."""
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -7,7 +7,7 @@ from ingest.parsing.text.outline import Outline
 
 
 def fill_body(outline: Outline, text: str, *, is_html: bool) -> None:
-    """Put a body into an outline."""
+    """Add a body to an outline."""
     if is_html:
         html.fill(outline, LexborHTMLParser(text))
     else:

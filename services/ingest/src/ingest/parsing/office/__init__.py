@@ -1,4 +1,4 @@
-"""What Word, PowerPoint and Excel files share: the package, charts and the numbering of paragraphs.
+"""Shared code of the Office formats: packages, charts, pictures and the numbering of paragraphs.
 
 The formats themselves are in `ingest.parsing.formats`.
 """

@@ -1,4 +1,4 @@
-"""The order in which people read boxes on a slide."""
+"""The reading order of boxes on a slide."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where a box is; lengths in any unit, the vertical axis points down."""
+    """The position of a box, in any unit; the vertical axis points down."""
 
     left: float
     top: float
@@ -15,10 +15,10 @@ class Box:
 
 
 def reading_order(boxes: Sequence[Box]) -> list[int]:
-    """Return the places of boxes in reading order.
+    """Return the indexes of boxes in reading order.
 
-    Columns come one after the other, each from top to bottom; a box that is as wide as several columns divides what
-    is above it from what is below.
+    Columns are read one after the other, each from top to bottom. A box across several columns separates the boxes
+    above it from those below.
     """
     return _ordered(boxes, list(range(len(boxes))))
 
@@ -35,7 +35,7 @@ def _columns(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
 
 
 def _bands(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
-    """Boxes from top to bottom; rows of boxes in the same columns are one band."""
+    """Return boxes from top to bottom; rows of boxes in the same columns form one band."""
     bands: list[list[int]] = []
     for row in _groups(places, lambda place: (boxes[place].top, boxes[place].bottom)):
         is_divided = bands and max(len(_columns(boxes, each)) for each in (bands[-1], row)) > 1
@@ -47,7 +47,7 @@ def _bands(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
 
 
 def _groups(places: Sequence[int], span: Callable[[int], tuple[float, float]]) -> list[list[int]]:
-    """Divide boxes where a line between them meets none."""
+    """Split boxes into groups whose spans do not overlap."""
     groups: list[list[int]] = []
     end = 0.0
     for place in sorted(places, key=span):

@@ -1,4 +1,4 @@
-"""Charts of Office documents (DrawingML) as rows, one a category, by the values that are kept with the drawing."""
+"""Charts of Office documents (DrawingML): a row for each category, from the cached values."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 
 
 def lines(chart: etree._Element) -> Iterator[str]:
-    """The chart's title, then ``Month: May; Passengers: 420`` for each of its categories."""
+    """Yield the chart's title, then a row for each category, for example ``Month: May; Passengers: 420``."""
     title = chart.find(f".//{_C}title")
     if title is not None:
         yield flat("".join(text.text or "" for text in title.iter(f"{_A}t")))
@@ -30,7 +30,7 @@ def lines(chart: etree._Element) -> Iterator[str]:
 
 
 def _points(series: etree._Element, name: str) -> dict[int, str]:
-    """The cached texts or numbers of a part of a series, by index."""
+    """Return the cached texts or numbers of a part of a series, by index."""
     part = series.find(f"{_C}{name}")
     if part is None:
         return {}

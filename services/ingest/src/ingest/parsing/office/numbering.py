@@ -1,4 +1,4 @@
-"""Numbers of paragraphs in Word, ``4.2`` or ``(b)``: the document holds rules for them, not the numbers."""
+"""Numbers of paragraphs in Word, for example ``4.2`` or ``(b)``: the document has only the rules for them."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Numbers:
     """Counts a document's numbered paragraphs.
 
     Args:
-        numbering: Root of the numbering part; None where there is none.
+        numbering: Root of the numbering part, or None.
     """
 
     def __init__(self, numbering: etree._Element | None) -> None:
@@ -50,7 +50,7 @@ class Numbers:
             }
 
     def mark(self, list_id: str, depth: int) -> str:
-        """The mark of the next paragraph of a list, ``-`` for any bullet; empty where it has none."""
+        """Return the marker of the next paragraph of a list, ``-`` for any bullet; empty without a marker."""
         abstract = self._lists.get(list_id, "")
         levels = self._levels.get(abstract, {})
         level = levels.get(depth)
@@ -79,7 +79,7 @@ def _level(level: etree._Element) -> _Level:
 
 
 def value_of(element: etree._Element, name: str) -> str:
-    """What a property of an element says; empty where it has none."""
+    """Return the value of a property of an element; empty without it."""
     child = element.find(f"{W}{name}")
     return "" if child is None else child.get(f"{W}val", "")
 

@@ -1,4 +1,4 @@
-"""The elements of OpenDocument → blocks of an outline."""
+"""Adds the elements of OpenDocument to an outline."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,20 +29,20 @@ _SKIPPED = frozenset(
         DRAW + "frame",
     )
 )
-"""Not part of a paragraph's own text."""
+"""Elements that are not part of a paragraph's text."""
 _WIDEST = 1000
-"""Columns; more are left out: formats of cells often fill a row to its end."""
+"""Limit of columns. Cell formats often fill a row to its end, so further columns are left out."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
 def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "") -> None:
-    """Put the content of a text, a section, a cell or a list's item into an outline.
+    """Add the content of a text, a section, a cell or a list item to an outline.
 
     Args:
-        outline: Takes the blocks.
-        body: What holds the paragraphs.
-        indent: Depth of the list that it is in; -1 outside.
-        mark: What the first paragraph of an item begins with.
+        outline: The outline.
+        body: The element with the paragraphs.
+        indent: Depth of the list; -1 outside a list.
+        mark: Marker of the first paragraph of an item.
     """
     for child in body:
         match child.tag:
@@ -73,7 +73,7 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "
 
 
 def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
-    """Put notes and text boxes of a paragraph behind it."""
+    """Add notes and text boxes of a paragraph after it."""
     for note in paragraph.iter(TEXT + "note"):
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
         words = " ".join(collapse(own_text(each)) for each in note.iter(TEXT + "p"))
@@ -83,7 +83,7 @@ def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
 
 
 def own_text(element: etree._Element) -> str:
-    """Return the text of a paragraph, with its spaces and line breaks, without notes, comments and boxes."""
+    """Return the text of a paragraph with its spaces and line breaks, without notes, comments and boxes."""
     parts = [element.text or ""]
     for child in element:
         if child.tag == TEXT + "s":
@@ -99,7 +99,7 @@ def own_text(element: etree._Element) -> str:
 
 
 def fill_table(outline: Outline, table: etree._Element) -> None:
-    """Put a table into an outline, a row a line; the first row is the header, unless the table names others."""
+    """Add a table to an outline, one line for each row; without header rows, the first row is the header."""
     heads = [_cells(row) for each in table.iter(TABLE + "table-header-rows") for row in each]
     lines = [
         _cells(row) for row in table.iter(TABLE + "table-row") if row.getparent().tag != TABLE + "table-header-rows"
@@ -113,10 +113,10 @@ def fill_table(outline: Outline, table: etree._Element) -> None:
 
 
 def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str]]:
-    """Yield the rows of a sheet as text; blank ones that follow each other are one.
+    """Yield the rows of a sheet as text; consecutive blank rows become one.
 
     Raises:
-        TooLarge: They have more characters than the limit.
+        TooLarge: The rows have more characters than the limit.
     """
     characters, blank = 0, True
     for row in table.iter(TABLE + "table-row"):
@@ -147,7 +147,7 @@ def _cells(row: etree._Element) -> list[str]:
 
 
 def fill_slide(outline: Outline, slide: etree._Element) -> None:
-    """Put a slide into an outline: title, boxes from top to bottom, notes."""
+    """Add a slide to an outline: the title, boxes from top to bottom, notes."""
     frames = [each for each in slide if each.tag not in (PRESENTATION + "notes", OFFICE + "forms")]
     titles = [each for each in frames if each.get(PRESENTATION + "class") == "title"]
     for title in titles:
@@ -162,7 +162,7 @@ def fill_slide(outline: Outline, slide: etree._Element) -> None:
 
 
 def _place(frame: etree._Element) -> tuple[float, float]:
-    """Distance from the top and from the left, in centimetres."""
+    """Return the distance from the top and from the left, in centimetres."""
     svg = _NAMESPACE % "svg-compatible"
     return _length(frame.get(svg + "y", "")), _length(frame.get(svg + "x", ""))
 

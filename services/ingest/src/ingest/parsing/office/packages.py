@@ -1,4 +1,4 @@
-"""ZIP packages of XML (OpenDocument, EPUB): their parts, within bounds."""
+"""ZIP packages of XML (OpenDocument, EPUB): their parts, within limits."""
 
 import contextlib
 import zipfile
@@ -12,7 +12,7 @@ from ingest.parsing.refusals import TooLarge, Unreadable
 
 _ENCRYPTED = 1
 _TREE = 16
-"""Times its bytes that XML takes as objects, at most."""
+"""Upper bound of the ratio between the memory of parsed XML and its bytes."""
 
 
 class Package:
@@ -20,7 +20,7 @@ class Package:
 
     Args:
         archive: The ZIP file.
-        memory: Bytes that the parser may have.
+        memory: The parser's memory limit in bytes.
     """
 
     def __init__(self, archive: zipfile.ZipFile, memory: int) -> None:
@@ -28,28 +28,28 @@ class Package:
         self._left = memory // _TREE
 
     def has(self, name: str) -> bool:
-        """Return whether there is a part."""
+        """Return whether the package has a part."""
         return name in self._archive.NameToInfo
 
     def read(self, name: str) -> bytes:
-        """Return a part.
+        """Return the content of a part.
 
         Raises:
-            Unreadable: It is missing, damaged or encrypted.
-            TooLarge: All that was read is more than the memory has room for.
+            Unreadable: The part is missing, damaged or encrypted.
+            TooLarge: The parts that were read exceed the memory limit.
         """
         info = self._archive.NameToInfo.get(name)
         if info is None:
             raise Unreadable(f"The document is damaged: its part {name} is missing.")
         if info.flag_bits & _ENCRYPTED:
-            raise Unreadable("The document is encrypted: it opens with a password only.")
+            raise Unreadable("The document is encrypted and needs a password.")
         self._left -= info.file_size
         if self._left < 0:
-            raise TooLarge("The document's text unpacks to more bytes than there is memory for.")
+            raise TooLarge("The text of the document is too large for the memory limit when unpacked.")
         return self._archive.read(info)
 
     def xml(self, name: str) -> etree._Element:
-        """Return the root of a part's XML; entities are not followed."""
+        """Return the root of a part's XML; entities are not resolved."""
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
         root = etree.fromstring(self.read(name), parser)
         if root is None:
@@ -59,10 +59,10 @@ class Package:
 
 @contextlib.contextmanager
 def opened(path: Path, memory: int) -> Iterator[Package]:
-    """Open a package; what goes wrong within is the document's fault.
+    """Open a package; errors within are errors of the document.
 
     Raises:
-        Unreadable: It is damaged.
+        Unreadable: The package is damaged.
     """
     with damaged("The document"), zipfile.ZipFile(path) as archive:
         yield Package(archive, memory)

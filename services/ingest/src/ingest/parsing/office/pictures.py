@@ -1,4 +1,4 @@
-"""Pictures of Office documents that may hold text."""
+"""Pictures of Office documents that may contain text."""
 
 import io
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ _MOST = 500
 
 
 def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
-    """Yield the pictures that a part of a package shows, or that they are not read; those seen before are left out.
+    """Yield the pictures of a part of a package, or an omission if they are not read; skip known pictures.
 
     Args:
         part: A document or a slide.
-        number: Of its page; 0 where it has none.
-        wanted: What becomes of them.
-        seen: Names of pictures; grows.
+        number: The number of its page, or 0.
+        wanted: How to handle the pictures.
+        seen: Names of known pictures; gets the new names.
     """
     unread = 0
     for name, content in _images(part, seen):
@@ -36,7 +36,7 @@ def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Sca
                 else:
                     yield Scan(number, encoded(picture), name)
         except Refusal:
-            continue  # a drawing, or damaged: its readers do not see text, either
+            continue  # a vector drawing, or a damaged picture, which viewers do not show either
     if unread:
         said = "A picture was" if unread == 1 else f"{unread} pictures were"
         yield Omission("Unreadable", f"{said} not read.{wanted.advice}", number)

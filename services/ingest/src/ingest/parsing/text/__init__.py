@@ -1,4 +1,4 @@
-"""Text and its structure: decoding, clean-up, headings, paragraphs and rows of tables.
+"""Text and its structure: decoding, clean-up, headings, paragraphs and table rows.
 
-Nothing here belongs to one format of files alone.
+This code is shared by several formats.
 """

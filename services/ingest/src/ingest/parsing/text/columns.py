@@ -1,8 +1,9 @@
-"""The order in which the lines of a page are read.
+"""The reading order of the lines of a page.
 
-A page tells where its lines are, and draws them in an order of its own. Columns of running text are read one after
-the other, above and below what goes over both. Elsewhere the drawn order stays, unless it goes up within a column,
-or draws a table column by column.
+A page has the positions of its lines, and draws them in any order. Columns of running text are read one after the
+other, after the lines above and before the lines below both columns. Elsewhere the drawn order stays, unless it
+goes
+upwards within a column, or draws a table column by column.
 """
 
 import itertools
@@ -13,23 +14,23 @@ from dataclasses import dataclass
 from ingest.parsing.text.lines import Line, in_one_row, rows
 
 _LEAST_LINES = 3
-"""Lines of each of two columns."""
+"""Least number of lines of a column."""
 _GUTTER = 0.8
-"""Least width of the white between two columns, in letter sizes."""
+"""Least width of the gap between two columns, in letter sizes."""
 _RUNNING = 18
-"""Letters of a usual line of running text; cells of tables have fewer."""
+"""Least letters of a typical line of running text; cells of tables have fewer."""
 _CELL = 40
-"""Letters that a usual cell of a table has at most, with others beside it."""
+"""Most letters of a typical cell of a table."""
 _FILLED = 0.6
-"""Share of its column's width that a usual line of running text takes."""
+"""Least share of the column's width that a typical line of running text fills."""
 _DEEPEST = 12
 _MOST_LINES = 2000
-"""Pages with more keep the drawn order: finding columns costs time with the square of their number."""
+"""A page with more lines keeps the drawn order, because the time to find columns is quadratic in the lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Two columns beside each other, with what is above and below them; lines in drawn order."""
+    """Two adjacent columns with the lines above and below them, each in drawn order."""
 
     above: list[Line]
     left: list[Line]
@@ -38,7 +39,7 @@ class _Split:
 
 
 def in_reading_order(lines: Sequence[Line]) -> list[Line]:
-    """The lines of a page as they are read."""
+    """Return the lines of a page in reading order."""
     return _ordered(list(lines), 0) if len(lines) <= _MOST_LINES else list(lines)
 
 
@@ -51,7 +52,7 @@ def _ordered(lines: list[Line], depth: int) -> list[Line]:
 
 
 def _split(lines: Sequence[Line]) -> _Split | None:
-    """The two columns with most lines; None where there are no columns of running text."""
+    """Return the split into the two columns with the most lines, or None without columns of running text."""
     best: tuple[int, float, list[Line], list[Line]] | None = None
     for edge in _left_edges(lines):
         for run in _runs(lines, edge):
@@ -70,7 +71,7 @@ def _split(lines: Sequence[Line]) -> _Split | None:
 
 
 def _left_edges(lines: Sequence[Line]) -> list[float]:
-    """Where a right column may begin: left edges that several lines share, and that others end before."""
+    """Return the possible left edges of a right column: edges shared by several lines, after other lines."""
     edges: list[list[float]] = []
     for line in sorted(lines, key=lambda line: line.left):
         if edges and line.left - edges[-1][-1] < 0.5 * line.size:
@@ -81,7 +82,7 @@ def _left_edges(lines: Sequence[Line]) -> list[float]:
 
 
 def _runs(lines: Sequence[Line], edge: float) -> list[list[Line]]:
-    """Lines between those that go over an edge, from the top down; each run in drawn order."""
+    """Return the lines between those that cross an edge, from top to bottom; each run is in drawn order."""
     crossing = sorted(
         (line.baseline for line in lines if line.left < edge - 0.5 * line.size and line.right > edge), reverse=True
     )
@@ -102,7 +103,7 @@ def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
 
 
 def _runs_on(column: Sequence[Line]) -> bool:
-    """Whether a column is running text, by the length of its lines; it may be several columns itself."""
+    """Return whether a column is running text, by the length of its lines; it may consist of several columns."""
     widest: dict[int, float] = {}
     for line in column:
         edge = round(line.left / line.size)
@@ -113,7 +114,7 @@ def _runs_on(column: Sequence[Line]) -> bool:
 
 
 def _straightened(lines: Sequence[Line]) -> list[Line]:
-    """The lines in drawn order, except those that are drawn upwards, or of a table by columns: these by rows."""
+    """Return the lines in drawn order; lines drawn upwards and tables drawn by columns are ordered by rows."""
     done: list[Line] = []
     start = 0
     for first, last in _upward(lines):
@@ -125,9 +126,9 @@ def _straightened(lines: Sequence[Line]) -> list[Line]:
 
 
 def _upward(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """The places, in drawn order, between which a line is drawn after one that is lower; all are apart."""
+    """Return disjoint ranges, in drawn order, in which a line is drawn after a lower one."""
     found: list[tuple[int, int]] = []
-    lowest: list[int] = []  # places of lines, each lower than all lines that are drawn before it
+    lowest: list[int] = []  # indexes of lines that are lower than all lines drawn before
     for place, line in enumerate(lines):
         lower = next((low for low in lowest if _is_above(line, lines[low])), None)
         if lower is None:
@@ -145,7 +146,7 @@ def _is_above(line: Line, other: Line) -> bool:
 
 
 def _is_misdrawn(lines: Sequence[Line]) -> bool:
-    """Whether a line is drawn after the one below it, of the same column."""
+    """Return whether a line is drawn after the line below it in the same column."""
     return any(
         _is_above(line, before) and line.left < before.right and before.left < line.right
         for before, line in itertools.pairwise(lines)
@@ -153,6 +154,6 @@ def _is_misdrawn(lines: Sequence[Line]) -> bool:
 
 
 def _is_grid(lines: Sequence[Line]) -> bool:
-    """Whether lines are short, and half of them beside another one."""
+    """Return whether lines are short, and at least half of them have a neighbour in their row."""
     beside = sum(len(row) for row in rows(lines) if len(row) > 1)
     return 2 * beside >= len(lines) and statistics.median(len(line.text) for line in lines) < _CELL

@@ -1,4 +1,4 @@
-"""Bytes → text, whatever the encoding."""
+"""Decodes text in any encoding."""
 
 import codecs
 from pathlib import Path
@@ -10,12 +10,12 @@ from ingest.parsing.refusals import TooLarge, Unreadable
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, because it begins with that mark
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Encodings that text in the world still has, the likelier first: the order decides between equals.
+# Legacy encodings that still occur, the most likely first: the order decides between equal matches.
 _LEGACY = (
     "cp1252",
     "cp1254",
@@ -39,10 +39,10 @@ _BYTES_A_CHARACTER = 4
 
 
 def data_of(request: Request) -> bytes:
-    """Return the content of a file of text.
+    """Return the content of a text file.
 
     Raises:
-        TooLarge: It has more bytes than the characters that are read can take.
+        TooLarge: The file has more bytes than the allowed characters can take.
     """
     path = Path(request.path)
     if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
@@ -51,7 +51,7 @@ def data_of(request: Request) -> bytes:
 
 
 def text_of(request: Request) -> str:
-    """Return the decoded content of a file of text.
+    """Return the decoded content of a text file.
 
     Raises:
         TooLarge: See `data_of`.
@@ -61,7 +61,7 @@ def text_of(request: Request) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether bytes look like text in some encoding; decided on their beginning."""
+    """Return whether bytes look like text in some encoding, by their beginning."""
     head = data[:_PEEK]
     if _marked(head) or _unmarked_utf16(head):
         return True
@@ -72,9 +72,9 @@ def is_text(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """The text: by its byte order mark, as UTF-16 or UTF-8, else in the legacy encoding that fits best.
+    """Decode text: by its byte order mark, as UTF-16 or UTF-8, otherwise in the best legacy encoding.
 
-    A few broken bytes in UTF-8 become U+FFFD: the rest is worth more than a guess at another encoding.
+    A few invalid bytes in UTF-8 become U+FFFD, which is better than a guess at another encoding.
 
     Raises:
         Unreadable: No encoding fits.
@@ -96,7 +96,7 @@ def _marked(data: bytes) -> str | None:
 
 
 def _unmarked_utf16(head: bytes) -> str | None:
-    """UTF-16 of mostly Latin text shows in zeros at every other byte."""
+    """Return the byte order of UTF-16 without a mark, or None: in mostly Latin text, every other byte is zero."""
     if not head or len(head) % 2:
         return None
     even, odd = head[0::2], head[1::2]
@@ -112,7 +112,7 @@ def _legacy(data: bytes) -> str:
     matches = charset_normalizer.from_bytes(data, cp_isolation=list(_LEGACY))
     best = matches.best()
     if best is None:
-        raise Unreadable("The encoding of its text is not recognised; UTF-8 is read best.")
+        raise Unreadable("The encoding of the text is not recognised. Save the file as UTF-8.")
     equals = [match for match in matches if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
     chosen = min(equals, key=lambda match: _LEGACY.index(match.encoding))
     return data.decode(chosen.encoding, "replace")

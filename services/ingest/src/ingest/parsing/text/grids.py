@@ -1,4 +1,4 @@
-"""Cells of a sheet or a CSV file → titles and labelled rows: where the header stands must be found out."""
+"""Turns the cells of a sheet or a CSV file into titles and labelled rows, and detects the header."""
 
 import itertools
 import re
@@ -8,25 +8,25 @@ from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import row as labelled
 from ingest.parsing.text.tables import unused
 
-_NUMBER = re.compile(r"[\s\d.,:/%€$£¥()+\-–]*\d[\s\d.,:/%€$£¥()+\-–Ee]*")  # noqa: RUF001  # a dash that is meant
+_NUMBER = re.compile(r"[\s\d.,:/%€$£¥()+\-–]*\d[\s\d.,:/%€$£¥()+\-–Ee]*")  # noqa: RUF001  # the dash is intended
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 Row = Sequence[str]
 
 
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
-    """Puts a grid into an outline, row by row; each row stays together, with the names of its columns.
+    """Add a grid to an outline, row by row; each row stays together, with the names of its columns.
 
-    The first row of several words is the header. A cell that stands alone above it is a title. After blank rows
-    another table may begin, if its first row looks like a header of its own.
+    The first row of several words is the header. A single cell above it is a title. After blank rows, another table
+    may begin, if its first row looks like a header.
 
     Args:
-        outline: Takes the blocks.
-        rows: Cells as flat text, empty where there is nothing. Taken one at a time.
+        outline: The outline.
+        rows: Cells as flat text, empty for blank cells. Read one at a time.
     """
     header: Row | None = None
-    carried: set[int] = set()  # columns of the header that a row has
-    begins = True  # a table, or what may be one
+    carried: set[int] = set()  # columns of the header that have a value in some row
+    begins = True  # whether a table may begin here
     tight = False
     for current, following in itertools.pairwise(itertools.chain(rows, ((),))):
         if not any(current):
@@ -55,12 +55,12 @@ def _is_title(cells: Row, following: Row) -> bool:
 
 
 def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool:
-    """Whether a row names the columns of those below it.
+    """Return whether a row is the header of the rows below it.
 
     Args:
         cells: The row.
-        following: The next one.
-        before: The header that is in force; None before the first row.
+        following: The next row.
+        before: The current header; None before the first row.
     """
     filled = [cell for cell in cells if cell]
     if len(filled) < 2 or len(set(filled)) < len(filled) or any(cell.endswith(":") for cell in filled):
@@ -76,5 +76,5 @@ def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell is a number, an amount, a date or a time; a year by itself may name a column."""
+    """Return whether a cell is a number, an amount, a date or a time; a year alone may name a column."""
     return bool(_NUMBER.fullmatch(cell)) and not _YEAR.fullmatch(cell)

@@ -1,4 +1,4 @@
-"""Lines on a page → paragraphs and headings, by where the lines stand and how large they are."""
+"""Turns the lines of a page into paragraphs and headings, by the position and the size of the lines."""
 
 import itertools
 import re
@@ -16,12 +16,12 @@ from ingest.parsing.text.page_tables import Table, with_tables
 
 _SAME_SIZE = 0.05
 _HEADING = 1.05
-"""How many times larger than the body's a heading's letters are at least."""
+"""Least ratio of the size of a heading to the size of the body text."""
 _LONGEST_HEADING = 200
 _LEADING = 1.3
-"""How many times the usual distance two lines of one paragraph are apart at most."""
+"""Greatest ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
-"""Lines whose left edges differ by fewer letter sizes share a right edge."""
+"""Lines whose left edges differ by fewer letter sizes than this share a right edge."""
 _EDGE_LINES = 2
 _RUNNING_SHARE = 0.6
 _RUNNING_PAGES = 3
@@ -35,12 +35,12 @@ _MOST_WORDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What a document's pages have in common.
+    """The common properties of a document's pages.
 
     Attributes:
-        body: Size of most of its letters.
-        running: Lines at the top or bottom that repeat from page to page, page numbers aside (see `_masks`).
-        words: Words that occur undivided on the pages seen so far, in lower case.
+        body: The size of most letters.
+        running: Headers and footers that repeat on several pages, apart from page numbers (see `_masks`).
+        words: Words that occur without hyphenation on the pages so far, in lower case.
     """
 
     body: float
@@ -49,7 +49,7 @@ class Style:
 
     @classmethod
     def of(cls, pages: Mapping[int, Sequence[Line]]) -> "Style":
-        """The style of some of a document's pages, by page number."""
+        """Return the style of some of a document's pages, by page number."""
         letters: Counter[float] = Counter()
         edges: Counter[str] = Counter()
         words: set[str] = set()
@@ -63,9 +63,9 @@ class Style:
         return cls(max(letters, key=lambda size: (letters[size], -size), default=0.0), running, words)
 
     def fill(self, outline: Outline, lines: Sequence[Line], number: int) -> None:
-        """Puts a page into an outline, without its running lines."""
+        """Add a page to an outline, without its headers and footers."""
         running = {id(line) for line in _edges(lines) if self._is_running(line, number)}
-        # Pages that consist of nothing else, such as forms, keep their text.
+        # A page with only such lines, for example a form, keeps its text.
         kept = [line for line in lines if id(line) not in running] or lines
         if len(self.words) < _MOST_WORDS:
             self.words.update(_words(lines))
@@ -108,15 +108,17 @@ class Style:
 def paragraphs(
     lines: Sequence[Line], words: AbstractSet[str] = frozenset(), page: Sequence[Line] = ()
 ) -> list[str]:
-    """Lines of one page, in reading order, as paragraphs.
+    """Return the paragraphs of one page's lines, which are in reading order.
 
-    Within a paragraph lines are joined where the text was merely wrapped: where the next line's first word had
-    found no place, or a sentence goes on. Other line breaks (rows, verses, items) stay.
+    Within a paragraph, lines are joined where the text was only wrapped: where the first word of the next line did
+    not
+    fit, or a sentence continues. Other line breaks (rows, verses, items) stay.
 
     Args:
         lines: The lines.
-        words: Words of the document, by which it is decided whether a word that was divided has a hyphen.
-        page: All running text around them, which says how far apart and how long lines are; else the lines do.
+        words: Words of the document, which determine whether a divided word has a hyphen.
+        page: All running text around the lines, for the usual distance and length of lines; the default is the
+            lines.
     """
     page = page or lines
     pitch = _pitch(page)
@@ -153,7 +155,7 @@ def _same_size(one: Line, other: Line) -> bool:
 
 
 def _pitch(lines: Sequence[Line]) -> float:
-    """The usual distance of two lines of a paragraph: the lower quartile of all."""
+    """Return the usual distance of two lines of a paragraph: the lower quartile of all distances."""
     distances = [
         one.baseline - other.baseline
         for one, other in itertools.pairwise(lines)
@@ -171,7 +173,7 @@ def _follows(before: Line, line: Line, pitch: float) -> bool:
 
 
 def _goes_on_above(before: Line, line: Line) -> bool:
-    """Whether a sentence goes on at the top of the next column."""
+    """Return whether a sentence continues at the top of the next column."""
     if not _same_size(before, line) or line.baseline <= before.baseline or line.left < before.right:
         return False
     return before.text.endswith(HYPHEN) or (before.text[-1] not in _ENDS and line.text[0].islower())
@@ -201,7 +203,7 @@ def _join(text: str, more: str, words: AbstractSet[str]) -> str:
 
 
 def _has_hyphen(text: str, more: str, words: AbstractSet[str]) -> bool:
-    """Whether the word that ends ``text`` and goes on in ``more`` is written with a hyphen there."""
+    """Return whether the word divided between ``text`` and ``more`` is written with a hyphen."""
     if not more[:1].islower():
         return True
     head = next(iter(_WORD.findall(text)[-1:]), "").lower()
@@ -212,13 +214,13 @@ def _has_hyphen(text: str, more: str, words: AbstractSet[str]) -> bool:
 
 
 def _words(lines: Iterable[Line]) -> set[str]:
-    """The words of a page, without those that are divided between two lines."""
+    """Return the words of a page, without those divided between two lines."""
     text = "\n".join(line.text for line in lines).lower()
     return set(_WORD.findall(_DIVIDED.sub(" ", text)))
 
 
 def _without_spaces(character: str) -> bool:
-    """Whether the character is of a script that puts no spaces between words: Chinese or Japanese."""
+    """Return whether the character belongs to a script without spaces between words: Chinese or Japanese."""
     return any(
         first <= character <= last
         for first, last in (("\u3000", "\u30ff"), ("\u3400", "\u9fff"), ("\uf900", "\ufaff"), ("\uff00", "\uff60"))
@@ -226,7 +228,7 @@ def _without_spaces(character: str) -> bool:
 
 
 def _edges(lines: Sequence[Line]) -> list[Line]:
-    """The lines at the top and at the bottom of a page."""
+    """Return the lines at the top and at the bottom of a page."""
     by_height = rows(lines)
     outer = (
         by_height if len(by_height) <= 2 * _EDGE_LINES else [*by_height[:_EDGE_LINES], *by_height[-_EDGE_LINES:]]
@@ -235,6 +237,6 @@ def _edges(lines: Sequence[Line]) -> list[Line]:
 
 
 def _masks(text: str, number: int) -> set[str]:
-    """What a running line has in common with those of other pages: all of it, or all but a number that counts."""
+    """Return the forms of a header or footer for comparison: the text, and the text with its page number masked."""
     numbers = _NUMBER.finditer(text)
     return {text} | {f"{text[: n.start()]}#{int(n[0]) - number}{text[n.end() :]}" for n in numbers}

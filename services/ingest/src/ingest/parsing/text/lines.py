@@ -1,19 +1,19 @@
-"""Lines of text on a page, and rows of them."""
+"""Lines of text on a page, and rows of lines."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 COLUMN = " | "
-"""Stands between the cells of a row."""
+"""Separates the cells of a row."""
 HYPHEN = "\ufffe"
-"""Ends a line whose last word was divided, be it by a hyphen of its own or for want of space."""
+"""Ends a line whose last word is divided, by its own hyphen or by hyphenation."""
 SAME_ROW = 0.3
-"""Baselines that differ by less than this many letter sizes are one row's."""
+"""Baselines that differ by less than this, in letter sizes, are in the same row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text, or of several beside each other one. Lengths are in any unit; the vertical axis points up.
+    """A line of text, or one of several adjacent ones. Lengths are in any unit; the vertical axis points up.
 
     Attributes:
         text: Without white space at its ends.
@@ -21,8 +21,8 @@ class Line:
         right: Right edge.
         baseline: Height of its baseline.
         size: Size of its letters.
-        is_bold: It is set in a bold face.
-        parts: What it is divided into by gaps that are too narrow for cells and wide for words; empty without one.
+        is_bold: Whether it is bold.
+        parts: Its parts between gaps that are too narrow for cells but wide for words; empty without such gaps.
     """
 
     text: str
@@ -35,12 +35,12 @@ class Line:
 
 
 def in_one_row(one: Line, other: Line) -> bool:
-    """Whether two lines are beside each other."""
+    """Return whether two lines are in the same row."""
     return abs(one.baseline - other.baseline) < SAME_ROW * max(one.size, other.size)
 
 
 def rows(lines: Iterable[Line]) -> list[list[Line]]:
-    """The lines by rows from the top down, each from left to right."""
+    """Return the lines by rows, from top to bottom, each from left to right."""
     found: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: -line.baseline):
         if found and in_one_row(found[-1][0], line):
@@ -51,7 +51,7 @@ def rows(lines: Iterable[Line]) -> list[list[Line]]:
 
 
 def merged(row: Sequence[Line]) -> Line:
-    """A row as one line."""
+    """Return a row as one line."""
     if len(row) == 1:
         return row[0]
     first, last = row[0], row[-1]
@@ -59,7 +59,7 @@ def merged(row: Sequence[Line]) -> Line:
 
 
 def consecutive_rows(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines in their order, those that follow each other in one row together."""
+    """Return the lines in their order, with consecutive lines of a row grouped."""
     found: list[list[Line]] = []
     for line in lines:
         if found and in_one_row(found[-1][-1], line) and line.left >= found[-1][-1].right:

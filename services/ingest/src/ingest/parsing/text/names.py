@@ -1,4 +1,4 @@
-"""Names of files within a file: safe to show, one for each."""
+"""Names of files within a file: safe to show and unique."""
 
 import re
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u20
 
 
 class MemberNames:
-    """Gives each file within a file a name that no other one has."""
+    """Gives each file within a file a unique name."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def of(self, path: str, default: str = "file") -> str:
-        """Return the name of a file, made of what its container calls it.
+        """Return the name of a file, derived from its path in the container.
 
         Args:
-            path: As the container has it; it may hold anything.
-            default: In the place of an empty name.
+            path: The path in the container; may hold any characters.
+            default: Replaces an empty name.
         """
         name = "/".join(_parts(path)) or default
         if len(name) > _LONGEST:

@@ -1,13 +1,13 @@
-"""Collects a document's headings and blocks, and gives them back as sections with their heading path."""
+"""Collects a document's headings and blocks into sections with their heading path."""
 
 from ingest.parsing.content import Section
 
 
 class Outline:
-    """The place in a document that a parser has reached.
+    """The sections of a document, while a parser reads it.
 
-    A heading opens a section; everything up to the next heading belongs to it. Headings that follow each other
-    without text between them share a section, so that no section is a mere heading unless a page ends there.
+    A heading starts a section, which lasts until the next heading. Consecutive headings without text between them
+    share a section, so that a section without text occurs only at the end of a page.
     """
 
     def __init__(self) -> None:
@@ -19,24 +19,24 @@ class Outline:
         self._sections: list[Section] = []
 
     def heading(self, level: float, text: str) -> None:
-        """A heading; the lower its level, the farther out."""
+        """Add a heading; a lower level is further out."""
         if not text:
             return
         if self._has_body:
             self._close()
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
-        if not self._path or self._path[-1][1] != text:  # a title that is repeated below itself
+        if not self._path or self._path[-1][1] != text:  # skip a title that is repeated below itself
             self._path.append((level, text))
         self._add(text, tight=True)
 
     def block(self, text: str, *, tight: bool = False, whole: bool = False) -> None:
-        """A paragraph, a row, an item.
+        """Add a paragraph, a row or an item.
 
         Args:
-            text: The block; where it is empty nothing happens.
-            tight: It follows the one before without a blank line.
-            whole: It stays together where a passage can hold it, as a row does.
+            text: The block; an empty one is ignored.
+            tight: The block follows the previous one without a blank line.
+            whole: The block stays together if it fits into a passage, for example a row.
         """
         if text:
             self._add(text, tight=tight and self._has_body)
@@ -45,7 +45,7 @@ class Outline:
                 self._whole.append((self._length - len(text), self._length))
 
     def end_page(self) -> tuple[Section, ...]:
-        """The sections since the last call. Headings stay in force on the next page."""
+        """Return the sections since the last call. Headings remain in effect on the next page."""
         self._close()
         sections, self._sections = tuple(self._sections), []
         return sections

@@ -1,4 +1,4 @@
-"""Tables on a page: rows of cells that are below each other."""
+"""Detects tables on a page: rows of cells that are aligned in columns."""
 
 import functools
 import itertools
@@ -11,24 +11,24 @@ from ingest.parsing.text.lines import HYPHEN, Line, consecutive_rows, merged
 from ingest.parsing.text.outline import Outline
 
 _FARTHEST = 3.5
-"""Rows of one table are at most so many letter sizes apart."""
+"""Greatest distance of two rows of a table, in letter sizes."""
 _NEAR = 2.5
-"""A single cell belongs to the row above or below that is no farther than this, in letter sizes."""
+"""Greatest distance, in letter sizes, of a single cell from the row above or below that it belongs to."""
 _CLOSE = 1.7
 """The same for a single cell in the first column, which may be a paragraph below the table."""
 _BAND = 1.08
-"""Where rows are set apart, their lines are so many times farther apart than those of one cell, at least."""
+"""Least ratio of the distance between rows to that between lines of a cell, if rows are spaced."""
 _WRAPPED = 0.85
-"""The lines of a cell are closer together than rows, of whose distance they have at most this share."""
+"""Greatest ratio of the distance between lines of a cell to that between rows."""
 _FEW = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, one for each column.
+    """Rows of cells, one cell for each column.
 
     Attributes:
-        rows: Cells are empty where a row has nothing.
+        rows: Missing cells are empty.
         has_header: The first row names the columns.
     """
 
@@ -36,7 +36,7 @@ class Table:
     has_header: bool
 
     def fill(self, outline: Outline) -> None:
-        """Puts the rows into an outline, with the names of the columns, where it has them; without, as they are."""
+        """Add the rows to an outline, with the names of the columns if there is a header."""
         if self.has_header:
             header, *body = self.rows
             texts = list(tables.rows(header, body))
@@ -47,7 +47,7 @@ class Table:
 
 
 def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
-    """Yield the lines in their order, a table in the place of those that are its cells."""
+    """Yield the lines in their order, with each table in place of its lines."""
     run: list[list[Line]] = []
     for row in consecutive_rows(lines):
         if run and not _goes_on(run, row):
@@ -58,7 +58,7 @@ def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
 
 
 def _goes_on(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
-    """Whether a row may belong to the table that a run is."""
+    """Return whether a row may belong to the table of a run of rows."""
     before = run[-1]
     down = before[0].baseline - row[0].baseline
     if not 0 < down <= _FARTHEST * row[0].size:
@@ -68,7 +68,7 @@ def _goes_on(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     columns = _columns(run)
     places = [_place(columns, line) for line in row]
     if None in places:
-        # A row may have cells where none was above.
+        # A row may have cells in new columns.
         return len(row) > 1 and len([place for place in places if place is not None]) > 1
     return len(row) > 1 or down <= (_CLOSE if places[0] == 0 else _NEAR) * row[0].size
 
@@ -77,7 +77,7 @@ def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
     run = _divided(found) if found else ()
     last = max((number for number, row in enumerate(run) if len(row) > 1), default=-1)
     columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _FEW else []
-    # Single cells below the last row are its further lines, except in the first column, where a paragraph begins.
+    # Single cells below the last row continue it, except in the first column, where a paragraph begins.
     end = next((at for at in range(last + 1, len(run)) if _place(columns, run[at][0]) in (0, None)), len(run))
     if len(columns) < _FEW:
         yield from map(merged, found)
@@ -88,13 +88,13 @@ def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
 
 
 def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """The cells of the rows. Lines of one cell are joined: a cell may begin above the others of its row."""
+    """Return the cells of the rows, with lines of a cell joined; a cell may begin above its row's first line."""
     texts = [_texts(columns, row) for row in run]
     bands = _bands(run, texts)
     if bands is not None:
         return [functools.reduce(_joined, texts[first:last]) for first, last in itertools.pairwise(bands)]
     cells: list[list[str]] = []
-    above: list[str] | None = None  # of a cell that begins above the line its row is on
+    above: list[str] | None = None  # text of a cell that begins above its row's first line
     for number, row in enumerate(texts):
         if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _WRAPPED * _pitch(run)):
             cells.append(row if above is None else _joined(above, row))
@@ -109,7 +109,7 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
 
 
 def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
-    """Where rows begin whose cells have several lines, by the white between rows; None where that does not tell."""
+    """Return the starts of rows with multi-line cells by the gaps between rows, or None if the gaps do not tell."""
     heights: dict[int, float] = {}
     leading = float("inf")
     for row, cells in zip(run, texts, strict=True):
@@ -131,12 +131,12 @@ def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> lis
                 and other[0]
                 and any(_has_digit(a) and _has_digit(b) for a, b in zip(one, other, strict=True))
             ):
-                return None  # rows that are close together, and groups of rows that are not
+                return None  # single-line rows in groups
     return bands
 
 
 def _is_vacant(row: Sequence[str], following: Sequence[str]) -> bool:
-    """Whether the next row has nothing where a row has something."""
+    """Return whether no column has a value in both rows."""
     return not any(one and other for one, other in zip(row, following, strict=True))
 
 
@@ -145,7 +145,7 @@ def _has_digit(text: str) -> bool:
 
 
 def _distance(run: Sequence[Sequence[Line]], number: int) -> float:
-    """From a row down to the next one; infinite for the last one."""
+    """Return the distance from a row down to the next one; infinite for the last row."""
     if not 0 <= number < len(run) - 1:
         return float("inf")
     return run[number][0].baseline - run[number + 1][0].baseline
@@ -156,9 +156,9 @@ def _joined(cells: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
-    """Left and right edges of the columns: cells that overlap are one's.
+    """Return the left and right edges of the columns; overlapping cells belong to one column.
 
-    A cell over several columns makes no column.
+    Cells across several columns are ignored.
     """
     most = max(len(row) for row in run)
     edges: list[tuple[float, float]] = []
@@ -171,13 +171,13 @@ def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
 
 
 def _place(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
-    """The column that a line is in; None if it is in none, or in several."""
+    """Return the column of a line, or None if it is in no column or in several."""
     found = [place for place, (left, right) in enumerate(columns) if line.left < right and left < line.right]
     return found[0] if len(found) == 1 else None
 
 
 def _divided(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
-    """The rows, with a header whose names are close together divided into as many cells as other rows have."""
+    """Return the rows; a header whose names are close together is split into as many cells as other rows have."""
     header = [part for line in run[0] for part in line.parts or (line,)]
     return [header, *run[1:]] if len(run[0]) < len(header) == max(map(len, run[1:]), default=0) else run
 
@@ -192,7 +192,7 @@ def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[
 
 
 def _pitch(run: Sequence[Sequence[Line]]) -> float:
-    """The usual distance of rows that have a first cell."""
+    """Return the usual distance of rows that have a first cell."""
     first = min(row[0].left for row in run)
     begun = [row[0] for row in run if row[0].left < first + row[0].size]
     distances = [one.baseline - other.baseline for one, other in itertools.pairwise(begun)]
@@ -200,7 +200,7 @@ def _pitch(run: Sequence[Sequence[Line]]) -> float:
 
 
 def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns: it alone is bold, or it has words above numbers or many columns."""
+    """Return whether the first row is a header: only it is bold, or its words are above numbers or many columns."""
     if len(cells) < _FEW or not grids.names_columns(cells[0], cells[1]):
         return False
     bold = [all(line.is_bold for line in row) for row in run]
