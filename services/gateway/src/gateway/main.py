@@ -31,6 +31,7 @@ from gateway.routes import (
     detectors,
     orchestrator,
     protected_resource,
+    response_stream,
     responses,
     tenant_responses,
 )
@@ -177,7 +178,10 @@ def build(
     ]
     others = rest(others_routed, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
-    app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents, MCP: agents}, PageHeaders(described))
+    pages = PageHeaders(described)
+    streams = response_stream.ResponseStream(reading, pages, timeout=timeout)
+    raw: dict[str, ASGIApp] = {**chats, STREAM_CONTENT: contents, MCP: agents, response_stream.PATH: streams}
+    app: ASGIApp = ChatRoutes(routes, raw, pages)
     # Innermost first.
     app = BodyLimit(
         app,

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing import responses
+from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.servers import eventually
 from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
 from gateway.domain.response_log import Entry
@@ -15,7 +16,7 @@ from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
 from servicekit.deadline import Deadline
-from servicekit.errors import Unavailable
+from servicekit.errors import PayloadTooLarge, Unavailable
 from servicekit.principal import LOCAL
 from starlette.types import ASGIApp
 
@@ -293,3 +294,47 @@ async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> N
     assert log[-1].same(replace(end, writer=log[-1].writer, data=log[-1].data))
     assert await fakes.response_log.last(LOCAL, answer["id"], soon()) == log[-1]
     assert Entry("", *(end.first, end.last)).last == log[-1].last
+
+
+async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The log of a response that is over is read once for all of them; a deleted response is gone at once."""
+    sent = (await client.post(PATH, json={"input": "When?", "stream": True})).text
+    name = responses.events(sent)[-1].response.id
+    query = {"stream": "true", "starting_after": "-1"}
+    answers = await asyncio.gather(*(client.get(f"{PATH}/{name}", params=query) for _ in range(8)))
+    answers.append(await client.get(f"{PATH}/{name}", params=query))
+    assert [answer.text for answer in answers] == [sent] * 9
+    [log] = fakes.response_log.logs.values()
+    assert fakes.response_log.reads == -(-len(log) // 3)  # the fake reads three entries at once
+    await client.delete(f"{PATH}/{name}")
+    assert (await client.get(f"{PATH}/{name}", params=query)).status_code == 404
+
+
+async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
+    """The log has its number; readers get it as it was sent, from what is stored."""
+    append = FakeResponseLog.append
+
+    async def small(
+        log: FakeResponseLog, principal: Any, name: str, entry: Entry, after: int, deadline: Deadline
+    ) -> int:
+        if entry.ended and entry.data:
+            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+        return await append(log, principal, name, entry, after, deadline)
+
+    monkeypatch.setattr(FakeResponseLog, "append", small)
+    sent = (await client.post(PATH, json={"input": "When?", "stream": True})).text
+    events = responses.events(sent)
+    for after in (-1, len(events) - 2):
+        query = {"stream": "true", "starting_after": str(after)}
+        again = (await client.get(f"{PATH}/{events[-1].response.id}", params=query)).text
+        assert again.count("\n\n") == len(events) - after - 1
+        assert sent.endswith(again)
+
+
+@pytest.mark.parametrize("query", ["stream=true&starting_after=x", "stream=true&starting_after=-2", "stream=maybe"])
+async def test_a_wrong_query(client: httpx.AsyncClient, query: str) -> None:
+    """It is a 400 or 422, not a stream from somewhere else."""
+    name = (await client.post(PATH, json={"input": "When?"})).json()["id"]
+    answer = await client.get(f"{PATH}/{name}?{query}")
+    assert answer.status_code in (400, 422)
+    assert "error" in answer.json()

@@ -30,6 +30,11 @@ class Entry:
     position: int = 0
     before: int = 0
 
+    @property
+    def lacks_event(self) -> bool:
+        """Whether it has a number for the last event, which was too large: it follows from what is stored."""
+        return self.ended and not self.data and self.last >= self.first
+
     def same(self, other: "Entry") -> bool:
         """Return whether the other one is this one, wherever they are."""
         mine = (self.writer, self.first, self.last, self.ended, self.deleted, self.data)

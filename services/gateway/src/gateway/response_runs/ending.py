@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import Conflict
+from servicekit.errors import Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
 from gateway.domain.response_log import Entry
@@ -99,12 +99,27 @@ class Ending:
                     return stored
                 final = last_event(stored, number)
                 entry = Entry(writer, number, number, final, ended=True)
-                await self._log.append(principal, name, entry, position, deadline)
+                try:
+                    await self._log.append(principal, name, entry, position, deadline)
+                except PayloadTooLarge:
+                    entry = replace(entry, data=b"")
+                    await self._log.append(principal, name, entry, position, deadline)
             except Conflict:
                 continue  # it went on, or another gateway ends it
             _log.info("a response was ended", response=name, status=stored.status)
             return stored
         raise Conflict(f"{name} cannot be ended at the moment.", resource=name)
+
+    async def last_event(self, principal: Principal, name: str, number: int) -> bytes:
+        """Return the last event of a response that is over, made of what is stored.
+
+        Raises:
+            NotFound: It was deleted.
+        """
+        stored = await self._store.read(principal, name, Deadline.after(self._timeout))
+        if stored is None:
+            raise NotFound("The response was deleted.", resource=name)
+        return last_event(stored, number)
 
     async def written(
         self, principal: Principal, name: str, deadline: Deadline

@@ -1,10 +1,11 @@
-"""What the readers of a response share at a gateway: one subscription, and the end of the log."""
+"""What the readers of a response share at a gateway: one subscription, and what was read of the log."""
 
 import asyncio
 import contextlib
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from servicekit.deadline import Deadline
@@ -17,47 +18,99 @@ from gateway.ports.response_log import ResponseLog
 
 _log = structlog.get_logger(__name__)
 _MOST_BYTES = 256 * 1024
+_MOST_KEPT_BYTES, _KEPT_SECONDS = 8 * 1024 * 1024, 30.0
 _SECONDS = 10.0
 _QUIET = 1.0
 _PAUSE = 0.2
 _TRIES = 10
 
 Quiet = Callable[[Principal, str, Entry], Awaitable[None]]
+LastEvent = Callable[[Principal, str, int], Awaitable[bytes]]
+Key = tuple[str, str, str]
 
 
 class Feed:
-    """The end of one log, as it grows.
+    """One log, as it grows: its last 256 KiB, read once for all readers.
 
     Args:
         log: Has the logs.
         principal: Whose response it is.
         name: Id of the response.
         quiet: Called with the last entry when nothing was written for a second.
+        last_event: Makes the last event of a response that is over from what is stored.
+
+    Attributes:
+        readers: How many read it now.
+        following: Reads the log, and follows it to its end.
+        last: Its last entry.
+        size: Bytes of the events that are kept here.
+        used: When the last reader left.
     """
 
-    def __init__(self, log: ResponseLog, principal: Principal, name: str, quiet: Quiet) -> None:
-        self._log, self._principal, self._name, self._quiet = log, principal, name, quiet
+    def __init__(
+        self, log: ResponseLog, principal: Principal, name: str, quiet: Quiet, last_event: LastEvent
+    ) -> None:
+        self._log, self._principal, self._name = log, principal, name
+        self._quiet, self._last_event = quiet, last_event
         self.readers = 0
         self.following: asyncio.Task[None] | None = None
         self.last = Entry("")
+        self.size = 0
+        self.used = 0.0
         self._entries: deque[Entry] = deque()
-        self._size = 0
+        self._loaded = asyncio.Event()
+        self._failure: CausewayError | None = None
         self._news = asyncio.Event()
         self._gap = False
         self._wake = asyncio.Event()
 
-    async def follow(self) -> None:
-        """Follow the log to its end."""
-        while not self.last.ended:
-            try:
-                deadline = Deadline.after(_SECONDS)
-                async with self._log.watch(self._principal, self._name, self._heard, deadline):
-                    await self._catch_up()
-                    while not self.last.ended:
-                        await self._next()
-            except CausewayError as error:
-                _log.warning("a log cannot be followed", response=self._name, error=error.message)
-                await asyncio.sleep(_PAUSE)
+    async def follow(self, *, over: bool) -> None:
+        """Read the log, and follow it to its end.
+
+        Args:
+            over: The response is over, and so there must be events.
+        """
+        try:
+            if over:  # without a subscription: only the last event of one that has ended just now may come
+                await self._catch_up()
+                if not self.last.position:
+                    await self._must_be_there()
+                self._loaded.set()
+            while not self.last.ended:
+                await self._follow()
+        except CausewayError as error:  # before anything was read: the readers tell their clients
+            self._failure = error
+            self._loaded.set()
+
+    async def _follow(self) -> None:
+        try:
+            deadline = Deadline.after(_SECONDS)
+            async with self._log.watch(self._principal, self._name, self._heard, deadline):
+                await self._catch_up()
+                self._loaded.set()
+                while not self.last.ended:
+                    await self._next()
+        except CausewayError as error:
+            if not self._loaded.is_set():
+                raise
+            _log.warning("a log cannot be followed", response=self._name, error=error.message)
+            await asyncio.sleep(_PAUSE)
+
+    async def _must_be_there(self) -> None:
+        """Ask the leader: the server that was asked may not have got the log yet."""
+        if not await self._log.last(self._principal, self._name, Deadline.after(_SECONDS)):
+            raise NotFound("The events of the response are not kept any more.", resource=self._name)
+
+    async def loaded(self) -> None:
+        """Wait until what is there was read.
+
+        Raises:
+            NotFound: There are no events of a response that is over.
+            Unavailable: The log cannot be reached.
+        """
+        await self._loaded.wait()
+        if self._failure is not None:
+            raise self._failure
 
     async def _next(self) -> None:
         try:
@@ -74,23 +127,25 @@ class Feed:
                 await self._quiet(self._principal, self._name, self.last)
 
     async def _catch_up(self) -> None:
-        """Take what was written and not heard; at first only the last entry."""
-        deadline = Deadline.after(_SECONDS)
+        """Take what was written and not heard."""
         self._gap = False
-        if not self.last.position:
-            last = await self._log.last(self._principal, self._name, deadline)
-            if last is not None and last.position > self.last.position:
-                self._take(last)
-            return
-        while found := await self._log.read(self._principal, self._name, self.last.position, deadline):
+        while not self.last.ended and (found := await self.read(self.last.position)):
             for entry in found:
                 if entry.position > self.last.position:
                     self._take(entry)
 
+    async def read(self, position: int) -> Sequence[Entry]:
+        """Return the next entries behind a position from the log itself."""
+        found = await self._log.read(self._principal, self._name, position, Deadline.after(_SECONDS))
+        if not found or not found[-1].lacks_event:
+            return found
+        last = found[-1]
+        return [*found[:-1], replace(last, data=await self._last_event(self._principal, self._name, last.first))]
+
     def _heard(self, entry: Entry) -> None:
         if entry.position <= self.last.position:
             return
-        if entry.before != self.last.position and not entry.deleted:
+        if entry.lacks_event or (entry.before != self.last.position and not entry.deleted):
             self._gap = True
         else:
             self._take(entry)
@@ -99,20 +154,21 @@ class Feed:
     def _take(self, entry: Entry) -> None:
         self.last = entry
         self._entries.append(entry)
-        self._size += len(entry.data)
-        while self._size > _MOST_BYTES and len(self._entries) > 1:
-            self._size -= len(self._entries.popleft().data)
+        self.size += len(entry.data)
+        while self.size > _MOST_BYTES and len(self._entries) > 1:
+            self.size -= len(self._entries.popleft().data)
         self._news.set()
         self._news = asyncio.Event()
 
-    def behind(self, position: int) -> Entry | None:
-        """Return the entry that follows a position, where it is known here."""
-        # A reader that keeps up wants the last one.
-        for entry in reversed(self._entries):
-            if entry.before == position or (entry.deleted and entry.position > position):
-                return entry
-            if entry.position <= position:
-                return None
+    def behind(self, position: int) -> Sequence[Entry] | None:
+        """Return the entries behind a position; None where some of them are not kept here."""
+        if self.last.position <= position:
+            return ()
+        found: list[Entry] = []
+        for entry in reversed(self._entries):  # a reader that keeps up wants the last one
+            found.append(entry)
+            if entry.before <= position or entry.deleted:
+                return found[::-1]
         return None
 
     async def more(self, position: int, seconds: float) -> bool:
@@ -167,15 +223,20 @@ class _Cursor:
 class Feeds:
     """The logs that are read at a gateway.
 
+    A log that has ended is kept for a while, up to 8 MiB of all: many readers come back at the same time after a
+    gateway or a network was away.
+
     Args:
         log: Has them.
         quiet: Called with the last entry of one that does not go on.
+        last_event: Makes the last event of a response that is over from what is stored.
     """
 
-    def __init__(self, log: ResponseLog, quiet: Quiet) -> None:
-        self._log = log
-        self._quiet = quiet
-        self._feeds: dict[tuple[str, str, str], Feed] = {}
+    def __init__(self, log: ResponseLog, quiet: Quiet, last_event: LastEvent) -> None:
+        self._log, self._quiet, self._last_event = log, quiet, last_event
+        self._feeds: dict[Key, Feed] = {}
+        self._kept: OrderedDict[Key, Feed] = OrderedDict()
+        self._kept_bytes = 0
 
     @property
     def readers(self) -> int:
@@ -204,48 +265,28 @@ class Feeds:
             InvalidRequest: Its first events are not kept any more.
         """
         cursor = _Cursor(name, after)
-        if over:
-            # No subscription: nothing comes any more, but for the last event of one that has ended just now.
-            while not cursor.ended and (found := await self._stored(principal, name, cursor.position)):
-                if data := cursor.passed(found):
-                    yield data
-            # The server that was asked may not have got it yet; the leader has.
-            if not cursor.position and not await self._log.last(principal, name, Deadline.after(_SECONDS)):
-                raise NotFound("The events of the response are not kept any more.", resource=name)
-            if cursor.ended:
-                return
-        async with self._feed(principal, name) as feed:
+        async with self._feed(principal, name, over=over) as feed:
+            await feed.loaded()
             while not cursor.ended:
                 position = cursor.position
-                entry = feed.behind(position) if position else None
-                entries = [entry] if entry is not None else await self._read(feed, principal, name, position)
+                entries = feed.behind(position)
+                if entries is None:
+                    entries = await _read(feed, name, position)
                 if not entries and not await feed.more(position, beat):
                     yield b""
                 if data := cursor.passed(entries):
                     yield data
 
-    async def _stored(self, principal: Principal, name: str, position: int) -> Sequence[Entry]:
-        return await self._log.read(principal, name, position, Deadline.after(_SECONDS))
-
-    async def _read(self, feed: Feed, principal: Principal, name: str, position: int) -> Sequence[Entry]:
-        """What the log has behind a position; nothing where that was the last entry."""
-        if position and feed.last.position <= position:
-            return []
-        for _ in range(_TRIES):
-            if found := await self._stored(principal, name, position):
-                return found
-            if feed.last.position <= position:
-                return []
-            await asyncio.sleep(_PAUSE)  # the server that was asked has not got it yet
-        raise NotFound("The events of the response are not kept any more.", resource=name)
-
     @contextlib.asynccontextmanager
-    async def _feed(self, principal: Principal, name: str) -> AsyncIterator[Feed]:
+    async def _feed(self, principal: Principal, name: str, *, over: bool) -> AsyncIterator[Feed]:
         key = principal.tenant, principal.owner, name
         feed = self._feeds.get(key)
         if feed is None:
-            feed = self._feeds[key] = Feed(self._log, principal, name, self._quiet)
-            feed.following = asyncio.create_task(feed.follow())
+            feed = self._feeds[key] = self._taken(key) or Feed(
+                self._log, principal, name, self._quiet, self._last_event
+            )
+            if feed.following is None:
+                feed.following = asyncio.create_task(feed.follow(over=over))
         feed.readers += 1
         try:
             yield feed
@@ -255,3 +296,36 @@ class Feeds:
                 del self._feeds[key]
                 if feed.following is not None:
                     await ended(feed.following)
+                if feed.last.ended and not feed.last.deleted:
+                    self._keep(key, feed)
+
+    def _keep(self, key: Key, feed: Feed) -> None:
+        self._taken(key)
+        feed.used = time.monotonic()
+        self._kept[key] = feed
+        self._kept_bytes += feed.size
+        while self._kept_bytes > _MOST_KEPT_BYTES or self._oldest_is_old():
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.size
+
+    def _oldest_is_old(self) -> bool:
+        oldest = next(iter(self._kept.values()), None)
+        return oldest is not None and time.monotonic() - oldest.used > _KEPT_SECONDS
+
+    def _taken(self, key: Key) -> Feed | None:
+        """Take a log that has ended out of those that are kept."""
+        feed = self._kept.pop(key, None)
+        if feed is not None:
+            self._kept_bytes -= feed.size
+        return feed
+
+
+async def _read(feed: Feed, name: str, position: int) -> Sequence[Entry]:
+    """What the log has behind a position; nothing where that was the last entry."""
+    for _ in range(_TRIES):
+        if found := await feed.read(position):
+            return found
+        if feed.last.position <= position:
+            return []
+        await asyncio.sleep(_PAUSE)  # the server that was asked has not got it yet
+    raise NotFound("The events of the response are not kept any more.", resource=name)

@@ -20,7 +20,6 @@ from gateway.domain.response_log import Entry
 from gateway.domain.responses import Stored
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
-from gateway.response_runs.partial import last_event
 
 _log = structlog.get_logger(__name__)
 _SECONDS, _BYTES = 0.05, 4096
@@ -257,8 +256,9 @@ class Run:
         try:
             return ending + await self._write(data, exchange.logged(data), end=True)
         except PayloadTooLarge:
+            # It follows from what is stored.
             number = self._next - 1
-            await self._append(Entry(self._writer, number, number, last_event(stored, number), ended=True))
+            await self._append(Entry(self._writer, number, number, ended=True))
             return ending + data
 
     async def _replace(self, stored: Stored) -> Stored:

@@ -6,7 +6,6 @@ import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, InvalidRequest, NotFound
 from servicekit.principal import Principal
-from starlette.responses import Response, StreamingResponse
 
 from gateway.dialects.responses.continuation import missing
 from gateway.domain.responses import RESPONSE, Stored, is_id
@@ -21,7 +20,6 @@ from gateway.server.running_calls import RunningCalls
 
 _log = structlog.get_logger(__name__)
 _BEAT = b": \n\n"
-_MEDIA = "text/event-stream; charset=utf-8"
 
 
 class ResponseReading:
@@ -50,7 +48,7 @@ class ResponseReading:
         heartbeat: float,
     ) -> None:
         self._store, self._log, self._ending, self._access = store, log, ending, access
-        self.feeds = Feeds(log, ending.look)
+        self.feeds = Feeds(log, ending.look, ending.last_event)
         self._calls, self._heartbeat = calls, heartbeat
 
     async def find(self, principal: Principal, frontend: Frontend, name: str, deadline: Deadline) -> Stored:
@@ -68,8 +66,8 @@ class ResponseReading:
                 raise missing(name, "response_id")
         return await self._ending.settled(principal, found, deadline)
 
-    async def stream(self, principal: Principal, stored: Stored, after: int) -> Response:
-        """Return the events of a response behind a number, also those to come.
+    async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
+        """Return the events of a response behind a number, also those to come; the first ones are there.
 
         Raises:
             NotFound: It has no log: its front end kept none, or it is too old.
@@ -82,8 +80,10 @@ class ResponseReading:
         except NotFound:
             message = "stream: the events of this response are not kept; read it in one piece."
             raise InvalidRequest(message, field="stream") from None
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        return StreamingResponse(_lines(first, events, stored.id), media_type=_MEDIA, headers=headers)
+        except BaseException:
+            await events.aclose()
+            raise
+        return _lines(first, events, stored.id)
 
     def follow(self, principal: Principal, name: str) -> AsyncGenerator[bytes, None]:
         """Yield the events of a response that has just been accepted, also those to come."""

@@ -21,7 +21,6 @@ from gateway.server.request_state import state_of
 
 RESULTS = "file_search_call.results"
 MOST_LISTED = 100
-_LONGEST_NUMBER = 10
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such response"}}
 
 Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}`: the passages, too")]
@@ -83,10 +82,9 @@ def router(
         """As it is now; the passages of a file search where they are asked for. With `stream` its events, also
         those to come, behind the number of `starting_after` or of the header `Last-Event-ID`.
         """
+        # `response_stream` serves streams; the parameters are here for the description, and to refuse wrong ones.
+        del stream, starting_after
         found = await known(request, response_id)
-        if stream:
-            after = starting_after if starting_after is not None else _cursor(request)
-            return await reading.stream(state_of(request.scope).principal, found, after)
         listed = [*(include or ()), *(include_array or ())]
         return json_answer({**found.object, "output": shown(found.object["output"], listed)})
 
@@ -125,12 +123,6 @@ def router(
         return json_answer(page(items, after=after, limit=limit, order=order))
 
     return routes
-
-
-def _cursor(request: Request) -> int:
-    """The number that the header names; -1 where it names none."""
-    said = request.headers.get("last-event-id", "")
-    return int(said) if said.isascii() and said.isdigit() and len(said) < _LONGEST_NUMBER else -1
 
 
 def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:

@@ -25,8 +25,10 @@ class FakeResponseLog:
         most: Kept of a tenant.
         logs: What was written.
         failure: Raised instead of an answer, where set.
+        reads: How often a log was read.
     """
 
+    reads: int = 0
     most: int = 50_000
     logs: dict[Key, list[Entry]] = field(default_factory=dict)
     failure: CausewayError | None = None
@@ -70,6 +72,7 @@ class FakeResponseLog:
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
         """See `ports.response_log.ResponseLog`."""
+        self.reads += 1
         log = self.logs.get(self._of(principal, name), [])
         found = [entry for entry in log if entry.position > after][:_READ]
         before = after
