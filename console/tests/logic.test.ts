@@ -8,7 +8,7 @@ import { base64url, challengeOf, randomText } from '../src/logic/pkce.ts'
 import { messageOf, problemOf } from '../src/logic/problems.ts'
 import { hashOf, may, pagesFor, placeOf } from '../src/logic/session.ts'
 import { renewAt } from '../src/logic/token_life.ts'
-import { total, waterfall } from '../src/logic/waterfall.ts'
+import { startsNote, total, waterfall } from '../src/logic/waterfall.ts'
 
 async function* pieces(text: string, size: number): AsyncGenerator<Uint8Array> {
   const all = new TextEncoder().encode(text)
@@ -38,18 +38,25 @@ test('events have a name and data wherever the bytes are split', async () => {
   }
 })
 
-test('a waterfall puts checks beside the search and the writing behind it', () => {
-  const bars = waterfall([
-    { name: 'report on input', duration_ms: 50 },
-    { name: 'rewrite', duration_ms: 5 },
-    { name: 'retrieve', duration_ms: 40, steps: [{ name: 'embed', duration_ms: 24 }, { name: 'dense', duration_ms: 1 }] },
-    { name: 'budget', duration_ms: 4 },
-    { name: 'first token', duration_ms: 7 },
-    { name: 'generate', duration_ms: 8 },
-  ])
+test('a waterfall puts each step where it began, and the parts of a step behind each other', () => {
+  const steps = [
+    { name: 'report on input', start_ms: 1, duration_ms: 50 },
+    { name: 'retrieve', start_ms: 6, duration_ms: 40, steps: [{ name: 'embed', duration_ms: 24 }, { name: 'dense', duration_ms: 1 }] },
+    { name: 'first token', start_ms: 49, duration_ms: 7 },
+    { name: 'generate', start_ms: 48, duration_ms: 9 },
+  ]
+  const bars = waterfall(steps)
   const starts = Object.fromEntries(bars.map((each) => [each.name, each.start]))
-  assert.deepEqual(starts, { 'report on input': 0, rewrite: 0, retrieve: 5, embed: 5, dense: 29, budget: 45, 'first token': 49, generate: 49 })
+  assert.deepEqual(starts, { 'report on input': 1, retrieve: 6, embed: 6, dense: 30, 'first token': 49, generate: 48 })
   assert.equal(total(bars), 57)
+  assert.match(startsNote(steps), /measured. The parts of “Search” are drawn/)
+  assert.equal(startsNote(steps.slice(2)), '')
+})
+
+test('the steps of an answer without start times are drawn behind each other, and the page says so', () => {
+  const steps = [{ name: 'retrieve', duration_ms: 40 }, { name: 'generate', duration_ms: 8 }]
+  assert.deepEqual(waterfall(steps).map((each) => each.start), [0, 40])
+  assert.match(startsNote(steps), /were not kept/)
 })
 
 test('passages are found in a text with other blanks and marks', () => {

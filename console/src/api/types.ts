@@ -140,6 +140,8 @@ export interface Usage {
 
 export interface Step {
   name: string
+  /** When it began, since the answer began. The parts of a step have none. */
+  start_ms?: number
   duration_ms: number
   steps?: Step[]
 }

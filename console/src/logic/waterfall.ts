@@ -1,4 +1,4 @@
-/** Where an answer's time went: bars on one axis of time. */
+/** The steps of an answer as bars on one axis of time. */
 
 import type { Step } from '../api/types.ts'
 
@@ -24,40 +24,38 @@ const LABELS: Record<string, string> = {
   rerank: 'Rerank',
   budget: 'Choose what fits',
   'first token': 'First token',
+  'find index': 'Find the index',
+  'load pictures': 'Load pictures of pages',
   generate: 'Write the answer',
 }
-
-/** Steps that begin with the request, beside each other. */
-const AT_ONCE = new Set(['check input', 'report on input', 'rewrite', 'retrieve'])
-/** Steps that begin where another one does. */
-const WITH_GENERATION = new Set(['first token', 'generate'])
 
 /**
  * Return the bars of an answer's steps.
  *
- * The API tells each step's time, and the order of the steps. Checks of the question run beside the search; what
- * follows the search comes one after the other; the first token is a part of the writing.
+ * The API reports when each step began. A service reports only the times of its own parts: these are drawn one after
+ * the other, as are the steps of an answer that was kept without its start times.
  */
 export function waterfall(steps: readonly Step[]): Bar[] {
   const bars: Bar[] = []
-  let now = 0
-  let searched = 0
+  let end = 0
   for (const step of steps) {
-    let start = now
-    if (step.name === 'retrieve') start = searched
-    else if (AT_ONCE.has(step.name)) start = 0
+    const start = step.start_ms ?? end
     bars.push(bar(step, 0, start))
     let within = start
     for (const inner of step.steps ?? []) {
       bars.push(bar(inner, 1, within))
       within += inner.duration_ms
     }
-    const end = start + step.duration_ms
-    if (step.name === 'rewrite') searched = end
-    // Detectors that only report do not keep the rest waiting.
-    if (step.name !== 'report on input' && !WITH_GENERATION.has(step.name)) now = Math.max(now, end)
+    end = Math.max(end, start + step.duration_ms)
   }
   return bars
+}
+
+/** Return what a reader has to know about the start times of the bars. */
+export function startsNote(steps: readonly Step[]): string {
+  if (steps.some((each) => each.start_ms === undefined)) return 'The start times of this answer were not kept. Its steps are drawn one after the other.'
+  const inner = steps.filter((each) => each.steps?.length).map((each) => LABELS[each.name] ?? each.name)
+  return inner.length ? `Start times are measured. The parts of ${inner.map((each) => `“${each}”`).join(', ')} are drawn one after the other: only their durations are measured.` : ''
 }
 
 /** Return where the last bar ends. */

@@ -1,7 +1,8 @@
 import * as Tabs from '@radix-ui/react-tabs'
 import { findingsOf, notesOf, passagesOf, promptOf, queryOf, stepsOf, thought, usageOf, type Answer } from '../../logic/answer.ts'
+import type { Step } from '../../api/types.ts'
 import { count, milliseconds, score } from '../../logic/format.ts'
-import { total, waterfall, type Bar } from '../../logic/waterfall.ts'
+import { startsNote, total, waterfall } from '../../logic/waterfall.ts'
 import { Badge, Button, Meter } from '../../ui/parts.tsx'
 
 interface Props {
@@ -30,7 +31,7 @@ export function How({ answer, onClose, onSource }: Props) {
         </Tabs.List>
         <Tabs.Content value="time">
           <Facts answer={answer} />
-          <Waterfall bars={waterfall(stepsOf(context))} />
+          <Waterfall steps={stepsOf(context)} />
           {notesOf(context).map((note) => (
             <p key={note} className="notice plain">
               {note}
@@ -143,9 +144,11 @@ function Facts({ answer }: { answer: Answer }) {
   )
 }
 
-function Waterfall({ bars }: { bars: Bar[] }) {
+function Waterfall({ steps }: { steps: Step[] }) {
+  const bars = waterfall(steps)
+  const note = startsNote(steps)
   const end = total(bars)
-  if (!bars.length) return <p className="muted">The times come with the end of an answer; this one has none.</p>
+  if (!bars.length) return <p className="muted">This answer has no times. An answer gets them at its end.</p>
   return (
     <section aria-label="Time of each step">
       <h3>
@@ -164,6 +167,7 @@ function Waterfall({ bars }: { bars: Bar[] }) {
           </li>
         ))}
       </ol>
+      {note && <p className="muted fine">{note}</p>}
     </section>
   )
 }

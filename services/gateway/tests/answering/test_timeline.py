@@ -207,3 +207,20 @@ def test_what_a_service_says_of_its_own_steps() -> None:
     timeline.inside("retrieve", [("dense", 0.5)])
     [step] = timeline.steps
     assert [(inner.name, inner.duration_ms) for inner in step.inner] == [("embed", 1.5), ("dense", 2.5)]
+
+
+def test_each_step_has_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts from the beginning of the answer. A step that ran twice has its first start and both durations; a
+    step that was timed elsewhere began before it was added.
+    """
+    now = iter((10.0, 10.1, 10.2, 10.4, 10.5, 10.7, 11.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    timeline = Timeline()
+    for _ in range(2):
+        with timeline.step("retrieve"):
+            pass
+    with timeline.step("generate"):
+        timeline.add("first token", 0.15)
+        monkeypatch.setattr(time, "perf_counter", lambda: 12.0)
+    told = {step.name: (step.start_ms, step.duration_ms) for step in timeline.steps}
+    assert told == {"retrieve": (100.0, 200.0), "first token": (850.0, 150.0), "generate": (700.0, 1300.0)}

@@ -39,6 +39,8 @@ class Timeline:
         self.chunks = 0
         self.heard = False
         self.detections: list[Detections] = []
+        self._begin = time.perf_counter()
+        self._starts: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         self._usage: dict[str, Usage] = {}
         self._inner: dict[str, dict[str, float]] = {}
@@ -64,12 +66,12 @@ class Timeline:
             yield span
         finally:
             seconds = time.perf_counter() - begin
-            self._note(name, seconds)
+            self._note(name, begin, seconds)
             span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
         """Add a step that was timed elsewhere and ends now; repeated steps are added up."""
-        self._note(name, seconds)
+        self._note(name, time.perf_counter() - seconds, seconds)
         if trace.get_current_span().is_recording():
             end = time.time_ns()
             _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
@@ -80,7 +82,8 @@ class Timeline:
         for inner_name, milliseconds in steps:
             inner[inner_name] = inner.get(inner_name, 0.0) + milliseconds
 
-    def _note(self, name: str, seconds: float) -> None:
+    def _note(self, name: str, begin: float, seconds: float) -> None:
+        self._starts.setdefault(name, begin - self._begin)
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def spent(self, name: str, usage: Usage) -> None:
@@ -96,6 +99,7 @@ class Timeline:
                 round(seconds * 1000, 3),
                 self._usage.get(name),
                 tuple(Step(inner, round(spent, 3)) for inner, spent in self._inner.get(name, {}).items()),
+                round(self._starts[name] * 1000, 3),
             )
             for name, seconds in self._seconds.items()
         )

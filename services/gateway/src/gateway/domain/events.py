@@ -30,12 +30,15 @@ class Step:
         duration_ms: Its duration in milliseconds.
         usage: The tokens that a model used for the step, if the answer's own `Usage` does not include them.
         inner: The steps that the called service reports.
+        start_ms: The start in milliseconds after the start of the answer; None if it is not measured. A step
+            that ran several times has the start of its first run.
     """
 
     name: str
     duration_ms: float
     usage: Usage | None = None
     inner: tuple["Step", ...] = ()
+    start_ms: float | None = None
 
 
 class Subject(enum.Enum):

@@ -155,8 +155,9 @@ def _answer_props(answer: Answer, spent: dict[str, float]) -> dict[str, Any]:
 
 
 def _step(step: Step) -> dict[str, Any]:
+    start = {} if step.start_ms is None else {"start_ms": step.start_ms}
     inner = {"steps": [_step(each) for each in step.inner]} if step.inner else {}
-    return {"name": step.name, "duration_ms": step.duration_ms, **inner}
+    return {"name": step.name, **start, "duration_ms": step.duration_ms, **inner}
 
 
 def result(passage: Passage) -> dict[str, Any]:
