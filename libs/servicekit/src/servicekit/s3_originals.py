@@ -42,6 +42,7 @@ _RENEW_SECONDS = 60
 _LONGEST_FACTS = 1536
 """A store takes 2 KB of metadata. A fact that is left out costs a download that could have been spared."""
 _NO_BUCKET = "NoSuchBucket"
+_NOT_TRUSTED = "InvalidCertificate("  # as rustls, the TLS library of obstore, calls it
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]{0,511}")
 _calls = metrics.durations(
     __name__, "causeway.s3.call.duration", "Seconds of a call of the S3-compatible store, by operation and error."
@@ -181,6 +182,12 @@ class S3OriginalStore:
             if missing or _NO_BUCKET in str(error):
                 labels["error.type"] = _NO_BUCKET
                 raise self._away(f"has no bucket {self._bucket!r}; an administrator has to make it") from error
+            if _NOT_TRUSTED in str(error):
+                labels["error.type"] = "CertificateNotTrusted"
+                problem = (
+                    "has a certificate that is not trusted; an administrator has to look at CAUSEWAY_S3_CA_FILE"
+                )
+                raise self._away(problem) from error
             labels["error.type"] = "Unavailable"
             raise self._away("cannot be reached. Try again shortly") from error
         finally:

@@ -55,14 +55,14 @@ async def filled(store: EdgeStore) -> EdgeCollection:
 
 def built(collection: EdgeCollection) -> dict[str, Any]:
     """How the segment with the graph keeps its vectors, by the engine's own files."""
-    found = []
+    found: list[dict[str, Any]] = []
     shard = collection.live.directory / str(collection.live.current().generation)
     for path in shard.glob("segments/*/segment.json"):
         dense = json.loads(path.read_text())["config"]["vector_data"]["dense"]
         if dense["index"]["type"] == "hnsw":
             found.append(dense | {"files": sorted(each.name for each in path.parent.rglob("quantized.data"))})
-    (dense,) = found
-    return dense
+    assert len(found) == 1
+    return found[0]
 
 
 async def nearest(collection: EdgeCollection) -> list[tuple[str, float]]:

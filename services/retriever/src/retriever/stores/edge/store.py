@@ -95,7 +95,8 @@ class EdgeStore:
             files.disown(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
-        self._opening = {key: asyncio.Lock() for key in self._unopened}
+        # One thread opens indexes: each would hold the interpreter's lock, and the event loop would wait for all.
+        self._opening = asyncio.Lock()
         # A thread that opens an index cannot be cancelled.
         self._shield = Shield()
         self.parking = parking(lambda: [each.live for each in self._collections])
@@ -203,7 +204,7 @@ class EdgeStore:
         return found
 
     async def _open(self, tenant: str, name: str) -> None:
-        async with self._opening[tenant, name]:
+        async with self._opening:
             manifest = self._unopened.get((tenant, name))
             if manifest is not None:
                 shard = await asyncio.to_thread(_loaded, self._directory / manifest.name, manifest)
