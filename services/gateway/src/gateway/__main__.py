@@ -1,12 +1,12 @@
-"""Runs the gateway: ``python -m gateway``."""
+"""The command ``python -m gateway``."""
 
 import os
 import sys
 
 
 def main() -> int:
-    """Runs until SIGTERM; returns the exit code."""
-    # gRPC reads it while it is loaded. Its event engine hands what a client reads from thread to thread;
+    """Run until SIGTERM; return the exit code."""
+    # gRPC reads this when it is loaded. Its event engine passes what a client reads from thread to thread;
     # without it a streamed token costs the gateway a fifth less (bench/README.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client")
     from servicekit import process

@@ -1,4 +1,4 @@
-"""What the gateway works with, and the real adapters behind its ports: they connect, and close at the end."""
+"""The gateway's collaborators, and the real adapters behind its ports."""
 
 import contextlib
 import tempfile
@@ -63,7 +63,7 @@ from gateway.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the gateway works with: the real adapters, or fakes in tests."""
+    """The gateway's collaborators: the real adapters, or fakes in tests."""
 
     retriever: Retriever
     generator: Generator
@@ -99,7 +99,7 @@ class Services:
 
 @contextlib.asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Services]:
-    """The real adapters, closed at the end."""
+    """Provide the real adapters, and close them at the end."""
     certificates = Certificates.of(settings)
     async with contextlib.AsyncExitStack() as stack:
         channels = {
@@ -154,7 +154,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.takes_keys:
             probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, ring)))
         if settings.takes_tokens:
-            from gateway.identity import oidc  # its libraries are large, and not needed otherwise
+            from gateway.identity import oidc  # only if needed: its libraries are large
 
             tokens = await stack.enter_async_context(oidc.tokens(settings, settings.public_url))
         judges = guardrails.GrpcGuardrails(channels["guardrails"])

@@ -1,4 +1,4 @@
-"""The composition root: every collaborator is made here and handed down."""
+"""The composition root: it creates all collaborators and passes them on."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ def build_app(
     metrics: Metrics | None = None,
     draining: asyncio.Event | None = None,
 ) -> ASGIApp:
-    """The ASGI application; see `build`."""
+    """Return the ASGI application; see `build`."""
     return build(settings, services, metrics, draining)[0]
 
 
@@ -89,14 +89,14 @@ def build(
     metrics: Metrics | None = None,
     draining: asyncio.Event | None = None,
 ) -> tuple[ASGIApp, BackgroundRuns]:
-    """Return the ASGI application, and what answers in the background.
+    """Return the ASGI application, and the component that answers in the background.
 
-    The chat routes are raw, the others in FastAPI, and around both is what holds for all.
+    The chat routes are raw ASGI, the others are in FastAPI, and the layers are around both.
 
     Args:
-        settings: What the gateway was told.
-        services: What it works with.
-        metrics: Counted in, and what ``/metrics`` shows.
+        settings: The settings.
+        services: The collaborators.
+        metrics: The metrics for ``/metrics``.
         draining: Set when the gateway begins to stop.
     """
     draining = draining or asyncio.Event()
@@ -113,7 +113,7 @@ def build(
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
-    # Without authentication all callers are one.
+    # Without authentication there is one caller.
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
@@ -191,12 +191,12 @@ def build(
         rate=settings.min_body_rate,
     )
     app = SpoolLimit(app, settings.max_spool_bytes, settings.max_upload_bytes)
-    # Around the limits, which hold for what a body becomes.
+    # Outside the limits, which apply to the decoded body.
     app = ContentDecoding(app)
     app = AuditRequired(app, services.records)
     if services.ledger is not None:
         app = QuotaLayer(app, services.ledger)
-    # Within the identity: only a known caller learns which paths exist.
+    # Inside authentication: only an identified caller learns which paths exist.
     app = Reach(app, routes)
     app = _identity(app, settings, services, profiles, address)
     app = Admission(
@@ -245,10 +245,10 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves until the event; running answers then get the grace of the settings.
+    """Serve until the event is set; running answers then get the grace period of the settings.
 
     Raises:
-        CausewayError: The address is taken, or a configuration file is wrong.
+        CausewayError: The address is in use, or a configuration file is invalid.
     """
     with listen(settings.host, settings.gateway_port) as listener:
         async with connected(settings) as services, contextlib.AsyncExitStack() as watches:

@@ -1,4 +1,4 @@
-"""The routes besides the chats, with what they work with."""
+"""The routers other than the chats, with their collaborators."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ from gateway.settings import Settings
 def routers(
     settings: Settings, services: Services, turns: Turns, draining: asyncio.Event, metrics: Metrics
 ) -> list[APIRouter]:
-    """The routes besides the chats, for those who run the platform."""
+    """Return the routers other than the chats, for operators."""
     return [
         documents.router(
             services.ingest,
@@ -79,7 +79,7 @@ def routers(
 def front_end_routers(
     settings: Settings, services: Services, turns: Turns, draining: asyncio.Event
 ) -> list[APIRouter]:
-    """The routes besides the chats that every front end has."""
+    """Return the routers other than the chats that every front end has."""
     return [
         application.router(
             services.ingest,
@@ -110,6 +110,6 @@ def front_end_routers(
 def _origins(settings: Settings) -> console.Origins:
     if not settings.takes_tokens:
         return console.no_origins
-    from gateway.identity import oidc  # its libraries are large, and not needed otherwise
+    from gateway.identity import oidc  # only if needed: its libraries are large
 
     return ProviderOrigins(settings.oidc_issuer, oidc.fetch_alone)

@@ -1,4 +1,4 @@
-"""What the gateway can be told."""
+"""The settings of the gateway."""
 
 from pathlib import Path
 from typing import Literal
@@ -23,16 +23,16 @@ class Settings(OriginalSettings, IdentitySettings):
         "",
         max_length=200,
         pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$",
-        description="Path below which a proxy offers the gateway, such as `/causeway`; the proxy takes it off "
+        description="Path below which a proxy offers the gateway, such as `/causeway`; the proxy removes it "
         "(docs/deploy.md). Empty: the root.",
     )
     public_url: str = Field(
         "",
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~-]+)*)?$",
-        description="Where clients find the gateway, with the path of CAUSEWAY_PUBLIC_PATH and without a slash at "
+        description="Public address of the gateway, with the path of CAUSEWAY_PUBLIC_PATH and without a slash at "
         "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md), and links in "
-        "answers begin with it (docs/frontends.md). Empty: by the host that a request names.",
+        "answers begin with it (docs/frontends.md). Empty: from the host that a request names.",
     )
     console: bool = Field(
         False,
@@ -43,18 +43,18 @@ class Settings(OriginalSettings, IdentitySettings):
         None,
         ge=0,
         le=65535,
-        description="Port of the guardrails orchestrator's health API, /health and /info; none: it is not served.",
+        description="Port of the guardrails orchestrator's health API, /health and /info; none: no such port.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
-    nats_url: str = Field("nats://127.0.0.1:4222", description="Where NATS is.")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="Address of NATS.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Most bytes of each of NATS' streams, but for documents and pictures, whose bound is the disk. "
-        "It sets them aside at once, about 5 times as many in all. For gateway and workers alike.",
+        description="Most bytes of each NATS stream, except documents and pictures, which the disk limits. "
+        "NATS reserves them at once, about 5 times as many in all. The same for gateway and workers.",
     )
     usage_bytes: int | None = Field(
         None,
@@ -63,24 +63,26 @@ class Settings(OriginalSettings, IdentitySettings):
         "as CAUSEWAY_NATS_STREAM_BYTES.",
     )
     audit_bytes: int | None = Field(
-        None, ge=1024**2, description="Most bytes of the records of the audit; none: likewise."
+        None,
+        ge=1024**2,
+        description="Most bytes of the audit records; none: as many as CAUSEWAY_NATS_STREAM_BYTES.",
     )
     memory_hours: float = Field(
         24.0,
         gt=0,
-        description="Hours that a session is remembered after its last turn, where a profile has `memory`.",
+        description="Hours that a session is stored after its last turn, if the profile has `memory`.",
     )
     history_days: float = Field(
-        365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
+        365.0, gt=0, description="Days that a conversation stays in the history after it was last saved."
     )
     responses: Literal["off", "requested", "default"] = Field(
         "default",
-        description="Which responses of /v1/responses are stored where a profile says nothing: none, those whose "
-        "requests say `store`, or all that do not say otherwise (docs/responses.md).",
+        description="Default of profiles for the responses of /v1/responses to store: none, those whose requests "
+        "say `store`, or all but those that say `store: false` (docs/responses.md).",
     )
     response_days: float = Field(30.0, gt=0, description="Days that a stored response is kept.")
     responses_per_user: int = Field(
-        10_000, gt=0, description="Responses and conversations that are kept of a user; the oldest go."
+        10_000, gt=0, description="Most stored responses and conversations of a user; the oldest are deleted."
     )
     response_bytes: int = Field(
         256 * MEBI,
@@ -98,11 +100,11 @@ class Settings(OriginalSettings, IdentitySettings):
     response_log_bytes: int = Field(
         256 * MEBI,
         gt=0,
-        description="Most bytes of the events of stored responses (docs/responses.md); NATS sets them aside, "
-        "and the oldest go.",
+        description="Most bytes of the events of stored responses (docs/responses.md); NATS reserves them, "
+        "and deletes the oldest.",
     )
     response_logs_per_tenant: int = Field(
-        50_000, gt=0, description="Responses of a tenant whose events are kept; the oldest go."
+        50_000, gt=0, description="Responses of a tenant whose events are stored; the oldest are deleted."
     )
     background_timeout: float = Field(
         3600.0,
@@ -110,49 +112,49 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Seconds that a response may take in the background (docs/responses.md).",
     )
     background_answers: int = Field(
-        32, gt=0, description="Responses that a gateway answers in the background at once; the others wait."
+        32, gt=0, description="Most background responses that a gateway answers concurrently; the others wait."
     )
     background_per_tenant: int = Field(
         100, gt=0, description="Responses of a tenant that wait or run in the background; more get a 429."
     )
-    record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
+    record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are stored.")
     prices_file: Path | None = Field(
-        None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."
+        None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )
     content_cache_bytes: int = Field(
-        512 * MEBI, gt=0, description="Room on the disk for originals of documents that are being read."
+        512 * MEBI, gt=0, description="Disk space for originals of documents that are being read."
     )
     default_index: str = Field(
-        "default", description="Index that a chat searches when it names none; empty: it searches nothing."
+        "default", description="Index that a chat searches if it names none; empty: no search."
     )
     frontends_file: Path | None = Field(
-        None, description="YAML file of front end profiles (docs/frontends.md); read again when it changes."
+        None, description="YAML file of front end profiles (docs/frontends.md); reloaded when it changes."
     )
     policy_file: Path | None = Field(
-        None, description="YAML file of detectors that every request goes through; read again when it changes."
+        None, description="YAML file of detectors that judge every request; reloaded when it changes."
     )
     detector_headers: str = Field(
         "",
         pattern=r"^ *([A-Za-z0-9-]+ *(, *[A-Za-z0-9-]+ *)*)?$",
-        description="Headers of requests that detectors may get, with commas between them; each remote detector "
-        "gets those that its file allows it.",
+        description="Headers of requests that detectors may get, separated by commas; each remote detector "
+        "gets those that its file allows.",
     )
     blocked_message: str = Field(
         "The answer was withheld because it contains something that may not be shown.",
-        description="Stands for an answer that the detectors stopped.",
+        description="Message that replaces a blocked answer.",
     )
     similarity_threshold: float = Field(
         0.30,
         ge=-1,
         le=1,
-        description="Least cosine similarity of a passage to the question, where /v1/chat/completions names an "
-        "index. It belongs to the embedding model; -1 lets everything through.",
+        description="Minimum cosine similarity of a passage to the question, if /v1/chat/completions names an "
+        "index. The right value depends on the embedding model; -1 accepts every passage.",
     )
     node_token_approximation: int = Field(
-        500, ge=1, description="Tokens that a passage is taken to have before it is known."
+        500, ge=1, description="Assumed tokens of a passage before it is fetched."
     )
-    answer_timeout: float = Field(120.0, gt=0, description="Seconds that a whole answer may take.")
-    upload_timeout: float = Field(60.0, gt=0, description="Seconds that handing over an upload may take.")
+    answer_timeout: float = Field(120.0, gt=0, description="Most seconds of a whole answer.")
+    upload_timeout: float = Field(60.0, gt=0, description="Most seconds to pass on an upload.")
     index_timeout: float = Field(
         300.0, gt=0, description="Seconds that POST /index waits for its documents; then it answers with the job."
     )
@@ -160,25 +162,25 @@ class Settings(OriginalSettings, IdentitySettings):
     ingest_urls: UrlPatterns = Field(
         [],
         description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
-        "with `:8443` for another port; none: URLs are refused. For gateway and workers alike.",
+        "with `:8443` for another port; none: URLs are refused. The same for gateway and workers.",
     )
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
     max_spool_bytes: int = Field(
         1536 * MEBI,
         gt=0,
-        description="Bytes on the disk for all uploads at once, each of which has twice its size set aside; more "
+        description="Disk space in bytes for all concurrent uploads; each reserves twice its size. More "
         "are refused with 429.",
     )
     ingest_max_characters: int = Field(
-        20_000_000, ge=1, description="Most characters of a document's text. For gateway and workers alike."
+        20_000_000, ge=1, description="Most characters of a document's text. The same for gateway and workers."
     )
     body_pause: float = Field(
-        30.0, gt=0, description="Seconds that may pass between two pieces of a body that comes, or that is read."
+        30.0, gt=0, description="Most seconds between two pieces of a body, received or sent."
     )
     min_body_rate: int = Field(
         500,
         gt=0,
-        description="Bytes per second that a body must come with on average; the first CAUSEWAY_BODY_PAUSE seconds "
+        description="Minimum average bytes per second of a request body; the first CAUSEWAY_BODY_PAUSE seconds "
         "are free.",
     )
     max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
@@ -186,42 +188,40 @@ class Settings(OriginalSettings, IdentitySettings):
         20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
     )
     watch_timeout: float = Field(
-        300.0, gt=0, description="Seconds that a stream of a job's events may last; clients go on with another one."
+        300.0, gt=0, description="Most seconds of a stream of a job's events; clients then open another one."
     )
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
     max_headers: int = Field(100, ge=10, description="Most headers of a request.")
-    header_timeout: float = Field(30.0, gt=0, description="Seconds that a request's headers may take to come.")
+    header_timeout: float = Field(30.0, gt=0, description="Most seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,
         gt=0,
-        description="Seconds that a connection without a request stays open. It must be longer than the proxies in "
-        "front of the gateway keep theirs (docs/deploy.md).",
+        description="Seconds that a connection without a request stays open. It must be longer than the same "
+        "time of the proxies in front of the gateway (docs/deploy.md).",
     )
     max_connections: int = Field(
         10_000,
         gt=0,
-        description="Open connections of clients. One more closes the one that has been idle for the longest "
-        "time; where none is idle, only health and metrics are answered.",
+        description="Most open connections of clients. A further one replaces the one that has been idle longest; "
+        "if none is idle, it gets only health and metrics.",
     )
     stream_heartbeat: float = Field(
         15.0, gt=0, description="Seconds of silence after which a stream of server-sent events gets a comment."
     )
     max_messages: int = Field(1000, gt=0, description="Most messages of a chat request.")
     max_answer_tokens: int | None = Field(
-        None, gt=0, description="Longest answer that a request may ask for; none: what the model can."
+        None, gt=0, description="Most tokens of an answer that a request may set; none: the limit of the model."
     )
-    max_requests: int = Field(2048, gt=0, description="Requests at once; more are refused with 503.")
+    max_requests: int = Field(2048, gt=0, description="Most concurrent requests; more are refused with 503.")
     max_answers: int = Field(
         1024,
         gt=0,
-        description="Answers at once; a quarter as many wait, more are refused with 503 (docs/quotas.md).",
+        description="Most concurrent answers; a quarter as many wait, more are refused with 503 (docs/quotas.md).",
     )
-    answer_wait: float = Field(
-        2.0, ge=0, description="Seconds that a request may wait for its turn to be answered."
-    )
+    answer_wait: float = Field(2.0, ge=0, description="Most seconds that a request waits for a slot.")
     quotas_file: Path | None = Field(
         None,
-        description="YAML file of what tenants, API keys and users may use (docs/quotas.md); read again when it "
+        description="YAML file of the quotas of tenants, API keys and users (docs/quotas.md); reloaded when it "
         "changes.",
     )
 
@@ -230,5 +230,5 @@ class Settings(OriginalSettings, IdentitySettings):
     def _no_credentials(cls, headers: str) -> str:
         for name in headers.split(","):
             if name.strip().lower() in _CREDENTIALS:
-                raise ValueError(f"{name.strip()} holds what callers prove themselves by; no detector may get that")
+                raise ValueError(f"{name.strip()} holds credentials; no detector may get them")
         return headers

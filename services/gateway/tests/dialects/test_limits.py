@@ -32,7 +32,7 @@ async def test_messages_have_a_most(limited: httpx.AsyncClient, fakes: Any, path
     fakes.retriever.queries.clear()
     refused = await limited.post(path, json={"messages": conversation(5)})
     assert refused.status_code == 400
-    assert "messages: a request may have 4 messages." in refused.text
+    assert "messages: a request may have at most 4 messages." in refused.text
     assert fakes.generator.prompts == fakes.retriever.queries == []
 
 
@@ -63,7 +63,7 @@ async def test_answers_have_a_most(limited: httpx.AsyncClient, path: str) -> Non
         body = {"messages": conversation(1), "context": {"overrides": {"max_tokens": asked}}}
         response = await limited.post(path, json=body)
         assert response.status_code == status
-    assert "context.overrides.max_tokens: an answer may have 100 tokens." in response.text
+    assert "context.overrides.max_tokens: an answer may have at most 100 tokens." in response.text
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])

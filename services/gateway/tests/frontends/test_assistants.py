@@ -56,7 +56,7 @@ frontends:
             "line 2, frontends[0].assistants[0].name: another assistant is called 'a'",
         ),
         ("assistants: [{name: a, overrides: {tpo: 1}}]", "assistants[0].overrides.tpo: There is no such setting"),
-        ("assistants: [{name: a, overrides: {index: b}}]", "it is the assistant's indexes"),
+        ("assistants: [{name: a, overrides: {index: b}}]", "use the assistant's key indexes"),
         ("assistants: [{name: a, indexes: [..]}]", "assistants[0].indexes[0]"),
         ("assistants: [{name: a, alow: {}}]", "assistants[0].alow"),
         ("assistants: [{name: 'a b'}]", "assistants[0].name"),

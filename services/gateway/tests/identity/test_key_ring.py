@@ -34,7 +34,7 @@ def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
     """A wrong secret, a wrong id, another form: all alike."""
     ring = KeyRing()
     ring.replace([RECORD])
-    with pytest.raises(Unauthenticated, match="There is no such API key") as caught:
+    with pytest.raises(Unauthenticated, match="The API key does not exist") as caught:
         ring.caller(said)
     assert caught.value.details == {"challenge": "invalid_token"}
 

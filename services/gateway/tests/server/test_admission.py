@@ -152,7 +152,7 @@ async def test_what_only_looks_needs_no_place() -> None:
     tasks = [*asking(app, 2), *asking(app, 2, "/jobs", method="GET")]
     await settled()
     assert service.running == 3
-    with pytest.raises(Unavailable, match="limit of requests at once"):
+    with pytest.raises(Unavailable, match="limit of concurrent requests"):
         await ask(app, "/jobs", method="GET")
     await ask_all(service, tasks)
 
@@ -175,7 +175,7 @@ async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
     await settled()
     begin = time.perf_counter()
     for wait in ("199", "0", "1"):
-        with pytest.raises(Unavailable, match="later than the client waits"):
+        with pytest.raises(Unavailable, match="longer than the client waits"):
             await ask(app, x_envoy_expected_rq_timeout_ms=wait)
     assert time.perf_counter() == begin
     await asyncio.sleep(0.15)  # until places are about to come free
@@ -193,7 +193,7 @@ async def test_nobody_waits_for_long_behind_a_burst() -> None:
     await ask(app)
     tasks = asking(app, 8)
     await asyncio.sleep(0.05)
-    with pytest.raises(Unavailable, match="limit of answers at once"):
+    with pytest.raises(Unavailable, match="limit of concurrent answers"):
         await ask(app)
     await asyncio.sleep(0.25)
     late = asking(app, 2)

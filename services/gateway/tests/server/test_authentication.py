@@ -120,11 +120,11 @@ async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, m
     """A text where clients read a text; with the challenge and the trace."""
     nobody = await http.request(method, path)
     assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
-    assert "Credentials are needed" in nobody.json()["error"]
+    assert "Send a credential" in nobody.json()["error"]
     assert nobody.headers["x-trace-id"]
     forbidden = await http.request(method, path, headers=keys.make("none"))
     assert forbidden.status_code == 403
-    assert "takes the role" in forbidden.json()["error"]
+    assert "needs the role" in forbidden.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/retrieve", "/documents", "/v1/embeddings"])
@@ -215,7 +215,7 @@ async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Pa
                 assert (response.status_code == 200) == (mount in mounts), (name, mount)
                 if mount not in mounts:
                     assert response.status_code == 403
-                    assert "not for the front end" in response.json()["error"]
+                    assert "not valid for the front end" in response.json()["error"]
             by_host = made[name] | {"host": "staff.example.com"}
             for path, mount in (("/chat", "/staff"), ("/v1/models", "/staff"), ("/help/v1/models", "/help")):
                 method = "POST" if path == "/chat" else "GET"

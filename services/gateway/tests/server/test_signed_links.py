@@ -235,7 +235,7 @@ async def test_every_link_that_does_not_open_is_refused_alike(world: World) -> N
     world.clock.now += LONGEST_SECONDS + 1
     answers += [await world.opens(link), with_key]
     assert {(each.status_code, each.text) for each in answers} == {
-        (403, '{"error":"The link is not valid, or not any more. Ask again to get a new one."}')
+        (403, '{"error":"The link is invalid or has expired. Ask again to get a new one."}')
     }
     assert all("etag" not in each.headers for each in answers)
 

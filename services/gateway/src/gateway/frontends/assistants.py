@@ -1,4 +1,4 @@
-"""Assistants: names that clients choose like a model's, each with indexes, a prompt and rules of its own."""
+"""Assistants: names that clients choose like a model's, each with its own indexes, prompt and rules."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Audience:
     roles: frozenset[str] = frozenset()
 
     def admits(self, principal: Principal) -> bool:
-        """Return whether a caller is one of them."""
+        """Return whether the audience includes a caller."""
         if self == Audience():
             return True
         return (
@@ -40,15 +40,15 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class Assistant:
-    """What answers under a name of its own.
+    """An assistant.
 
     Attributes:
-        name: Chosen like a model's, and carried by the answers.
-        indexes: Searched together; none: nothing is searched.
-        model: Asked; empty: the profile's.
-        system_prompt: Replaces the profile's, where set.
-        overrides: Come before the profile's.
-        detectors: Work after the profile's.
+        name: Clients choose it like a model's name, and the answers carry it.
+        indexes: The indexes to search together; empty: nothing is searched.
+        model: The model to use; empty: the profile's.
+        system_prompt: Replaces the profile's, if set.
+        overrides: Have priority over the profile's.
+        detectors: Run after the profile's.
         audience: Who may use it.
     """
 
@@ -63,12 +63,12 @@ class Assistant:
 
 def _overrides(members: dict[str, Any]) -> dict[str, Any]:
     for name in members.keys() & _OWN_KEYS.keys():
-        raise ValueError(f"{name} does not stand here: it is the assistant's {_OWN_KEYS[name]}")
+        raise ValueError(f"{name} is not allowed here: use the assistant's key {_OWN_KEYS[name]}")
     return members
 
 
 class AudienceEntry(BaseModel):
-    """Who may use an assistant, as the file says it."""
+    """The audience of an assistant in the file's format."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,12 +78,12 @@ class AudienceEntry(BaseModel):
     roles: list[_Name] = []
 
     def audience(self) -> Audience:
-        """It, as requests find it."""
+        """Return the audience."""
         return Audience(*map(frozenset, (self.tenants, self.users, self.groups, self.roles)))
 
 
 class AssistantEntry(BaseModel):
-    """An assistant, as the file says it."""
+    """An assistant in the file's format."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -96,7 +96,7 @@ class AssistantEntry(BaseModel):
     allow: AudienceEntry = AudienceEntry()
 
     def assistant(self) -> Assistant:
-        """It, as requests find it."""
+        """Return the assistant."""
         return Assistant(
             self.name,
             tuple(dict.fromkeys(self.indexes)),

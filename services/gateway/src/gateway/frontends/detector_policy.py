@@ -1,4 +1,4 @@
-"""The deployment's detectors, from a YAML file: what every request goes through, whatever it asks for."""
+"""The deployment's detectors, from a YAML file: they judge every request."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from gateway.domain import Action, Detector, Detectors, Policy
 
 
 class DetectorEntry(BaseModel):
-    """A detector, as files name it."""
+    """A detector in the format of the files."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -22,13 +22,13 @@ class DetectorEntry(BaseModel):
     params: dict[str, Any] = {}
 
     def detector(self) -> Detector:
-        """It, as the pipeline knows it."""
+        """Return the detector."""
         action = Action[self.action.upper()]
         return Detector(self.id, action, self.on_error == "allow", msgspec.json.encode(self.params))
 
 
 class DetectorLists(BaseModel):
-    """Detectors by direction, as files name them."""
+    """Detectors by direction, in the format of the files."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,40 +37,40 @@ class DetectorLists(BaseModel):
     output: list[DetectorEntry] = []
 
     def detectors(self) -> Detectors:
-        """All of them, as the pipeline knows them."""
+        """Return the detectors."""
         return Detectors(
             *(tuple(entry.detector() for entry in side) for side in (self.input, self.context, self.output))
         )
 
 
 class PolicyEntry(DetectorLists):
-    """A policy, as files name it."""
+    """A policy in the format of the files."""
 
     blocked_message: str = ""
 
     def policy(self) -> Policy:
-        """It, as the pipeline knows it."""
+        """Return the policy."""
         return Policy(self.detectors(), self.blocked_message)
 
 
 def load(path: Path) -> Reloadable[Detectors]:
-    """The file's detectors, read again when it changes.
+    """Load the file's detectors; reload them when the file changes.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is wrong.
+        InvalidRequest: The file cannot be read, or is invalid.
     """
     with of_setting("policy_file"):
         return Reloadable(path, lambda raw: parse(raw, str(path)))
 
 
 def parse(raw: bytes, name: str = "policy") -> Detectors:
-    """The detectors of a policy file.
+    """Parse the detectors of a policy file.
 
     Args:
         raw: Its content.
-        name: What messages call it.
+        name: The name of the file in messages.
 
     Raises:
-        BadFile: The file is not YAML, or an unknown key or a wrong value stands in it; the message has its place.
+        BadFile: The file is not YAML, or has an unknown key or an invalid value; the message has the position.
     """
     return Document(raw, name).validated(DetectorLists).detectors()

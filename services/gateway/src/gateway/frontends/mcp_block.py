@@ -1,4 +1,4 @@
-"""The ``mcp`` block of a front end's profile: what its agents are offered."""
+"""The ``mcp`` block of a front end's profile: what it offers to agents."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _PLACE = re.compile(r"\{([A-Za-z0-9_.-]{1,64})\}")
 
 @dataclass(frozen=True, slots=True)
 class PromptArgument:
-    """What a prompt asks its user for."""
+    """An argument of a prompt, which the user fills in."""
 
     name: str
     description: str = ""
@@ -29,8 +29,8 @@ class AgentPrompt:
     """A prompt that clients show their users.
 
     Attributes:
-        name: Names it within the profile.
-        text: What the user says with it; ``{name}`` is replaced by an argument.
+        name: Its name, unique within the profile.
+        text: The user's message; ``{name}`` is replaced by an argument.
     """
 
     name: str
@@ -40,17 +40,17 @@ class AgentPrompt:
     arguments: tuple[PromptArgument, ...] = ()
 
     def filled(self, values: Mapping[str, str]) -> str:
-        """Return the text with its arguments; one that is left out is empty."""
+        """Return the text with its arguments; a missing one is empty."""
         return _PLACE.sub(lambda place: values.get(place[1], ""), self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOffer:
-    """What agents are offered.
+    """What the profile offers to agents.
 
     Attributes:
         tools: Names of the tools.
-        indexes: The only indexes that they reach, the first one by default; empty: those of the profile.
+        indexes: The only indexes that agents can search, the default one first; empty: those of the profile.
         prompts: The prompts, by name.
     """
 
@@ -64,7 +64,7 @@ class _Entry(BaseModel):
 
 
 class PromptArgumentEntry(_Entry):
-    """An argument of a prompt, as the file says it."""
+    """An argument of a prompt in the file's format."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     description: str = ""
@@ -72,7 +72,7 @@ class PromptArgumentEntry(_Entry):
 
 
 class PromptEntry(_Entry):
-    """A prompt, as the file says it."""
+    """A prompt in the file's format."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     text: Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -92,13 +92,13 @@ class PromptEntry(_Entry):
         return self
 
     def prompt(self) -> AgentPrompt:
-        """It, as requests find it."""
+        """Return the prompt."""
         arguments = tuple(PromptArgument(each.name, each.description, each.required) for each in self.arguments)
         return AgentPrompt(self.name, self.text, self.title, self.description, arguments)
 
 
 class McpEntry(_Entry):
-    """The block, as the file says it; docs/mcp.md says what its keys mean."""
+    """The block in the file's format; docs/mcp.md describes its keys."""
 
     tools: list[Tool] = list(TOOLS)
     indexes: list[Annotated[str, AfterValidator(index_name)]] = []
@@ -113,6 +113,6 @@ class McpEntry(_Entry):
         return self
 
     def offer(self) -> AgentOffer:
-        """It, as requests find it."""
+        """Return the offer."""
         prompts = {each.name: each.prompt() for each in self.prompts}
         return AgentOffer(frozenset(self.tools), tuple(dict.fromkeys(self.indexes)), prompts)

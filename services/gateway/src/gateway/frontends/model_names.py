@@ -1,4 +1,4 @@
-"""The names of the models, so that no assistant is called like one."""
+"""The names of the models; no assistant may have one of these names."""
 
 import asyncio
 from types import TracebackType
@@ -17,12 +17,11 @@ _SECONDS = 5.0
 
 
 class ModelNames:
-    """The names as they are now: asked for at the start and again and again. A generator that cannot be asked
-    changes nothing.
+    """The present names of the models, fetched at the start and repeatedly. A failed call keeps the last names.
 
     Args:
-        generator: Has the models.
-        interval: Seconds between two questions.
+        generator: Knows the models.
+        interval: Seconds between two calls.
     """
 
     def __init__(self, generator: Generator, *, interval: float = 10.0) -> None:
@@ -32,11 +31,11 @@ class ModelNames:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> frozenset[str]:
-        """Return the names; none as long as they are not known."""
+        """Return the names; empty until they are known."""
         return self._names
 
     async def __aenter__(self) -> Self:
-        """Ask once, and from then on again and again."""
+        """Fetch the names, and start to fetch them repeatedly."""
         await self._look()
         self._task = asyncio.create_task(self._watch())
         return self

@@ -1,4 +1,4 @@
-"""A front end profile as its file says it."""
+"""A front end profile in its file's format."""
 
 import re
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 from gateway.frontends.retrieval_block import RetrievalEntry, index_name
 
 SERVICE_POLICY = "service"
-"""The policy that the guardrails service has been given; a profile names it like one of the file's."""
+"""The policy of the guardrails service; a profile can name it like a policy of the file."""
 
 DEFAULT = "default"
-"""Name of the profile that holds where no other does."""
+"""The name of the default profile."""
 
 WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-# Members of `context.overrides` that have a key of their own here.
+# Members of `context.overrides` that have their own key here.
 _OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
 
 
@@ -49,7 +49,7 @@ def _origin_or_any(text: str) -> str:
 
 def _overrides(members: dict[str, Any]) -> dict[str, Any]:
     for name in members.keys() & _OWN_KEYS.keys():
-        raise ValueError(f"{name} does not stand here: it is the profile's {_OWN_KEYS[name]}")
+        raise ValueError(f"{name} is not allowed here: use the profile's key {_OWN_KEYS[name]}")
     return members
 
 
@@ -62,7 +62,7 @@ class _Model(BaseModel):
 
 
 class AllowEntry(_Model):
-    """What requests may choose, as the file says it."""
+    """What requests may choose, in the file's format."""
 
     indexes: Literal["any"] | list[_Index] = []
     models: Literal["any"] | list[_Name] = []
@@ -72,14 +72,14 @@ class AllowEntry(_Model):
 
     @property
     def own_detectors(self) -> frozenset[str] | None:
-        """The detectors, as of `Frontend`."""
+        """Return the detectors, as in `Frontend`."""
         if self.detectors == "any":
             return None
         return frozenset() if self.detectors == "none" else frozenset(self.detectors)
 
 
 class ProfileEntry(_Model):
-    """A profile, as the file says it."""
+    """A profile in the file's format."""
 
     name: Annotated[str, Field(pattern=f"^{WORD}$")]
     mount: Annotated[str, Field(pattern=f"^{WORD}$")] = ""
@@ -117,18 +117,18 @@ class ProfileEntry(_Model):
 
         Args:
             index: The index.
-            default_index: The profile's where it names none.
+            default_index: The default index of a profile that names none.
         """
         own = default_index if self.index is None else self.index
         allowed = self.allow.indexes
         return allowed == "any" or index in (own, *self.retrieval.indexes, *allowed)
 
     def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
-        """It, as requests find it.
+        """Return the profile.
 
         Args:
-            base: Says what it leaves open; its assistants are the profile's, too.
-            policies: Has the one that it names.
+            base: The defaults; its assistants are added to the profile's.
+            policies: The policies by name.
         """
         policy = policies.get(self.policy, Policy())
         message = self.blocked_message or policy.blocked_message

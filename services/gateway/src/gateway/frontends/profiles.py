@@ -1,4 +1,4 @@
-"""Front end profiles: what a chat front end gets where its requests leave things open, and what they may choose."""
+"""Front end profiles: the defaults of a chat front end, and what its requests may choose."""
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,19 +16,19 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 ANY_ORIGIN = "*"
 
 UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
-"""Members of a request that put words before a model which no detector judges."""
+"""Members of a request that give text to the model which no detector judges."""
 
 
 class Audit(enum.Enum):
-    """Whether what detectors find is recorded."""
+    """Whether findings of detectors are recorded."""
 
     OFF = "off"
     ON = "on"
-    REQUIRED = "required"  # requests are refused while records get nowhere
+    REQUIRED = "required"  # requests are refused while records cannot be stored
 
 
 class GuardrailsWire(enum.Enum):
-    """Whose ways the guardrails orchestrator's routes have where they differ: the ADR's, or the reference's."""
+    """The variant of the guardrails orchestrator's routes: the ADR's, or the reference implementation's."""
 
     ADR = "adr"
     ORCHESTRATOR = "orchestrator"
@@ -38,54 +38,55 @@ class GuardrailsWire(enum.Enum):
 class Frontend:
     """One front end.
 
-    Requests only narrow what a profile says: a dialect asks the methods here for whatever its requests may choose.
+    Requests can only narrow a profile: a dialect calls the methods of this class for everything that requests may
+    choose.
 
     Attributes:
-        name: As metrics and logs call it.
-        mount: First segment of the paths that are its own; empty: it has none.
-        hosts: Hosts that belong to it, with a port or for all ports.
-        origins: Origins of the pages that belong to it.
-        dialect: What is spoken on its mount, and on the bare paths where its host tells it; empty: the default.
-        default_index: Searched where a request names no index; empty: nothing is searched then.
-        model: Asked where a request names none; empty: the generator's default.
-        system_prompt: Stands instead of the platform's own, where set.
-        overrides: What ``context.overrides`` holds where a request says nothing.
-        detectors: What every request goes through; requests can only add to them.
-        blocked_message: Stands for an answer that the detectors stopped.
-        answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
-        indexes: Those that a request may choose besides the default one; None: any.
-        models: Those that a request may choose besides its own one; None: any.
-        own_detectors: Detectors that a request may bring besides those of the profile; None: any.
-        prompt_template: A request may bring its own system prompt.
-        chat_template: Where a policy applies, a request may still say what no detector judges: ``chat_template``,
+        name: Its name in metrics and logs.
+        mount: The first segment of its own paths; empty: it has none.
+        hosts: Its hosts, with a port or for all ports.
+        origins: The origins of its pages.
+        dialect: The dialect on its mount, and on bare paths at its host; empty: the default.
+        default_index: Searched if a request names no index; empty: no search.
+        model: Used if a request names none; empty: the generator's default.
+        system_prompt: Replaces the platform's system prompt, if set.
+        overrides: Default values of ``context.overrides``.
+        detectors: Judge every request; requests can only add to them.
+        blocked_message: Replaces a blocked answer.
+        answers_blocked: Answer a blocked question with the message; else refuse it.
+        indexes: The indexes that a request may choose besides the default one; None: any.
+        models: The models that a request may choose besides the profile's own; None: any.
+        own_detectors: The detectors that a request may add; None: any.
+        prompt_template: A request may have its own system prompt.
+        chat_template: A request may use members that no detector judges, even under a policy: ``chat_template``,
             ``prompt_embeds``, ``suffix``.
-        enforce_access: Access lists bind administrators, too.
-        cors: Origins of other pages that may call it, ``*`` for all.
-        client: A client whose habits the answers follow (``azure-js-component``); empty: as the protocol has it.
-        keys: Names of the API keys that are bound to it, and so are good for nothing else.
-        indexes_beside: Searched together with the default one, where a request names none.
-        tuning: How a search weighs what it finds.
-        rerank: A reranker orders what every search finds, where there is one.
-        links_citations: Where a client shows text alone, citations are Markdown links that need no credential.
-        memory: What was said in a session is remembered; None: as clients of the dialect expect it.
-        assistants: Those that its requests may name like a model.
-        assistant: The one that it represents (`serving`); empty: none.
-        always_searches: Its entry names an index: every chat of an OpenAI-like route is answered from it, with the
-            prompt and the overrides of the profile. Else such a request must name an index itself.
-        searches_with_tools: Also a chat that brings tools.
-        max_messages: Most messages of a request; None: any number.
-        max_answer_tokens: Longest answer that a request may ask for; None: any.
-        service_policy: The policy of the guardrails service holds, too.
-        unguarded: Why requests cannot be guarded as they should be; all are refused then. Empty: they can.
-        guardrails_wire: Whose ways the guardrails orchestrator's routes have.
-        audit: Whether what detectors find is recorded.
-        audit_text: The record holds the text that was found.
-        unknown_tools: What becomes of tools of the Responses API that are not offered here.
+        enforce_access: Access lists also bind administrators.
+        cors: Other origins whose pages may call it, ``*`` for all.
+        client: A client whose conventions the answers follow (``azure-js-component``); empty: none.
+        keys: Names of the API keys that are valid only for front ends that list them.
+        indexes_beside: Searched with the default index, if a request names none.
+        tuning: Options of searches.
+        rerank: A reranker orders the results of every search, if there is a reranker.
+        links_citations: For clients that show only text, citations are Markdown links that need no credential.
+        memory: Store the sessions; None: as clients of the dialect expect it.
+        assistants: The assistants that requests may name like a model.
+        assistant: The assistant that this profile represents (`serving`); empty: none.
+        always_searches: The profile names an index: every chat of an OpenAI-like route searches it and uses the
+            profile's prompt and overrides. Else such a request must name an index itself.
+        searches_with_tools: Also search for a chat that has tools.
+        max_messages: The most messages of a request; None: no limit.
+        max_answer_tokens: The highest limit of an answer that a request may set; None: any.
+        service_policy: Also apply the policy of the guardrails service.
+        unguarded: Why the policy cannot be applied; all requests are refused then. Empty: it can.
+        guardrails_wire: The variant of the guardrails orchestrator's routes.
+        audit: Whether findings of detectors are recorded.
+        audit_text: The record contains the text that was found.
+        unknown_tools: How to treat tools of the Responses API that the platform does not offer.
         responses: Which responses of the Responses API are stored.
-        hides_revoked: A stored response does not exist for a reader who may no longer see a document of it.
-        searches: Most searches of a model in one response; 0: the platform searches first.
-        batch: Its requests come from programs, and are refused before those that people wait for.
-        agents: What agents are offered over the Model Context Protocol.
+        hides_revoked: A stored response does not exist for a reader who may no longer see one of its documents.
+        searches: The most searches of a model in one response; 0: the platform searches first.
+        batch: Its requests come from programs; under load they are refused before interactive ones.
+        agents: What it offers to agents over the Model Context Protocol.
     """
 
     name: str = "default"
@@ -133,7 +134,7 @@ class Frontend:
     agents: AgentOffer = field(default_factory=AgentOffer)
 
     def serving(self, model: str, principal: Principal) -> "Frontend":
-        """The profile as a request finds it that names this model: narrowed to an assistant where it is one's name.
+        """Return the profile for a request that names this model; an assistant's name narrows it to the assistant.
 
         An assistant that the caller may not use does not exist for the caller.
         """
@@ -156,26 +157,26 @@ class Frontend:
         )
 
     def assistants_for(self, principal: Principal) -> list[Assistant]:
-        """The assistants that a caller may use."""
+        """Return the assistants that a caller may use."""
         return [each for each in self.assistants.values() if each.audience.admits(principal)]
 
     def index_for(self, asked: str, field: str) -> str:
-        """The index that a request searches: the one that it asks for, else the profile's own; may be empty.
+        """Return the index that a request searches: the requested one, else the profile's; may be empty.
 
         Args:
-            asked: What the request says; empty where it says nothing.
+            asked: The requested index; may be empty.
             field: Path of the request's field, for the message.
 
         Raises:
-            PermissionDenied: The profile does not let requests choose this one.
+            PermissionDenied: The profile does not allow the index.
         """
         return _chosen(asked, self.default_index, self.indexes, "index", field)
 
     def indexes_for(self, asked: Sequence[str], field: str) -> tuple[str, ...]:
-        """The indexes that a request searches together: those that it asks for, else all of the profile's.
+        """Return the indexes that a request searches together: the requested ones, else the profile's.
 
         Raises:
-            PermissionDenied: The profile does not let requests choose one of them.
+            PermissionDenied: The profile does not allow one of them.
         """
         own = (self.default_index, *self.indexes_beside)
         if not asked:
@@ -184,107 +185,110 @@ class Frontend:
 
     @property
     def only_default_model(self) -> bool:
-        """Whether no model is named that requests may ask for: they go to the generator's default one, and may name
-        that, which the generator alone knows.
+        """Return whether requests may use only the generator's default model.
+
+        They may name that model, but only the generator knows its name.
         """
         return not self.model and self.models is not None and not self.models
 
     def model_for(self, asked: str, field: str) -> str:
-        """The model that a request goes to, likewise; see `only_default_model`."""
+        """Return the model of a request: the requested one, else the profile's; see `only_default_model`."""
         asked = "" if asked == self.assistant else asked
         return asked if self.only_default_model else _chosen(asked, self.model, self.models, "model", field)
 
     def offers_model(self, name: str, default: str) -> bool:
-        """Whether a request may ask for it by its name; the generator's default one has the other."""
+        """Return whether a request may name this model; ``default`` is the generator's default model."""
         if self.only_default_model:
             return name == default
         return self.models is None or name == self.model or name in self.models
 
     def check_prompt_template(self, field: str) -> None:
-        """To be asked before a request's own system prompt is used.
+        """Check that a request may use its own system prompt.
 
         Raises:
-            PermissionDenied: The profile does not take one.
+            PermissionDenied: The profile does not allow it.
         """
         if not self.prompt_template:
-            raise PermissionDenied(
-                f"{field}: this front end does not take a prompt of the request's own.", field=field
-            )
+            raise PermissionDenied(f"{field}: this front end does not accept a request's own prompt.", field=field)
 
     def check_unjudged(self, asked: Iterable[str]) -> None:
-        """To be asked of the names of a request's members.
+        """Check the names of a request's members.
 
         Raises:
-            PermissionDenied: A policy applies, and one of them puts words before the model that no detector judges.
+            PermissionDenied: A policy applies, and a member gives text to the model that no detector judges.
         """
         if self.chat_template or self.detectors == Detectors():
             return
         for name in asked:
             if name in UNJUDGED:
                 raise PermissionDenied(
-                    f"{name}: this front end does not take it, because no detector can judge it.", field=name
+                    f"{name}: this front end does not accept it, because no detector can judge it.", field=name
                 )
 
     def check_messages(self, count: int, field: str) -> None:
-        """To be asked of a request's messages.
+        """Check the number of a request's messages.
 
         Raises:
-            InvalidRequest: They are too many.
+            InvalidRequest: There are too many.
         """
         if self.max_messages is not None and count > self.max_messages:
-            raise InvalidRequest(f"{field}: a request may have {self.max_messages} messages.", field=field)
+            raise InvalidRequest(f"{field}: a request may have at most {self.max_messages} messages.", field=field)
 
     def check_answer_tokens(self, asked: int | None, field: str) -> None:
-        """To be asked of the longest answer that a request wants.
+        """Check a request's limit of the answer.
 
         Raises:
-            InvalidRequest: It is too long.
+            InvalidRequest: It is too high.
         """
         if self.max_answer_tokens is not None and asked is not None and asked > self.max_answer_tokens:
-            raise InvalidRequest(f"{field}: an answer may have {self.max_answer_tokens} tokens.", field=field)
+            raise InvalidRequest(
+                f"{field}: an answer may have at most {self.max_answer_tokens} tokens.", field=field
+            )
 
     def detectors_for(self, asked: Detectors, field: str = "detectors") -> Detectors:
-        """What a request goes through: the profile's detectors, and those that it asks for.
+        """Return the detectors of a request: the profile's, and those that the request adds.
 
         Args:
-            asked: What the request says.
-            field: Where it says it, for the message.
+            asked: The request's detectors.
+            field: The request's field, for the message.
 
         Raises:
-            PermissionDenied: The profile does not let requests bring one of them.
-            Unavailable: The profile's are not known.
+            PermissionDenied: The profile does not allow one of them.
+            Unavailable: The profile's detectors are not known.
         """
         if self.own_detectors is not None:
             for each in (*asked.input, *asked.context, *asked.output):
                 if each.detector_id not in self.own_detectors:
                     name = each.detector_id[:200]
-                    raise PermissionDenied(f"{field}: requests may not bring the detector {name!r}.", field=field)
+                    raise PermissionDenied(f"{field}: requests may not add the detector {name!r}.", field=field)
         if self.unguarded:
             raise Unavailable(self.unguarded)
         return self.detectors + asked.as_requested()
 
     def principal_for(self, principal: Principal, *, filter_asked: bool) -> Principal:
-        """On whose behalf documents are looked up. Access lists always bind; administrators are free of them unless
-        the profile enforces them or the request asks for them. A request cannot ask to be free of them.
+        """Return the principal for looking up documents.
+
+        Access lists bind all callers but administrators. They bind administrators, too, if the profile enforces
+        them or the request asks for them. A request cannot remove them.
         """
         if not (self.enforce_access or filter_asked) or not principal.sees_everything:
             return principal
         return replace(principal, roles=tuple(role for role in principal.roles if role != "admin"))
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether a page of this origin may call it from a browser."""
+        """Return whether a page of this origin may call it from a browser."""
         return origin in self.origins or origin in self.cors or ANY_ORIGIN in self.cors
 
 
 class Frontends:
-    """All profiles, as they are at one time; a request takes them once and keeps them for its life.
+    """A snapshot of all profiles; a request keeps its snapshot until it ends.
 
     Args:
-        default: Holds where no other does.
-        others: The others; no two share a mount, a host or an origin.
+        default: The profile of requests that match no other.
+        others: The other profiles; no two share a mount, a host or an origin.
 
     Attributes:
-        default: As given.
+        default: The default profile.
     """
 
     def __init__(self, default: Frontend, others: Iterable[Frontend] = ()) -> None:
@@ -300,11 +304,11 @@ class Frontends:
                 self._bound[key] = self.bound_to(key) | {each.name}
 
     def bound_to(self, key: str) -> frozenset[str]:
-        """Names of the profiles that an API key of this name is bound to; empty: it is bound to none."""
+        """Return the names of the profiles that an API key is bound to; empty if it is bound to none."""
         return self._bound.get(key, frozenset())
 
     def named(self, name: str) -> Frontend | None:
-        """The profile of this name, if it is there."""
+        """Return the profile of this name; None if it does not exist."""
         return self._names.get(name)
 
     def names_host(self, host: str) -> bool:
@@ -312,7 +316,7 @@ class Frontends:
         return host in self._hosts or _without_port(host) in self._hosts
 
     def resolve(self, path: str, host: str = "", origin: str = "") -> tuple[Frontend, str]:
-        """The profile that a request belongs to, by its mount, else its host, else its origin; and its path below.
+        """Return the profile of a request by mount, host or origin, in this order; and the path below the mount.
 
         Args:
             path: Path of the request, beginning with a slash.
@@ -333,7 +337,7 @@ class Frontends:
 
 
 FrontendsNow = Callable[[], Frontends]
-"""Gives the profiles as they are now."""
+"""Returns the current snapshot."""
 
 
 def _chosen(asked: str, own: str, allowed: frozenset[str] | None, what: str, field: str) -> str:
@@ -345,6 +349,6 @@ def _chosen(asked: str, own: str, allowed: frozenset[str] | None, what: str, fie
 
 
 def _without_port(host: str) -> str:
-    # An IPv6 address stands in brackets; its colons are no port.
+    # An IPv6 address is in brackets; its colons do not start a port.
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host

@@ -1,4 +1,4 @@
-"""The front end profiles' file: YAML, checked when it is read, read again when it changes."""
+"""The front end profiles' file: YAML, validated when it is loaded, reloaded when it changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,13 +28,13 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the gateway has, and profiles must keep to.
+    """Properties of the gateway that profiles are validated against.
 
     Attributes:
-        segments: First segments of its own paths, which no mount may hide.
-        dialects: Those that a profile may name.
-        check_overrides: Raises `InvalidRequest` where a setting is none; its ``field`` ends with the name.
-        models: Gives the names of the models as far as they are known.
+        segments: First segments of the gateway's own paths, which no mount may hide.
+        dialects: The dialects that a profile may name.
+        check_overrides: Raises `InvalidRequest` for an invalid setting; its ``field`` ends with the name.
+        models: Returns the names of the models, as far as they are known.
     """
 
     segments: frozenset[str] = frozenset()
@@ -44,16 +44,16 @@ class Served:
 
 
 def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Frontend, ...]:
-    """The profiles of a file, less what the deployment's policy adds to each.
+    """Parse the profiles of a file, without the detectors of the deployment's policy.
 
     Args:
         raw: The file's content.
-        name: What messages call it.
-        base: Says what profiles leave open.
-        served: What they must keep to.
+        name: The name of the file in messages.
+        base: The defaults of profiles.
+        served: The gateway's properties.
 
     Raises:
-        BadFile: The file is wrong; the message has the line and the key.
+        BadFile: The file is invalid; the message has the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
@@ -66,7 +66,7 @@ def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Fronte
     base = replace(base, assistants=by_name(file.assistants))
     profiles = [profile.frontend(base, policies) for profile in file.frontends]
     if file.assistants and all(each.name != DEFAULT for each in profiles):
-        profiles.append(base)  # the deployment's own profile has them, too
+        profiles.append(base)  # the default profile needs them, too
     return tuple(profiles)
 
 
@@ -115,7 +115,7 @@ def _problems(
             if not profile.reaches(index, base.default_index):
                 yield (*key, "mcp", "indexes", n), "the profile does not let requests read this index"
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
-            yield key, f"nothing leads to '{profile.name}': it needs a mount, hosts or origins"
+            yield key, f"no request can reach '{profile.name}': it needs a mount, hosts or origins"
         taken: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]
         taken += [("mount", (*key, "mount"), profile.mount)] if profile.mount else []
         taken += [("host", (*key, "hosts", n), host) for n, host in enumerate(profile.hosts)]
@@ -127,7 +127,7 @@ def _problems(
 
 
 class FrontendsFile:
-    """The profiles' file while the gateway runs; a bad one keeps the profiles that were there.
+    """The profiles' file at runtime; an invalid file keeps the previous profiles.
 
     Args:
         path: The file.
@@ -138,24 +138,24 @@ class FrontendsFile:
         self._file: Reloadable[tuple[Frontend, ...]] | None = None
 
     def load(self, base: Frontend, served: Served) -> Callable[[], tuple[Frontend, ...]]:
-        """Reads the file for the first time.
+        """Load the file for the first time.
 
         Args:
-            base: Says what profiles leave open.
-            served: What they must keep to.
+            base: The defaults of profiles.
+            served: The gateway's properties.
 
         Returns:
-            Gives the newest good profiles.
+            A function that returns the newest valid profiles.
 
         Raises:
-            InvalidRequest: The file cannot be read, or is wrong.
+            InvalidRequest: The file cannot be read, or is invalid.
         """
         with of_setting("frontends_file"):
             file = self._file = Reloadable(self._path, lambda raw: parse(raw, str(self._path), base, served))
         return lambda: file.current
 
     async def __aenter__(self) -> Self:
-        """Watches the file, once it is loaded."""
+        """Start to watch the loaded file."""
         assert self._file is not None
         await self._file.__aenter__()
         return self
@@ -168,13 +168,13 @@ class FrontendsFile:
 
 
 class Profiles:
-    """All profiles as they are now: the deployment's own, those of the file, and the policy in front of each.
+    """All current profiles: the default one and those of the file, each with the deployment's policy.
 
     Args:
-        default: Holds where no other does, unless the file has one of this name.
-        policy: The detectors that every request goes through.
+        default: The default profile, unless the file has one of this name.
+        policy: The detectors that judge every request.
         others: The file's profiles.
-        of_service: The guardrails service's policy, for profiles that name it; None: it is not known.
+        of_service: The guardrails service's policy, for profiles that name it; None while it is not known.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Profiles:
         self._frontends = Frontends(default)
 
     def __call__(self) -> Frontends:
-        """The snapshot; the same one as long as nothing changes."""
+        """Return the snapshot; the same one until something changes."""
         others = self._others()
         of_service = self._of_service() if any(each.service_policy for each in others) else None
         parts = self._policy(), others, of_service

@@ -1,10 +1,10 @@
-"""What a profile says of the Responses API."""
+"""The options of a profile for the Responses API."""
 
 import enum
 
 
 class UnknownTools(enum.Enum):
-    """What becomes of tools of the Responses API that are not offered here."""
+    """How to treat tools of the Responses API that the platform does not offer."""
 
     DROP = "drop"
     REFUSE = "refuse"
@@ -15,6 +15,6 @@ class ResponsePolicy(enum.Enum):
 
     OFF = "off"
     REQUESTED = "requested"
-    """Those whose requests say so."""
+    """Those whose requests ask for it."""
     DEFAULT = "default"
-    """Those whose requests do not say otherwise."""
+    """All but those whose requests decline it."""

@@ -1,4 +1,4 @@
-"""The ``retrieval`` block of a front end's profile: what else is searched, and how what is found is weighed."""
+"""The ``retrieval`` block of a front end's profile: further indexes, and options of searches."""
 
 from typing import Annotated, Literal
 
@@ -12,10 +12,10 @@ _Share = Annotated[float, Field(ge=0, le=1, strict=False)]
 
 
 def index_name(name: str) -> str:
-    """The name itself, if an index can have it; for pydantic.
+    """Return the name itself if an index can have it; a validator for pydantic.
 
     Raises:
-        ValueError: None can.
+        ValueError: An index cannot have this name.
     """
     try:
         return keys.index_name(name)
@@ -25,7 +25,7 @@ def index_name(name: str) -> str:
 
 
 class RetrievalEntry(BaseModel):
-    """The block, as the file says it; docs/retrieval.md says what its keys mean."""
+    """The block in the file's format; docs/retrieval.md describes its keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -40,7 +40,7 @@ class RetrievalEntry(BaseModel):
     with_tools: bool = True
 
     def tuning(self) -> Tuning:
-        """It, as a search takes it."""
+        """Return the options of searches."""
         return Tuning(
             fusion=self.fusion,
             dense_weight=self.dense_weight,

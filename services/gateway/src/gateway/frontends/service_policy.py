@@ -1,4 +1,4 @@
-"""The policy that the guardrails service has been given, for profiles that name it."""
+"""The policy of the guardrails service, for profiles that name it."""
 
 import asyncio
 from types import TracebackType
@@ -17,12 +17,11 @@ _SECONDS = 5.0
 
 
 class ServicePolicy:
-    """The policy as it is now: asked for again and again, once a profile wants it. A service that cannot be asked
-    changes nothing.
+    """The present policy, fetched repeatedly once a profile needs it. A failed call keeps the last policy.
 
     Args:
         guardrails: The service.
-        interval: Seconds between two questions.
+        interval: Seconds between two calls.
     """
 
     def __init__(self, guardrails: Guardrails, *, interval: float = 1.0) -> None:
@@ -34,7 +33,7 @@ class ServicePolicy:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> Policy | None:
-        """The policy; None as long as it is not known, and where the service has none."""
+        """Return the policy; None until it is known, and if the service has none."""
         self._wanted.set()
         return self._policy
 

@@ -1,5 +1,5 @@
-"""Who sends a request and what this caller may do: credentials, API keys, OpenID Connect tokens, roles of routes.
+"""Authentication and roles of callers: credentials, API keys, OpenID Connect tokens.
 
-The middleware that applies these rules is `server.authentication`; the libraries for tokens are large, and only
-`oidc` loads them.
+The middleware that applies these rules is `server.authentication`. The libraries for tokens are large; only `oidc`
+loads them.
 """

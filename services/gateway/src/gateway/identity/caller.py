@@ -1,4 +1,4 @@
-"""Who asks, as everything inside the layers of identity finds it."""
+"""The caller of a request, as the layers inside authentication see it."""
 
 from dataclasses import dataclass, replace
 
@@ -8,15 +8,15 @@ from servicekit.principal import LOCAL, Principal
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and by what this is known.
+    """The caller, and the properties of its credential.
 
     Attributes:
-        principal: On whose behalf the request runs.
-        key_id: Id of the API key; empty where it was a token, or nothing. Never the key itself.
-        key_name: The key's name, which front end profiles list; empty likewise.
-        profiles: Front end profiles that the credential is good for; empty: all.
-        resources: Addresses of the routes that the credential is for alone; empty: all routes.
-        expires_at: When the credential ends, in seconds since 1970; None: never.
+        principal: The principal on whose behalf the request runs.
+        key_id: Id of the API key, never the key itself; empty for a token, or without a credential.
+        key_name: The key's name, which front end profiles list; may be empty like ``key_id``.
+        profiles: Front end profiles for which the credential is valid; empty: all.
+        resources: Addresses of the only routes for which the credential is valid; empty: all routes.
+        expires_at: When the credential expires, in seconds since 1970; None: never.
     """
 
     principal: Principal
@@ -28,16 +28,16 @@ class Caller:
 
 
 def with_own(principal: Principal) -> Principal:
-    """Return who asks, holding also what opens the documents of the user's own, and nothing that opens another's.
+    """Return the principal with exactly one id of a user's own documents: the caller's.
 
-    An issuer of tokens may name any ids; only the gateway gives out those of users' own documents.
+    An issuer of tokens may name any ids; only the gateway assigns the ids of users' own documents.
     """
     oids = tuple(oid for oid in principal.oids if not keys.is_own_oid(oid))
     return replace(principal, oids=(*oids, *map(keys.own_oid, principal.owners)))
 
 
 LOOPBACK = Caller(LOCAL)
-"""Who asks where nobody is asked who they are."""
+"""The caller without authentication."""
 
 NOBODY = Caller(Principal("nobody"))
-"""Who asks on routes that are open to everybody: has no role, and a tenant that nothing belongs to."""
+"""The caller on public routes: it has no role, and its tenant owns nothing."""

@@ -1,4 +1,4 @@
-"""The credential that a request carries, whichever header its client puts it into."""
+"""The credential of a request, in any header that clients use for it."""
 
 from collections.abc import Iterable
 
@@ -17,17 +17,17 @@ def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
     An ``Authorization`` without a space has no scheme and is the key itself.
 
     Raises:
-        Unauthenticated: There is none, or there are several different ones.
+        Unauthenticated: The request has no credential, or several different ones.
     """
     found = ""
     for name, value in headers:
         if name == _AUTHORIZATION:
             scheme, space, said = value.strip().partition(b" ")
             if not space and scheme.lower() != _SCHEME:
-                # Azure's inference client sends its key so, beside the same one as `api-key`.
+                # Azure's inference client sends its key here and as `api-key`.
                 said = scheme
             elif scheme.lower() != _SCHEME:
-                raise Unauthenticated("Authorization must be of the scheme Bearer.", field="authorization")
+                raise Unauthenticated("Authorization must have the scheme Bearer.", field="authorization")
         elif name in _BARE:
             said = value
         else:
@@ -38,6 +38,6 @@ def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
         found = text
     if not found:
         raise Unauthenticated(
-            "Credentials are needed: send 'Authorization: Bearer …', or 'api-key: …'.", field="authorization"
+            "Send a credential: 'Authorization: Bearer …', or 'api-key: …'.", field="authorization"
         )
     return found

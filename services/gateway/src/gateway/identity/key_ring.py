@@ -1,4 +1,4 @@
-"""The API keys, in memory: what a request's key costs is a look-up and one hash."""
+"""The API keys, in memory: a request's key costs one look-up and one hash."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,12 +11,12 @@ from gateway.identity.caller import Caller, with_own
 
 
 class KeyRing:
-    """The keys that are good now. Whoever watches where they are stored fills it (`clients.key_watch`).
+    """The valid API keys; `clients.key_watch` fills it from their store.
 
-    Once filled it stays as it is while its store is away: keys go on working, a revocation waits.
+    While the store is not available, the known keys stay valid, and revocations have no effect.
 
     Args:
-        now: Seconds since 1970.
+        now: Returns seconds since 1970.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -26,32 +26,32 @@ class KeyRing:
 
     @property
     def filled(self) -> bool:
-        """Whether the keys are known."""
+        """Return whether the keys are known."""
         return self._filled
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
-        """These are the keys, and no others."""
+        """Replace all keys."""
         self._keys = {key.id: (key, _caller(key)) for key in keys}
         self._filled = True
 
     def put(self, key: ApiKey) -> None:
-        """Adds a key, or what is new of it."""
+        """Add or update a key."""
         self._keys[key.id] = key, _caller(key)
 
     def remove(self, key_id: str) -> None:
-        """Forgets a key: it was revoked."""
+        """Remove a revoked key."""
         self._keys.pop(key_id, None)
 
     def known(self, key_id: str) -> Caller | None:
-        """Who asks with the key of this id, as long as it is good: for what was made for a caller with it."""
+        """Return the caller of the key with this id if it is valid; for what was made for a caller with the key."""
         record, caller = self._keys.get(key_id, (None, None))
         return None if record is None or record.expired(self._now()) else caller
 
     def caller(self, key: str) -> Caller:
-        """Who asks with a key.
+        """Return the caller of a key.
 
         Raises:
-            Unauthenticated: There is no such key, or its time is over.
+            Unauthenticated: The key does not exist, or has expired.
             Unavailable: The keys are not known yet.
         """
         if not self._filled:
@@ -68,7 +68,7 @@ class KeyRing:
 
 
 INVALID = {"challenge": "invalid_token"}
-"""Detail of an error: a credential came, and is not good (RFC 6750, 3.1)."""
+"""Detail of an error: the request has an invalid credential (RFC 6750, 3.1)."""
 
 
 def _caller(key: ApiKey) -> Caller:
@@ -76,5 +76,5 @@ def _caller(key: ApiKey) -> Caller:
 
 
 def _wrong() -> Unauthenticated:
-    # Whether it was revoked or never was is the same to who asks.
-    return Unauthenticated("There is no such API key.", field="authorization", details=INVALID)
+    # The same message for a revoked key and for one that never existed.
+    return Unauthenticated("The API key does not exist.", field="authorization", details=INVALID)

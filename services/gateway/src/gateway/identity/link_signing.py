@@ -1,4 +1,4 @@
-"""Signed links to documents: what one says, and the keys that all replicas sign and check them with."""
+"""Signed links to documents: their contents, and the keys with which all replicas sign and verify them."""
 
 import base64
 import binascii
@@ -12,31 +12,31 @@ from servicekit.principal import Principal
 from gateway.identity.period_keys import PeriodKeys
 
 PARAMETER = "link"
-"""Of the query of a link."""
+"""The query parameter of a link."""
 PREFIX = "cwl1."
-"""What every signature begins with; the number is the version of its format."""
+"""The prefix of every signature, with the version of its format."""
 LONGEST_SECONDS = 3600
-"""Of the life of a link."""
+"""The lifetime of a link in seconds."""
 PERIOD = 12 * 3600
-"""Seconds for which new links are signed with the same key."""
+"""Seconds for which one key signs new links."""
 
 _LONGEST = 4096
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
-    """What a link opens, for whom and until when. It holds what it takes to check the access again.
+    """The document of a link, with everything that is needed to check the access again.
 
     Attributes:
-        profile: Front end whose answer cites the document; its rules hold when the link is opened.
-        tenant: Of the caller.
-        index: Of the document.
-        document_id: Names the document in the index.
-        generation: The version that was cited.
-        user: The caller's user, as of `Principal`.
-        issuer: Likewise.
-        oids: Of the caller's ids, those that open the document.
-        groups: Of the caller's groups, likewise.
+        profile: Front end whose answer cites the document; its rules apply when the link is opened.
+        tenant: The tenant of the caller.
+        index: The index of the document.
+        document_id: The id of the document in the index.
+        generation: The cited version.
+        user: The caller's user, as in `Principal`.
+        issuer: The caller's issuer, as in `Principal`.
+        oids: Those of the caller's ids that give access to the document.
+        groups: Those of the caller's groups that give access to the document.
         is_admin: The caller is an administrator.
         api_key: Id of the API key that the caller used; empty: none.
         expires_at: Seconds since 1970.
@@ -57,7 +57,7 @@ class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def principal(self) -> Principal:
-        """On whose behalf the document is looked up."""
+        """Return the principal for looking up the document."""
         roles = ("ask", "admin") if self.is_admin else ("ask",)
         return Principal(self.tenant, self.user, self.oids, self.groups, roles, self.issuer)
 
@@ -79,10 +79,10 @@ class LinkKeys(PeriodKeys):
         return signature if len(signature) <= _LONGEST else None
 
     def opened(self, signature: str) -> LinkedDocument:
-        """Return what a signature signs.
+        """Return the contents of a signature.
 
         Raises:
-            PermissionDenied: It is wrong, or its time is over.
+            PermissionDenied: The signature is invalid or has expired.
             Unavailable: Its key is not known yet.
         """
         said, _, mac = signature.rpartition(".")
@@ -101,7 +101,7 @@ class LinkKeys(PeriodKeys):
 
 
 def key_of(signature: str) -> int | None:
-    """Return the id of the key that a signature is said to be of; None where it is no signature."""
+    """Return the id of the key that a signature names; None if the text is no signature."""
     parts = signature.split(".")
     if len(signature) > _LONGEST or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
         return None
@@ -109,8 +109,8 @@ def key_of(signature: str) -> int | None:
 
 
 def refused() -> PermissionDenied:
-    """The one error of all links that do not open: why is not for the person who holds one."""
-    return PermissionDenied("The link is not valid, or not any more. Ask again to get a new one.", field=PARAMETER)
+    """Return the one error for all links that do not open: it tells the holder no reason."""
+    return PermissionDenied("The link is invalid or has expired. Ask again to get a new one.", field=PARAMETER)
 
 
 def _mac(key: bytes, said: str) -> bytes:

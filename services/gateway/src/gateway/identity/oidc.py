@@ -1,4 +1,4 @@
-"""OpenID Connect as the settings have it. Loads what is needed for it, which nothing else of the gateway does."""
+"""OpenID Connect by the settings. Only this module loads the libraries for it."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ _MOST_BYTES = 1024 * 1024
 
 @contextlib.asynccontextmanager
 async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterator[Tokens]:
-    """The tokens of the issuer that the settings name.
+    """Provide the tokens of the issuer that the settings name.
 
     Args:
-        settings: Name it.
-        resources: As of `Tokens`.
+        settings: The settings.
+        resources: As in `Tokens`.
     """
     claims = Claims(
         user=settings.oidc_user_claim,
@@ -34,7 +34,7 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
         former_names=settings.users_with_former_names,
     )
     issuer, algorithms = settings.oidc_issuer, settings.oidc_algorithms
-    # A proxy of the environment is what leads out of many networks; it does not lead to this machine.
+    # The environment's proxy is for other hosts, not for this machine.
     remote = issuer.startswith("https:")
     async with (
         httpx2.AsyncClient(timeout=_SECONDS, trust_env=remote) as http,
@@ -54,10 +54,10 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
 
 
 async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
-    """The body that an address answers with. Redirects are not followed, and a body ends at 1 MiB.
+    """Fetch the body at an address. Redirects are not followed, and a body is limited to 1 MiB.
 
     Raises:
-        OSError: Nobody answers in time, or not with 200, or with too much.
+        OSError: There is no answer in time, the status is not 200, or the body is too long.
     """
     try:
         async with http.stream("GET", url) as response:
@@ -74,6 +74,6 @@ async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
 
 
 async def fetch_alone(url: str) -> bytes:
-    """`fetch`, over a connection of its own."""
+    """Call `fetch` with a new connection."""
     async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=url.startswith("https:")) as http:
         return await fetch(http, url)

@@ -1,4 +1,4 @@
-"""The keys of an OpenID Connect provider: fetched, kept, fetched again when the provider changes them.
+"""The signing keys of an OpenID Connect provider: fetched, cached, and refreshed when the provider changes them.
 
 Sources: OpenID Connect Discovery 1.0, 4; JSON Web Key (RFC 7517), 5.
 """
@@ -23,7 +23,7 @@ _LIFETIME = 600.0
 _PAUSE = 5.0
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Address → the answer's body; raises `OSError` where there is none."""
+"""Fetches the body at an address; raises `OSError` on failure."""
 
 Keys = Mapping[str, PyJWK]
 
@@ -31,18 +31,18 @@ Keys = Mapping[str, PyJWK]
 class ProviderKeys:
     """The provider's signing keys by their ids.
 
-    They are fetched again after ten minutes, beside the requests, and at once when a token names one that is not
-    there; never more often than every few seconds, so that invented names cannot be turned against the provider.
-    While it is away, or says nonsense, the keys from before stay good.
+    They are refreshed in the background after ten minutes, and immediately when a token names an unknown key. A
+    minimum interval between two fetches keeps invented key ids from overloading the provider. If the provider fails
+    or sends invalid data, the previous keys stay valid.
 
     Args:
         issuer: The provider.
         fetch: Fetches a document.
-        algorithms: Those that its keys may be for.
-        jwks_url: Where the keys are; empty: the provider's configuration says it.
-        on_change: Told when a key went away or changed.
-        patience: Seconds that all of it may take: requests with a key that is not known wait for it.
-        clock: Seconds.
+        algorithms: The allowed algorithms of its keys.
+        jwks_url: The address of the keys; empty: from the provider's configuration.
+        on_change: Called when a key was removed or changed.
+        patience: The most seconds for a refresh: requests with an unknown key wait for it.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ProviderKeys:
         self._loading: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str | None) -> PyJWK:
-        """The key that a token names; the only one, where the token names none.
+        """Return the key that a token names, or the only key if the token names none.
 
         Raises:
             Unauthenticated: The provider has no such key.
@@ -86,13 +86,15 @@ class ProviderKeys:
         if key is not None:
             return key
         if not self._keys:
-            raise Unavailable("Tokens cannot be checked: the identity provider is away.", retry_after=_PAUSE)
+            raise Unavailable(
+                "Tokens cannot be checked: the identity provider does not answer.", retry_after=_PAUSE
+            )
         raise Unauthenticated(
             "The token is signed with a key that its issuer does not have.", field="authorization", details=INVALID
         )
 
     async def close(self) -> None:
-        """Ends what runs beside the requests."""
+        """Stop the background refresh."""
         if self._loading is not None:
             await ended(self._loading)
 
@@ -132,7 +134,7 @@ class ProviderKeys:
     async def _discovered(self) -> str:
         found = _object(await self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"))
         if found.get("issuer") != self._issuer:
-            raise ValueError("its configuration is of another issuer")
+            raise ValueError("its configuration names another issuer")
         url = found.get("jwks_uri")
         if not isinstance(url, str) or not is_safe(url):
             raise ValueError("its configuration names no https address of its keys")
@@ -144,9 +146,9 @@ class ProviderKeys:
         try:
             key = PyJWK(dict(jwk))
         except PyJWKError:
-            return None  # of a kind that is not known here
+            return None  # an unknown kind of key
         if key.algorithm_name not in self._algorithms or key.Algorithm.check_key_length(key.key):
-            return None  # the length's complaint: RSA below 2048 bits
+            return None  # PyJWT refuses the length: RSA below 2048 bits
         return key
 
 

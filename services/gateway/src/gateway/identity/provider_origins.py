@@ -1,4 +1,4 @@
-"""The origins that a page speaks to in order to sign a user in at an OpenID Connect provider.
+"""The origins that a page calls to sign a user in at an OpenID Connect provider.
 
 Source: OpenID Connect Discovery 1.0, 3 and 4.
 """
@@ -19,19 +19,19 @@ _PAUSE = 10.0
 _SECONDS = 3.0
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Address → the answer's body; raises `OSError` where there is no such answer."""
+"""Fetches the body at an address; raises `OSError` on failure."""
 
 
 class ProviderOrigins:
     """The issuer's own origin, and that of the token endpoint, which the provider's configuration names.
 
-    The configuration is read when a page is asked for, and kept for ten minutes. While the provider is away the
-    page has what was known before.
+    The configuration is read when a page is requested, and cached for ten minutes. While the provider does not
+    answer, the page uses the last known origins.
 
     Args:
         issuer: The provider.
         fetch: Fetches its configuration.
-        clock: Seconds.
+        clock: Returns seconds.
     """
 
     def __init__(self, issuer: str, fetch: Fetch, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +43,7 @@ class ProviderOrigins:
         self._turn = asyncio.Lock()
 
     async def __call__(self) -> tuple[str, ...]:
-        """Return the origins, each once."""
+        """Return the origins, without duplicates."""
         if self._clock() >= self._until:
             async with self._turn:
                 if self._clock() >= self._until:
@@ -58,7 +58,7 @@ class ProviderOrigins:
                 )
             endpoint = found["token_endpoint"] if found["issuer"] == self._issuer else ""
             if not isinstance(endpoint, str) or not is_safe(endpoint):
-                raise ValueError("its configuration is of another issuer, or names no https token endpoint")
+                raise ValueError("its configuration names another issuer, or no https token endpoint")
         except (OSError, ValueError, KeyError, TypeError) as error:
             _log.warning(
                 "the identity provider does not say where its tokens are", issuer=self._issuer, error=str(error)

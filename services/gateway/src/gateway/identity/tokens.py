@@ -1,4 +1,4 @@
-"""OpenID Connect bearer tokens: verified once, then known until they end.
+"""OpenID Connect bearer tokens: verified once, then cached until they expire.
 
 Sources: JSON Web Token (RFC 7519), its best current practices (RFC 8725), JWT access tokens (RFC 9068).
 """
@@ -34,23 +34,23 @@ _WRONG: Sequence[tuple[type[InvalidTokenError], str]] = (
     (ImmatureSignatureError, "The token is not valid yet."),
     (InvalidAudienceError, "The token is for another audience."),
     (InvalidIssuerError, "The token is of another issuer."),
-    (MissingRequiredClaimError, "The token lacks a claim: iss, aud and exp are needed."),
+    (MissingRequiredClaimError, "The token lacks a required claim: iss, aud or exp."),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Which claim says what. A name with dots is looked for as it is, then as a path into objects.
+    """The names of the claims. A name with dots is looked up as it is, then as a path into objects.
 
     Attributes:
-        user: Whose history and uploads it are.
-        oids: What access lists name; without it the user.
-        groups: Likewise.
-        tenant: Whose documents; empty: ``default_tenant`` for all tokens.
+        user: The user, who owns history and uploads.
+        oids: The ids for access lists; if missing, the user.
+        groups: The groups for access lists.
+        tenant: The tenant; empty: ``default_tenant`` for all tokens.
         roles: A list, or words in one text.
-        profiles: Front end profiles that the token is good for; empty: all.
+        profiles: Front end profiles for which the token is valid; empty: all.
         default_tenant: See ``tenant``.
-        default_roles: Of every token, beside its own.
+        default_roles: Roles of every token in addition to its own.
         role_names: The provider's names of roles → ours.
         former_names: Users who keep what earlier versions stored under the bare name; ``*``: all.
     """
@@ -67,10 +67,10 @@ class Claims:
     former_names: frozenset[str] = frozenset()
 
     def caller(self, claims: Mapping[str, Any]) -> Caller:
-        """Who a token's claims speak of.
+        """Return the caller that a token's claims describe.
 
         Raises:
-            Unauthenticated: They name no user, or no tenant where they should.
+            Unauthenticated: The claims name no user, or no tenant although one is required.
         """
         user = "".join(_texts(claims, self.user)[:1])
         if not user:
@@ -97,16 +97,16 @@ class Tokens:
     """The tokens of one issuer.
 
     Args:
-        keys: The issuer's.
-        issuer: What ``iss`` must be.
-        audiences: Of which ``aud`` must name one.
-        algorithms: Those that a token may be signed with.
-        claims: Which claim says what.
-        resources: Beginning of the addresses that a token may be for alone, where ``aud`` names none of the
-            audiences; empty: no token is.
+        keys: The issuer's keys.
+        issuer: The required ``iss``.
+        audiences: The audiences; ``aud`` must name one of them.
+        algorithms: The allowed signature algorithms.
+        claims: The names of the claims.
+        resources: Prefix of the addresses of protected resources. A token whose ``aud`` names only such addresses
+            is valid for these alone. Empty: there are no such tokens.
         leeway: Seconds that clocks may differ.
-        most: Tokens that are known at once.
-        now: Seconds since 1970.
+        most: The most cached tokens.
+        now: Returns seconds since 1970.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Tokens:
         self._leeway = leeway
         self._most = most
         self._now = now
-        # By the tokens' digests, so that a look into the memory shows no token.
+        # The keys are the tokens' hashes, so that a memory dump shows no token.
         self._known: dict[bytes, Caller] = {}
-        # A key that went away signs nothing any more, nor does what it has signed count.
+        # A removed key is not valid any more, and neither are the tokens that it has signed.
         keys.on_change = self._known.clear
 
     def known(self, token: str) -> Caller | None:
-        """Who asks with a token that was verified before and has not ended; None: it is to be verified."""
+        """Return the caller of a token that was verified before and has not expired; None: it must be verified."""
         digest = _digest(token)
         caller = self._known.get(digest)
         if caller is None or self._ended(caller):
@@ -146,10 +146,10 @@ class Tokens:
         return caller
 
     async def caller(self, token: str) -> Caller:
-        """Who asks with a token.
+        """Return the caller of a token.
 
         Raises:
-            Unauthenticated: It is none, or not a good one.
+            Unauthenticated: The token is invalid.
             Unavailable: The issuer's keys are not known yet.
         """
         if len(token) > _LONGEST:
@@ -157,7 +157,7 @@ class Tokens:
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in self._algorithms:
-                raise _refused("The token is signed with an algorithm that is not taken here.")
+                raise _refused("The token is signed with an algorithm that is not allowed here.")
             key = await self._keys.find(header.get("kid"))
             claims = jwt.decode(
                 token,
@@ -177,10 +177,10 @@ class Tokens:
         return caller
 
     def _only_for(self, audience: Any) -> frozenset[str]:
-        """The addresses that a token is for alone; none where it is for the gateway as a whole.
+        """Return the only addresses for which a token is valid; empty for a token of the whole gateway.
 
         Raises:
-            InvalidAudienceError: It is for something else.
+            InvalidAudienceError: The token is for another audience.
         """
         named = [audience] if isinstance(audience, str) else audience
         if not named:
@@ -199,7 +199,7 @@ class Tokens:
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return what a claim says, one text or many; empty where it is missing or something else.
+    """Return the values of a claim, one text or many; empty if it is missing or of another type.
 
     Raises:
         Unauthenticated: It has a lone surrogate, which JSON can write and UTF-8 cannot.

@@ -1,4 +1,4 @@
-"""What every tenant, key and user has used, and whether a request may use more."""
+"""The usage of every tenant, key and user, and the decision whether a request may use more."""
 
 import functools
 import time
@@ -14,7 +14,7 @@ from gateway.quotas.limits import Holder, Limits, Measure, Quotas, holders
 from gateway.quotas.meter import Meter, Tally
 
 REPLICA_SECONDS = 10.0
-"""A replica that was not heard of for so long is gone."""
+"""A replica is gone after this many seconds without news."""
 
 _MOST_HOLDERS = 20_000
 _WORDS = {
@@ -23,14 +23,14 @@ _WORDS = {
     Measure.TOKENS: ("tokens per minute", "tokens"),
     Measure.INGEST: ("bytes of documents per day", "ingest"),
 }
-# Those that OpenAI's clients know headers of.
+# The measures for which OpenAI's clients know headers.
 _HEADERS = ((Measure.REQUESTS, "requests"), (Measure.TOKENS, "tokens"))
 
 _refused = metrics.counter(
     __name__,
     "causeway.quota.refusals",
     "{request}",
-    "Requests that were refused over a quota, by what was used up.",
+    "Requests that were refused over a quota, by the exhausted measure.",
 )
 
 
@@ -39,17 +39,17 @@ _decode = msgspec.json.Decoder(dict[str, dict[int, int]]).decode
 
 
 class Admitted:
-    """A request that was let in.
+    """A request that was admitted.
 
     Args:
-        charges: What it was taken to use, at first: meter, measure, amount.
-        tallies: Whom it counts for.
-        now: Seconds since 1970.
-        changed: Called with those that there are news of.
-        model: It asks a model.
+        charges: The estimated usage: meter, measure, amount.
+        tallies: The tallies that it counts for.
+        now: Returns seconds since 1970.
+        changed: Called with the tallies that have news.
+        model: It calls a model.
 
     Attributes:
-        headers: ``x-ratelimit-…`` of its answer.
+        headers: The ``x-ratelimit-…`` headers of its answer.
     """
 
     __slots__ = ("_begin", "_changed", "_charges", "_model", "_now", "_tallies", "headers")
@@ -75,7 +75,7 @@ class Admitted:
         changed(tallies)
 
     def end(self, tokens: int, ingested: int) -> None:
-        """It has ended: what it really used takes the place of what was expected."""
+        """End the request: replace the estimated usage by the real one."""
         now = self._now()
         used = {Measure.TOKENS: tokens, Measure.INGEST: ingested, Measure.RUNNING: 0}
         for meter, measure, amount in self._charges:
@@ -89,13 +89,13 @@ class Admitted:
 
 
 class Ledger:
-    """Decides on requests by what is known here, without waiting for anything.
+    """Decides on requests by local knowledge, without waiting.
 
-    Others' news come in, and its own go out, through whoever shares them (`clients.quota_share`).
+    `clients.quota_share` exchanges news with the other replicas.
 
     Args:
-        quotas: The limits as they are now.
-        now: Seconds since 1970.
+        quotas: Returns the current limits.
+        now: Returns seconds since 1970.
 
     Attributes:
         replica: Id of this replica of the gateway.
@@ -116,19 +116,19 @@ class Ledger:
 
     @property
     def replicas(self) -> int:
-        """How many there are, or were when others were last heard of."""
+        """Return the number of replicas, or the last known number if the others cannot be reached."""
         return 1 + len(self._others)
 
     def admit(self, caller: Caller, *, model: bool, ingest: int | None) -> Admitted | None:
-        """Lets a request in; None where its caller has no limits.
+        """Admit a request; return None if its caller has no limits.
 
         Args:
-            caller: Who asks.
-            model: It asks a model, and so will take tokens.
-            ingest: Bytes of documents that it says to bring; None: it brings none.
+            caller: The caller.
+            model: It calls a model, so it will use tokens.
+            ingest: The size of its documents in bytes; None: it has none.
 
         Raises:
-            RateLimited: It is too much.
+            RateLimited: The request is over a quota.
         """
         quotas, now = self._quotas(), self._now()
         limited = [(self._known(holder), limits) for holder in holders(caller) if (limits := quotas.of(holder))]
@@ -176,13 +176,13 @@ class Ledger:
         return RateLimited(
             f"{holder} is over its quota of {limit} {words}.",
             resource=measure.value,
-            # Where there is room, it is the other replicas' share, which is known in a moment.
+            # If the limit has room, the request needs the share of other replicas, which is known in a moment.
             retry_after=max(1.0, wait),
             details={"quota": holder.kind, "limit": str(limit), **self._headers(limited, self._now())},
         )
 
     def _headers(self, limited: list[tuple[Tally, Limits]], now: float) -> dict[str, str]:
-        """What is left, of those that have less left."""
+        """Return the headers of the limit with the least remaining room."""
         headers: dict[str, str] = {}
         for measure, name in _HEADERS:
             left = [
@@ -199,38 +199,38 @@ class Ledger:
         return headers
 
     def joined(self, members: Iterable[str]) -> None:
-        """Others are heard now, and these are there; what they told before was heard."""
+        """Connect: these replicas are there, and their earlier news are received."""
         self._others = {}
         for member in members:
             self.met(member)
         self._alone = False
         for tally in self._tallies.values():
             tally.telling = False
-        self._change(self._tallies.values())  # the store may have forgotten what it was told
+        self._change(self._tallies.values())  # the store may have lost what was published
 
     def left(self) -> None:
-        """Others cannot be heard now."""
+        """Disconnect: the other replicas cannot be reached."""
         self._alone = True
 
     def met(self, replica: str) -> None:
-        """A replica is there."""
+        """Add a replica."""
         if replica != self.replica:
             self._others[replica] = time.monotonic()
 
     def parted(self, replica: str) -> None:
-        """A replica has gone."""
+        """Remove a replica."""
         self._others.pop(replica, None)
 
     def hear(self, replica: str, holder: str, raw: bytes) -> None:
-        """News of a replica; its own are back when all that was told before them has come.
+        """Receive news of a replica; own news confirm that everything published before them has arrived.
 
         Args:
-            replica: Whose they are.
-            holder: Whom they are about (`keys.quota_holder`).
+            replica: The publisher.
+            holder: The holder of the quota (`keys.quota_holder`).
             raw: Measure → slot → amount (`uses.Uses`), as JSON.
 
         Raises:
-            ValueError: They are none.
+            ValueError: The news are invalid.
         """
         news = _decode(raw)
         tally = self._tally(holder)
@@ -246,7 +246,7 @@ class Ledger:
             meter.heard(replica, news.get(measure.value, {}))
 
     def news(self) -> Iterator[tuple[str, bytes]]:
-        """What the others are to be told of whom, and are told from now on."""
+        """Yield the news by holder, and mark them as published."""
         for holder, tally in list(self._changed.items()):
             if not tally.telling:
                 del self._changed[holder]
@@ -255,9 +255,9 @@ class Ledger:
                 yield holder, _encode(uses)
 
     def tidy(self) -> None:
-        """Lets go of what counts no more."""
+        """Remove usage that no longer counts."""
         now, long_ago = self._now(), time.monotonic() - REPLICA_SECONDS
-        if not self._alone:  # who is not heard now is there, as far as can be told
+        if not self._alone:  # an unreachable replica counts as present
             for replica in [replica for replica, heard in self._others.items() if heard < long_ago]:
                 self.parted(replica)
         for holder, tally in list(self._tallies.items()):
@@ -267,7 +267,7 @@ class Ledger:
                 del self._tallies[holder]
 
     def shares(self) -> Iterator[tuple[float, dict[str, str]]]:
-        """How much of its limits each tenant has used, with labels for metrics."""
+        """Yield the used share of each tenant's limits, with labels for metrics."""
         now, quotas = self._now(), self._quotas()
         for tally in self._tallies.values():
             holder = tally.holder
@@ -291,7 +291,7 @@ class Ledger:
         tally = self._tallies.get(holder)
         if tally is None:
             if len(self._tallies) >= _MOST_HOLDERS:
-                oldest = next(iter(self._tallies))  # the one that is known for longest
+                oldest = next(iter(self._tallies))  # the first one that was added
                 del self._tallies[oldest]
                 self._changed.pop(oldest, None)
             tally = self._tallies[holder] = Tally(holder)
@@ -308,7 +308,7 @@ def _amount(measure: Measure, tally: Tally, *, model: bool, ingest: int | None) 
 
 
 def _duration(seconds: float) -> str:
-    """As OpenAI writes them: ``20ms``, ``3s``, ``1m0s``."""
+    """Return a duration in OpenAI's format: ``20ms``, ``3s``, ``1m0s``."""
     if seconds < 1:
         return f"{round(seconds * 1000)}ms"
     whole = round(seconds)
@@ -316,7 +316,7 @@ def _duration(seconds: float) -> str:
 
 
 def watch(ledger: Ledger) -> None:
-    """Lets scrapes see how much of its quotas each tenant has used."""
+    """Register the metric of each tenant's used share of its quotas."""
     metrics.observed(
         __name__,
         "causeway.quota.used",

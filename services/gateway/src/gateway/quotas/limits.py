@@ -1,4 +1,4 @@
-"""What may be used, from a YAML file."""
+"""The limits of usage, from a YAML file."""
 
 import enum
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from gateway.quotas.uses import DAY, MINUTE, PRESENT, Window
 
 
 class Measure(enum.Enum):
-    """What is limited; the values are the names in the file, in the order in which they are checked."""
+    """A limited measure; the values are the names in the file, in the order of the checks."""
 
     RUNNING = "concurrent_requests"
     REQUESTS = "requests_per_minute"
@@ -23,24 +23,24 @@ class Measure(enum.Enum):
 
     @property
     def window(self) -> Window:
-        """Over which it is added up."""
+        """Return the window over which the measure is summed."""
         return _WINDOWS[self]
 
 
 _WINDOWS = {Measure.RUNNING: PRESENT, Measure.REQUESTS: MINUTE, Measure.TOKENS: MINUTE, Measure.INGEST: DAY}
 
 Limits = dict[Measure, int]
-"""What one of them may use; what is missing is not limited."""
+"""The limits of one holder; a missing measure is not limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a quota.
+    """The holder of a quota.
 
     Attributes:
         kind: ``tenant``, ``key`` or ``user``.
-        tenant: Which one, or whose key or user.
-        name: Of the key or the user; empty for a tenant.
+        tenant: The tenant itself, or that of the key or user.
+        name: The name of the key or the user; empty for a tenant.
     """
 
     kind: str
@@ -53,10 +53,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """All limits, by who they are of.
+    """All limits, by holder.
 
     Attributes:
-        defaults: By kind, for those that are not named.
+        defaults: By kind, for holders without their own limits.
         named: By kind and name.
     """
 
@@ -64,15 +64,15 @@ class Quotas:
     named: dict[tuple[str, str], Limits] = field(default_factory=dict)
 
     def of(self, holder: Holder) -> Limits:
-        """The limits of one."""
+        """Return the limits of a holder."""
         named = self.named.get((holder.kind, holder.name or holder.tenant))
         return self.defaults.get(holder.kind, {}) if named is None else named
 
 
 def holders(caller: Caller) -> tuple[Holder, ...]:
-    """Whose quotas a request draws on: the key's, or the user's where it came with none, then the tenant's.
+    """Return the holders whose quotas a request uses: the key, or the user without a key, and the tenant.
 
-    A key's name holds them, so that the key that takes its place goes on where it stood.
+    A key is identified by its name, so that a replacement key continues with the same usage.
     """
     tenant = caller.principal.tenant
     own = (
@@ -92,7 +92,7 @@ class _Limits(_Model):
     ingest_bytes_per_day: Annotated[ByteSize, Field(gt=0)] | None = None
 
     def limits(self, default: Limits) -> Limits:
-        """With the default's, where this one says nothing; null says that there is no limit."""
+        """Return the limits with the default's for missing measures; null removes a limit."""
         said = {Measure(name): getattr(self, name) for name in self.model_fields_set}
         merged = {measure: said.get(measure, default.get(measure)) for measure in Measure}
         return {measure: int(limit) for measure, limit in merged.items() if limit is not None}
@@ -115,20 +115,20 @@ class _File(_Model):
 
 
 def load(path: Path) -> Reloadable[Quotas]:
-    """The file's limits, read again when it changes.
+    """Load the file's limits; reload them when the file changes.
 
     Raises:
-        InvalidRequest: It cannot be read, or is wrong; the message says where.
+        InvalidRequest: The file cannot be read, or is invalid; the message has the position.
     """
     with of_setting("quotas_file"):
         return Reloadable(path, lambda raw: parsed(raw, path.name))
 
 
 def parsed(raw: bytes, name: str) -> Quotas:
-    """The limits of a file.
+    """Parse the limits of a file.
 
     Raises:
-        BadFile: It is wrong; the message has the line and the key.
+        BadFile: The file is invalid; the message has the line and the key.
     """
     file = Document(raw, name).validated(_File)
     defaults = {

@@ -1,4 +1,4 @@
-"""One measure of one holder: what was let in here, what was heard of other replicas, and what room that leaves."""
+"""One measure of one holder: local usage, the usage of other replicas, and the remaining room."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,12 +12,12 @@ _WEIGHT = 0.2
 class Meter:
     """Counts one measure.
 
-    No replica waits for another one. Of the room that all of them know of, each takes its even share before the
-    others have heard what it took: together they take no more than there is, as long as news are there before the
-    next share is begun. A replica begins one when its own news came back, behind all that was told before.
+    No replica waits for another one. Each replica may use its even share of the room that all of them know, before
+    the others have heard of it. Together they stay within the limit if news arrive before the next share begins. A
+    replica begins a new share when it receives its own news: then everything published earlier has arrived.
 
     Args:
-        measure: What is counted.
+        measure: The measure.
     """
 
     __slots__ = ("_measure", "_telling", "_untold", "mine", "others")
@@ -30,26 +30,26 @@ class Meter:
         self._telling = 0
 
     def add(self, amount: int, at: float) -> None:
-        """Counts what was used here at a time (`Uses.add`)."""
+        """Count local usage at a time (`Uses.add`)."""
         self.mine.add(amount, at)
         self._untold += amount
 
     def total(self, now: float) -> float:
-        """What all replicas used, as far as it is known here."""
+        """Return the usage of all replicas, as far as it is known here."""
         total = self.mine.total(now)
         for uses in self.others.values():
             total += uses.total(now)
         return total
 
     def takes(self, amount: int, limit: int, now: float, replicas: int, *, alone: bool) -> bool:
-        """Whether so much more may be used here.
+        """Return whether this replica may use this much more.
 
         Args:
-            amount: How much; more than the limit is taken for the limit, or it would never be let in.
-            limit: What all replicas may use together.
+            amount: The amount; more than the limit counts as the limit, else it would never be admitted.
+            limit: The limit of all replicas together.
             now: Seconds since 1970.
-            replicas: How many there are, or were when others were last heard of.
-            alone: Others cannot be heard now: each keeps to its even share of the limit.
+            replicas: The number of replicas, or the last known number.
+            alone: Others cannot be reached: each replica keeps to its even share of the limit.
         """
         amount = min(amount, limit)
         if alone:
@@ -60,33 +60,33 @@ class Meter:
             return False
         untold = max(0, self._untold)
         room = limit - (total - untold)
-        # The first one may be more than a share: else nobody got the last that is left.
+        # The first use may exceed a share: else no replica could use the last remainder.
         return untold == 0 or untold + amount <= room / replicas
 
     def wait(self, amount: int, limit: int, now: float) -> float:
-        """Seconds until so much will be there, if nobody uses more."""
+        """Return the seconds until this much is available, if there is no further usage."""
         return self.until(self.total(now) + min(amount, limit) - limit, now)
 
     def until(self, excess: float, now: float) -> float:
-        """Seconds until so much is used no more."""
+        """Return the seconds until this much usage has left the window."""
         return seconds_until((self.mine, *self.others.values()), self._measure.window, excess, now)
 
     def tell(self) -> dict[int, int]:
-        """What the others are told from now on."""
+        """Return the usage to publish, and begin to publish it."""
         self._telling = self._untold
         return self.mine.slots
 
     def told(self) -> None:
-        """The others know it, too."""
+        """Confirm that the published usage has arrived."""
         self._untold -= self._telling
         self._telling = 0
 
     def heard(self, replica: str, slots: Mapping[int, int]) -> None:
-        """What another replica used."""
+        """Receive the usage of another replica."""
         self.others[replica] = Uses(self._measure.window, slots)
 
     def tidy(self, now: float, replicas: Iterable[str]) -> None:
-        """Lets go of what counts no more: nothing runs on a replica that is gone."""
+        """Remove usage that no longer counts, and the running requests of replicas that are gone."""
         self.mine.forget(now)
         for replica, uses in list(self.others.items()):
             uses.forget(now)
@@ -96,22 +96,22 @@ class Meter:
 
     @property
     def empty(self) -> bool:
-        """Nothing is counted."""
+        """Return whether nothing is counted."""
         return not self.others and not any(self.mine.slots.values())
 
 
 class Tally:
-    """All that is counted of one holder.
+    """All meters of one holder.
 
     Args:
-        holder: Who it is (`keys.quota_holder`).
+        holder: The id of the holder (`keys.quota_holder`).
 
     Attributes:
-        id: As given.
-        holder: The same one, once it has asked here.
+        id: The id of the holder.
+        holder: The holder, once it has sent a request to this replica.
         meters: By measure.
-        answer: Tokens that an answer is expected to take, until it has ended: the mean of the last ones.
-        telling: The others are being told of it.
+        answer: The expected tokens of a running answer: the mean of the last answers.
+        telling: Its news are being published.
     """
 
     __slots__ = ("_answers", "answer", "holder", "id", "meters", "telling")
@@ -125,16 +125,16 @@ class Tally:
         self.telling = False
 
     def answered(self, tokens: int) -> None:
-        """Learns how many tokens answers take."""
+        """Update the mean number of tokens of an answer."""
         self._answers += 1
         self.answer += (tokens - self.answer) * max(_WEIGHT, 1 / self._answers)
 
     def shares(self, limits: Limits, now: float) -> Iterable[tuple[Measure, float]]:
-        """How much of each limit is used, 1 being all of it."""
+        """Yield the used share of each limit, 1 being all of it."""
         for measure, limit in limits.items():
             yield measure, self.meters[measure].total(now) / limit
 
     @property
     def empty(self) -> bool:
-        """Nothing is counted of it."""
+        """Return whether nothing is counted for the holder."""
         return not self.telling and all(meter.empty for meter in self.meters.values())

@@ -1,4 +1,4 @@
-"""What was used within a sliding window, kept in slots: a sum costs a few additions, however much was used."""
+"""Usage within a sliding window, stored in slots: a sum costs a few additions, for any amount of usage."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Over which uses are added up.
+    """A window over which usage is summed.
 
     Attributes:
-        seconds: How long it is.
-        slots: In how many parts it moves on. A part that leaves it does so little by little, as if what was used in
-            it had been used evenly.
+        seconds: Its length.
+        slots: The number of its parts. A part leaves the window gradually, as if its usage were evenly distributed.
     """
 
     seconds: float
@@ -19,23 +18,23 @@ class Window:
 
     @property
     def width(self) -> float:
-        """Seconds of a slot."""
+        """Return the seconds of a slot."""
         return self.seconds / self.slots
 
 
 MINUTE = Window(60, 12)
 DAY = Window(86_400, 24)
 PRESENT = Window(float("inf"), 1)
-"""Nothing leaves it by itself: for what runs at once."""
+"""A window that nothing leaves by itself: for running requests."""
 
 
 class Uses:
-    """Amounts that were used, by the time of their use.
+    """Amounts of usage by time.
 
     Times are seconds since 1970, so that replicas number the slots alike.
 
     Args:
-        window: Over which they are added up.
+        window: The window.
         slots: Amounts by the slots' numbers.
     """
 
@@ -44,17 +43,18 @@ class Uses:
     def __init__(self, window: Window, slots: Mapping[int, int] | None = None) -> None:
         self._window = window
         self._slots = dict(slots or {})
-        # The sum of the slots that are wholly within, and the one that leaves, as of a slot; none: to be added up.
+        # The sum of the slots wholly within the window, and the leaving slot, both for one slot number; None: not
+        # computed.
         self._at: int | None = None
         self._within = self._leaving = 0
 
     @property
     def slots(self) -> dict[int, int]:
-        """Amounts by the slots' numbers, older ones too."""
+        """Return the amounts by the slots' numbers, including older ones."""
         return self._slots
 
     def add(self, amount: int, at: float) -> None:
-        """Adds what was used at a time; what is negative takes back what was added for that time."""
+        """Add usage at a time; a negative amount takes back usage of that time."""
         slot = self._slot(at)
         self._slots[slot] = self._slots.get(slot, 0) + amount
         if self._at is not None and -self._window.slots < slot - self._at <= self._window.slots:
@@ -63,7 +63,7 @@ class Uses:
             self._at = None
 
     def total(self, now: float) -> float:
-        """What was used within the window that ends now."""
+        """Return the usage within the window that ends now."""
         if not self._slots:
             return 0.0
         if self._window is PRESENT:
@@ -79,7 +79,7 @@ class Uses:
         return max(0.0, self._within + self._leaving * (1 - (now / self._window.width - current)))
 
     def forget(self, now: float) -> None:
-        """Lets go of what has left the window, or is too far ahead of it."""
+        """Remove usage that has left the window, or is too far in the future."""
         if self._window is not PRESENT:
             current, self._at = self._slot(now), None
             for slot in [slot for slot in self._slots if abs(slot - current) > self._window.slots]:
@@ -89,8 +89,10 @@ class Uses:
         return 0 if self._window is PRESENT else int(at // self._window.width)
 
     def _in_window(self, now: float) -> Iterable[tuple[int, float]]:
-        """Slots, and how much of each is within. Replicas' clocks differ, so that slots may be a little ahead; what
-        is further ahead was written before the clock was set back, and would keep its user out until then.
+        """Yield the slots and the share of each that is within the window.
+
+        Clocks of replicas differ, so a slot may be slightly in the future. A slot further ahead was written before
+        the clock was set back, and would block its user until then; it is ignored.
         """
         current = self._slot(now)
         oldest, latest = current - self._window.slots, current + self._window.slots
@@ -104,21 +106,21 @@ class Uses:
 
 
 def seconds_until(uses: Iterable[Uses], window: Window, excess: float, now: float) -> float:
-    """Seconds until so much has left the window; the window's length where it never will.
+    """Return the seconds until this much has left the window; the window's length if it never will.
 
     Args:
-        uses: Those that count together.
-        window: Theirs.
-        excess: How much must go.
+        uses: The uses that count together.
+        window: Their window.
+        excess: The amount that must leave.
         now: Seconds since 1970.
     """
     if excess <= 0:
         return 0.0
     if window is PRESENT:
-        return 1.0  # when something ends; nobody knows
+        return 1.0  # when a request ends, which is not known
     left: dict[int, float] = {}
     for each in uses:
-        for slot, amount in each._in_window(now):  # a function of this class's own
+        for slot, amount in each._in_window(now):  # the method belongs to this module
             left[slot] = left.get(slot, 0.0) + amount
     for slot in sorted(left):
         amount = left[slot]

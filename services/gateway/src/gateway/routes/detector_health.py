@@ -47,7 +47,7 @@ class DetectorHealth:
         self._seen = SharedLook(self._services, fresh=fresh)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             return
         status, said = 404, {"code": 404, "details": f"There is nothing at {scope['path']}."}

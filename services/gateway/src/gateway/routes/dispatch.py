@@ -25,7 +25,7 @@ class ChatRoutes:
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http" and (match := self._table.match(scope["path"])) is not None:
             endpoint = self._endpoints.get(match.path)
             if endpoint is not None:

@@ -62,7 +62,9 @@ def router(
             403: {"description": "Documents are not fetched from that URL, or would be somebody else's own"},
             413: {"description": "The upload is too large"},
             415: {"description": "The body is neither a form of several parts nor JSON"},
-            429: {"description": "Too many uploads are under way, or too many of your jobs wait; see Retry-After"},
+            429: {
+                "description": "Too many uploads are in progress, or too many of your jobs wait; see Retry-After"
+            },
             503: {
                 "description": "The queue is away, or full; see Retry-After. Where that happened in the middle, "
                 "`jobs` holds those of the documents that were accepted"

@@ -99,7 +99,7 @@ class Turns:
             async with asyncio.timeout(deadline.timeout()):
                 await self._turns.acquire()
         except TimeoutError:
-            raise RateLimited("Too many uploads are under way.", retry_after=5) from None
+            raise RateLimited("Too many uploads are in progress.", retry_after=5) from None
         try:
             yield
         finally:

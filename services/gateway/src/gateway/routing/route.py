@@ -1,4 +1,4 @@
-"""The entry of a route: who may call it, what it costs, what it may take, and how its errors look."""
+"""The entry of a route: its role, its cost, its limits, and the format of its errors."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from servicekit.errors import CausewayError
 from gateway.frontends.profiles import Frontend
 
 Errors = Callable[[Frontend, Mapping[bytes, bytes], CausewayError], bytes]
-"""A request's profile and headers, and an error → the error's body."""
+"""Renders an error's body from a request's profile and headers."""
 
 
 class Role(enum.StrEnum):
-    """The role that a caller needs; but for the first the names are those of `servicekit.principal.ROLES`."""
+    """The role that a caller needs; all but the first have the names of `servicekit.principal.ROLES`."""
 
     OPEN = "open"
     ASK = "ask"
@@ -22,16 +22,16 @@ class Role(enum.StrEnum):
 
 
 class AdmissionClass(enum.StrEnum):
-    """How urgent a request is."""
+    """The priority of a request."""
 
     INTERACTIVE = "interactive"
     """A person waits for the answer."""
     BATCH = "batch"
-    """A program waits, and can come again."""
+    """A program waits, and can retry."""
 
 
 class QuotaUnit(enum.Enum):
-    """What a request uses besides itself."""
+    """A resource that a request uses in addition to itself."""
 
     TOKENS = "tokens"
     """Tokens of a model."""
@@ -44,9 +44,9 @@ class IndexReach(enum.Enum):
 
     NONE = "none"
     PROFILE = "profile"
-    """Those that the profile of the request's front end allows."""
+    """The indexes that the profile of the request's front end allows."""
     TENANT = "tenant"
-    """All of the tenant's, whatever the profile allows: a front end that limits its indexes has no such route."""
+    """All indexes of the tenant. A front end that limits its indexes has no such route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class Route:
     """A method of a path.
 
     Attributes:
-        path: As Starlette writes it: ``/jobs/{job_id}``, ``/content/{path:path}``.
+        path: In Starlette's format: ``/jobs/{job_id}``, ``/content/{path:path}``.
         method: A route with GET answers HEAD, too.
         role: The role that a caller needs.
         reach: The indexes that it can read or write.
-        admission: Its class where it takes a place among the answers; None: it takes none.
-        quota: What it uses besides a request.
-        upload: The limit of uploads holds for its body, not that of other requests.
-        errors: How its errors look; None: as OpenAI's.
-        takes_slash: The path with a slash at its end is the same route.
-        is_resource: Its address is a protected resource of its own (RFC 9728): tokens may be for it alone, and a
+        admission: The class of an answer that needs a slot; None: it needs none.
+        quota: The resource that it uses in addition to a request.
+        upload: Its body has the limit of uploads.
+        errors: The format of its errors; None: OpenAI's.
+        takes_slash: The path with a trailing slash is the same route.
+        is_resource: Its address is a protected resource (RFC 9728): a token may be valid for it alone, and a
             refusal names its metadata.
     """
 
@@ -80,5 +80,5 @@ class Route:
 
     @property
     def first_segment(self) -> str:
-        """The path up to its second slash, without the first one."""
+        """Return the path up to its second slash, without the first one."""
         return self.path[1:].partition("/")[0]

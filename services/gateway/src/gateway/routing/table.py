@@ -10,10 +10,10 @@ from gateway.routing.route import Errors, Route
 
 
 class Match(NamedTuple):
-    """What a request's path matches.
+    """The result of matching a request's path.
 
     Attributes:
-        path: The path as its routes write it.
+        path: The path pattern of the routes.
         parameters: The parameters of the path, by name.
         methods: The routes of the path, by method.
     """
@@ -24,11 +24,11 @@ class Match(NamedTuple):
 
 
 class RouteTable:
-    """The routes of a gateway. A path that no route has is refused, whoever asks.
+    """The routes of a gateway. A path without a route is refused for every caller.
 
     Args:
         routes: One for each path and method.
-        errors_below: How errors look at all other paths that begin with a prefix.
+        errors_below: The format of errors at all other paths with a prefix.
     """
 
     def __init__(self, routes: Iterable[Route], errors_below: Mapping[str, Errors] | None = None) -> None:
@@ -38,7 +38,7 @@ class RouteTable:
             if route.method in methods:
                 raise ValueError(f"{route.method} {route.path} is registered twice")
             methods[route.method] = route
-        # Starlette's own patterns, so that what is found here is what its router finds.
+        # Starlette's own patterns, so that the table and its router agree.
         self._patterns = [
             (compile_path(path)[0], path, methods) for path, methods in self._methods.items() if "{" in path
         ]
@@ -51,7 +51,7 @@ class RouteTable:
             yield from methods.values()
 
     def canonical(self, path: str) -> str:
-        """Return a path as its routes write it: without the slash at its end where they take one."""
+        """Return a path without its trailing slash, if its routes accept one."""
         if not path.endswith("/"):
             return path
         routes = self.at(path[:-1]) or {}
@@ -67,7 +67,7 @@ class RouteTable:
         methods = self.at(path)
         if methods is None:
             raise NotFound(f"There is nothing at {path}.", resource=path)
-        # What may be read may be asked for its headers.
+        # HEAD is allowed wherever GET is.
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(methods)
@@ -75,7 +75,7 @@ class RouteTable:
         return route
 
     def errors(self, path: str) -> Errors | None:
-        """Return how errors look at a path, whether there is a route or not; None: as OpenAI's."""
+        """Return the format of errors at a path, with or without a route; None: OpenAI's."""
         for route in (self.at(path) or {}).values():
             return route.errors
         return next(
@@ -83,12 +83,12 @@ class RouteTable:
         )
 
     def at(self, path: str) -> Mapping[str, Route] | None:
-        """Return the routes of a path by their methods; None: there are none."""
+        """Return the routes of a path by their methods; None if the path has no route."""
         match = self.match(path)
         return None if match is None else match.methods
 
     def match(self, path: str) -> Match | None:
-        """Return what a path matches; None: no route has the path."""
+        """Match a path; return None if no route has it."""
         if (plain := self._plain.get(path)) is not None:
             return plain
         for pattern, template, methods in self._patterns:

@@ -1,4 +1,4 @@
-"""What is kept of a request when it has ended: what it used, and what detectors found (docs/usage.md)."""
+"""The records of a request that has ended: its usage, and the findings of detectors (docs/usage.md)."""
 
 import uuid
 from collections import Counter
@@ -17,13 +17,13 @@ from gateway.server.request_state import RequestState
 
 _CLIENT_LEFT = 499
 _MOST_ENTRIES = 1000
-"""Of one request; what is more is counted."""
+"""The most audit records of one request; further findings are only counted."""
 _MOST_TEXT = 10_000
-"""Characters of what was found, and of why a detector failed: a record is small enough for every broker."""
+"""The most characters of a found text and of an error: a record must fit every broker."""
 
 
 class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
-    """What every record says of its request."""
+    """The fields that every record has."""
 
     id: str
     time: str
@@ -36,9 +36,9 @@ class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
 
 
 class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
-    """What one request used.
+    """The usage of one request.
 
-    ``estimated``: the model did not say its numbers, and these are guesses.
+    ``estimated``: the model reported no token counts, and these are estimates.
     """
 
     status: int
@@ -53,11 +53,11 @@ class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
 
 
 class AuditEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
-    """What one detector found in one text, or that it failed (``verdict`` is ``error`` or ``not_asked``, and
-    ``reason`` says why).
+    """A finding of one detector in one text, or its failure.
 
-    ``start`` and ``end`` count code points of the text that ``direction`` and ``item`` name; ``text`` is there
-    where the front end's profile wants it. ``more`` counts what a request had beside its other records.
+    After a failure ``verdict`` is ``error`` or ``not_asked``, and ``reason`` has the error. ``start`` and ``end``
+    count code points of the text that ``direction`` and ``item`` name. ``text`` is present if the front end's
+    profile wants it. ``more`` counts the findings of the request that have no records.
     """
 
     direction: str
@@ -91,12 +91,12 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 class Account:
-    """One request that has ended.
+    """A request that has ended.
 
     Args:
-        state: What the layers and routes have learned of the request.
-        route: The route's pattern; empty where there is none.
-        seconds: How long it took.
+        state: The state of the request.
+        route: The route's pattern; empty without a route.
+        seconds: Its duration.
     """
 
     def __init__(self, state: RequestState, route: str, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Account:
             self.input_tokens += timeline.usage.prompt_tokens
             self.output_tokens += timeline.usage.completion_tokens
         elif timeline.chunks and not self.output_tokens:
-            # A chunk that was passed on as it came holds a token, as a rule.
+            # A chunk that is passed through usually holds one token.
             self.output_tokens, self.estimated = timeline.chunks, True
         for step in self.steps:
             if step.usage is not None:
@@ -152,13 +152,13 @@ class Account:
                 self.output_tokens += step.usage.completion_tokens
 
     def cost(self, prices: Prices) -> float | None:
-        """What its tokens cost; None where it took none, or the model has no price."""
+        """Return the cost of its tokens; None if it used none, or if the model has no price."""
         if not (self.input_tokens or self.output_tokens):
             return None
         return prices.cost(self.model, self.input_tokens, self.output_tokens)
 
     def usage(self, prices: Prices) -> Record:
-        """What it used."""
+        """Return the usage record."""
         cost = self.cost(prices)
         entry = UsageEntry(
             id=uuid.uuid4().hex,
@@ -176,12 +176,13 @@ class Account:
         return Record(keys.usage_subject(self.tenant), self.tenant, entry.id, _encode(entry))
 
     def verdicts(self) -> Counter[tuple[Direction, str, str]]:
-        """How often each detector came to each verdict, or failed."""
+        """Count the verdicts and the failures of each detector."""
         return Counter(_verdict(detections, found) for detections, found in self._found())
 
     def audit(self) -> Iterator[Record]:
-        """What detectors found, one record each; where that is very much, the rest only counted: what one request
-        brings must leave room for the records of others.
+        """Yield the findings of detectors, one record each.
+
+        Beyond a limit they are only counted: one request must leave room for the records of others.
         """
         more = self.verdicts()
         for detections, found in islice(self._found(), _MOST_ENTRIES):

@@ -1,9 +1,9 @@
-"""What the gateway takes on at once: a place for each answer, a short queue, and a quick refusal of the rest.
+"""Admission control: a slot for each answer, a short queue, and a fast refusal of the rest.
 
-Whatever is accepted must be answered nearly as fast as if there were no crowd. So the queue is no longer than a
-quarter of the places: by Little's law a request waits in it for a quarter of what an answer takes, on average.
-After a burst places come free in bursts, too: so nobody is let in either who would wait for much longer than that,
-by the ages of the answers that take the places.
+An accepted request must be answered nearly as fast as without load. So the queue is at most a quarter of the slots:
+by Little's law a request waits in it for a quarter of an answer's duration, on average. After a burst slots become
+free in bursts, too. So a request is refused if its expected wait, by the ages of the running answers, is much
+longer.
 """
 
 import asyncio
@@ -24,34 +24,34 @@ from gateway.server.request_state import state_of
 
 _QUEUE_SHARE = 0.25
 _BATCH_SHARE = 0.75
-# Of what an answer takes: the longest wait that anybody is let in for.
+# The longest expected wait that is admitted, as a share of an answer's duration.
 _WAIT_SHARE = 0.4
 _WEIGHT = 0.1
-# How long the client waits for the whole answer, as Envoy says it and clients may, too.
+# The header with the time that the client waits for the whole answer, from Envoy or from a client.
 _TIMEOUT_MS = b"x-envoy-expected-rq-timeout-ms"
 
 _refused = metrics.counter(
     __name__,
     "causeway.overload.refusals",
     "{request}",
-    "Requests that were refused for want of capacity, by reason.",
+    "Requests that were refused for lack of capacity, by reason.",
     [{"causeway.reason": reason} for reason in ("limit", "batch", "deadline", "queue", "wait")],
 )
 
 
 class Admission:
-    """Refuses what is more than the gateway takes at once, with 503; health checks are always let in.
+    """Refuses requests beyond the gateway's capacity with 503; health checks are always admitted.
 
-    All requests together have a limit. Those that ask a model or bring documents take one of the places:
-    interactive ones may wait for one in a short queue, batch ones take one only while a quarter of all are free.
+    All requests together have a limit. Those that call a model or upload documents need a slot. Interactive ones
+    may wait for one in a short queue; batch ones get one only while a quarter of all slots are free.
 
     Args:
-        app: What is below.
-        measured: Shows how many places are taken.
-        limit: Most requests at once.
-        places: Most answers at once.
-        wait: Most seconds in the queue.
-        timeout: Seconds that an answer may take, where a client does not say that it waits for less.
+        app: The inner application.
+        measured: The metrics of the slots.
+        limit: The most concurrent requests.
+        places: The number of slots.
+        wait: The most seconds in the queue.
+        timeout: The most seconds of an answer, unless a client sets less.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Admission:
         self._for_batch = max(1, int(places * _BATCH_SHARE))
         self._running = 0
         self._numbers = count()
-        self._begun: dict[int, float] = {}  # when each answer was begun, the oldest first
+        self._begun: dict[int, float] = {}  # start of each answer, the oldest first
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._seconds = 0.0  # of an answer, on average
+        self._seconds = 0.0  # mean duration of an answer
         measured.answers.set_function(lambda: self._running)
         measured.waiting.set_function(lambda: len(self._waiting))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["path"] in HEALTH:
             await self._app(scope, receive, send)
             return
         if self._all >= self._limit:
-            raise _refusal("limit", "The gateway is at its limit of requests at once.")
+            raise _refusal("limit", "The gateway is at its limit of concurrent requests.")
         self._all += 1
         try:
             kind = self._class(scope)
@@ -111,7 +111,7 @@ class Admission:
                 self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
 
     def _class(self, scope: Scope) -> AdmissionClass | None:
-        """None: it takes no place."""
+        """Return the class of the request; None if it needs no slot."""
         state = state_of(scope)
         kind = None if state.route is None else state.route.admission
         if kind is AdmissionClass.INTERACTIVE and (
@@ -121,10 +121,10 @@ class Admission:
         return kind
 
     async def _take(self, kind: AdmissionClass, scope: Scope) -> None:
-        """Takes a place, at once or after a short wait.
+        """Take a slot, immediately or after a short wait.
 
         Raises:
-            Unavailable: There is none, or none in time.
+            Unavailable: No slot becomes free in time.
         """
         if kind is AdmissionClass.BATCH:
             if self._waiting or self._running >= self._for_batch:
@@ -134,16 +134,16 @@ class Admission:
         if self._running < self._places and not self._waiting:
             self._running += 1
             return
-        # How long it will take is judged by the last answers. Where a place is free nobody is refused for them, so
-        # that a slow time is forgotten when it is over.
+        # The last answers determine the expected duration. While a slot is free they refuse no request, so that the
+        # gateway recovers from a slow period.
         patience = max(0.0, _deadline(scope, self._timeout) - self._seconds)
         now = time.perf_counter()
         ages = (now - begun for begun in self._begun.values())
         expected = expected_wait(len(self._waiting), ages, self._seconds, self._places)
         if expected > patience:
-            raise _refusal("deadline", "The answer would come later than the client waits.", expected)
+            raise _refusal("deadline", "The answer would take longer than the client waits.", expected)
         if len(self._waiting) >= self._queue or expected > min(self._wait, self._seconds * _WAIT_SHARE):
-            raise _refusal("queue", "The gateway is at its limit of answers at once.", expected)
+            raise _refusal("queue", "The gateway is at its limit of concurrent answers.", expected)
         await self._queued(min(self._wait, patience))
 
     async def _queued(self, seconds: float) -> None:
@@ -156,15 +156,15 @@ class Admission:
             if place in self._waiting:
                 self._waiting.remove(place)
             elif not place.cancelled():
-                self._give_back()  # it came at the last moment
+                self._give_back()  # the slot became free at the last moment
             if isinstance(error, TimeoutError):
-                raise _refusal("wait", "No place came free in time.") from None
+                raise _refusal("wait", "No slot became free in time.") from None
             raise
 
     def _give_back(self) -> None:
-        """Hands a place on to who has waited for longest."""
+        """Pass a slot to the request that has waited longest."""
         for place in self._waiting:
-            if not place.done():  # else it has just been given up
+            if not place.done():  # else the request has just stopped to wait
                 self._waiting.remove(place)
                 place.set_result(None)
                 return
@@ -172,20 +172,20 @@ class Admission:
 
 
 def expected_wait(ahead: int, ages: Iterable[float], seconds: float, places: int) -> float:
-    """Seconds until a place comes free for who would wait behind so many others.
+    """Return the expected seconds until a slot becomes free for a request behind so many others.
 
     Args:
-        ahead: How many wait already.
-        ages: For how long the answers have been given that take the places, the oldest first; seconds.
-        seconds: How long an answer takes.
-        places: How many are given at once.
+        ahead: The number of waiting requests.
+        ages: The ages of the running answers in seconds, the oldest first.
+        seconds: The duration of an answer.
+        places: The number of slots.
     """
     by_pace = (ahead + 1) * seconds / places
     return max(by_pace, seconds - next(islice(ages, ahead, None), seconds))
 
 
 def _deadline(scope: Scope, timeout: float) -> float:
-    """Seconds that a client waits for its answer."""
+    """Return the seconds that a client waits for its answer."""
     value = next((value for name, value in scope["headers"] if name == _TIMEOUT_MS), b"")
     return min(timeout, int(value) / 1000) if value.isdigit() and len(value) < 10 else timeout
 

@@ -1,4 +1,4 @@
-"""The layers that say who asks, as pure ASGI: raw routes pass FastAPI's dependencies by."""
+"""The layers that identify the caller, as pure ASGI: FastAPI's dependencies do not see raw routes."""
 
 from typing import Protocol
 
@@ -17,11 +17,11 @@ from gateway.server.request_state import state_of
 
 
 class Identity:
-    """Says who asks where nobody is asked who they are: it is always the same one, who may do everything.
+    """Identifies every request with the same caller, who may do everything, if authentication is off.
 
     Args:
-        app: What is below.
-        caller: Who it is.
+        app: The inner application.
+        caller: The caller.
     """
 
     def __init__(self, app: ASGIApp, caller: Caller = LOOPBACK) -> None:
@@ -29,41 +29,40 @@ class Identity:
         self._caller = caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http":
             state_of(scope).identify(self._caller)
         await self._app(scope, receive, send)
 
 
 class Tokens(Protocol):
-    """Who tokens speak of: `tokens.Tokens`."""
+    """Verifies tokens: `tokens.Tokens`."""
 
     def known(self, token: str) -> Caller | None:
-        """Who asks with a token that was verified before and has not ended; None: it is to be verified."""
+        """Return the caller of a token that was verified before and has not expired; None: it must be verified."""
         ...
 
     async def caller(self, token: str) -> Caller:
-        """Who asks with a token.
+        """Return the caller of a token.
 
         Raises:
-            Unauthenticated: It is none, or not a good one.
+            Unauthenticated: The token is invalid.
             Unavailable: The issuer's keys are not known yet.
         """
         ...
 
 
 class Authentication:
-    """Finds out who asks, and refuses who may not: 401 without a good credential, 403 without the route's role, or
-    on a front end that the credential is not for.
+    """Identifies the caller; refuses a bad credential with 401, and a missing role or a wrong front end with 403.
 
-    Only then is a path that does not exist a 404, and a wrong method a 405: who is nobody learns of no path.
+    Only an identified caller learns whether a path exists (404) and whether it takes the method (405).
 
     Args:
-        app: What is below.
+        app: The inner application.
         frontends: The profiles, which API keys may be bound to.
-        keys: The API keys; None: none are taken.
-        tokens: The tokens; None: none are taken.
-        address: Says where clients find the gateway.
+        keys: The API keys; None: keys are not accepted.
+        tokens: The tokens; None: tokens are not accepted.
+        address: Returns the public address of the gateway.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Authentication:
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http":
             await self._admit(scope)
         await self._app(scope, receive, send)
@@ -100,7 +99,7 @@ class Authentication:
             if resource and self._tokens is not None:
                 error.details["resource_metadata"] = self._address.metadata(scope, resource)
             raise
-        # Who is refused from here on is known, to the log and to whatever keeps records outside of this layer.
+        # The log and the records know a caller that is refused from here on.
         state.identify(caller)
         if caller.key_id:
             state.log["key"] = caller.key_id
@@ -109,17 +108,17 @@ class Authentication:
             wrong_method = isinstance(state.no_route, MethodNotAllowed)
             raise state.no_route if wrong_method and state.no_route else nothing_at(scope)
         if not caller.principal.has_role(role := state.route.role):
-            raise PermissionDenied(f"This takes the role '{role}', which the caller does not have.")
+            raise PermissionDenied(f"This needs the role '{role}', which the caller does not have.")
 
     async def _caller(self, said: str) -> Caller:
         if self._keys is not None and (self._tokens is None or said.startswith(api_keys.PREFIX)):
             return self._keys.caller(said)
         if self._tokens is None or said.startswith(api_keys.PREFIX):
-            raise Unauthenticated("API keys are not taken here.", field="authorization", details=INVALID)
-        # Most tokens have been seen before: nothing is awaited for these.
+            raise Unauthenticated("API keys are not accepted here.", field="authorization", details=INVALID)
+            # Most tokens are cached: they need no await.
         return self._tokens.known(said) or await self._tokens.caller(said)
 
     def _check_profile(self, scope: Scope, caller: Caller) -> None:
         bound = caller.profiles | self._frontends().bound_to(caller.key_name)
         if bound and (name := state_of(scope).frontend.name) not in bound:
-            raise PermissionDenied(f"The credential is not for the front end '{name}'.")
+            raise PermissionDenied(f"The credential is not valid for the front end '{name}'.")

@@ -1,4 +1,4 @@
-"""The open connections of clients: how many there may be, and which one is closed when there are too many."""
+"""The open connections of clients: their limit, and which one is closed beyond it."""
 
 import enum
 import resource
@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 _log = structlog.get_logger(__name__)
-# Descriptors that are not clients' connections: services, the broker, files of uploads, logs, what libraries open.
+# Descriptors of other things: services, the broker, files of uploads, logs, libraries.
 _OTHER_DESCRIPTORS = 256
 _LOG_INTERVAL = 10.0
 
@@ -18,26 +18,26 @@ class Place(enum.Enum):
 
     OPEN = "open"
     RESERVED = "reserved"
-    """Ask for health and metrics only: the limit is reached."""
+    """Request health and metrics only: the limit is reached."""
     REFUSED = "refused"
 
 
 class Connection(Protocol):
-    """What can be closed to make room."""
+    """A connection that can be closed to make room."""
 
     def close(self) -> None:
         """Close the connection, which has no request."""
 
 
 class Connections:
-    """Bounds the open connections of the process, so that a descriptor is always left.
+    """Bounds the open connections of the process, so that a descriptor is always free.
 
-    A connection beyond the limit takes the place of the one that has been idle for the longest time, as in nginx.
-    Where none is idle, it gets one of the reserved places, from which only health and metrics are answered. Where
-    these are taken, too, it is closed at once.
+    A connection beyond the limit replaces the one that has been idle longest, as in nginx. If none is idle, it gets
+    one of the reserved slots, in which only health and metrics are answered. If these are taken, too, it is closed
+    immediately.
 
     Args:
-        limit: Most connections.
+        limit: The most connections.
         reserve: Further connections, for health and metrics.
     """
 
@@ -55,11 +55,11 @@ class Connections:
 
     @property
     def waiting(self) -> int:
-        """The number of connections without a request."""
+        """Return the number of connections without a request."""
         return len(self._idle)
 
     def opened(self, connection: Connection) -> Place:
-        """Take a new connection, which is idle, and make room for it where there is none."""
+        """Add a new connection, which is idle; make room for it if needed."""
         if len(self._open) >= self._limit and self._idle:
             self._shed("idle")
             longest = next(iter(self._idle))
@@ -75,16 +75,16 @@ class Connections:
         return place
 
     def idle(self, connection: Connection) -> None:
-        """Note that a connection waits for its client's next request."""
+        """Mark a connection as waiting for its client's next request."""
         if connection in self._open:
             self._idle[connection] = None
 
     def busy(self, connection: Connection) -> None:
-        """Note that a request has begun on a connection."""
+        """Mark a connection as busy with a request."""
         self._idle.pop(connection, None)
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
 
@@ -100,7 +100,7 @@ def connection_limit(wanted: int) -> int:
     """Return how many connections the process can hold, after raising its own limit of descriptors.
 
     Args:
-        wanted: Most connections by the settings.
+        wanted: The most connections by the settings.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_DESCRIPTORS
@@ -109,5 +109,5 @@ def connection_limit(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     limit = max(1, min(wanted, soft - _OTHER_DESCRIPTORS))
     if limit < wanted:
-        _log.warning("too few file descriptors for the connections that are set", wanted=wanted, limit=limit)
+        _log.warning("too few file descriptors for the configured connections", wanted=wanted, limit=limit)
     return limit

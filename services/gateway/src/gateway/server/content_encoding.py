@@ -1,4 +1,4 @@
-"""Compressed request bodies, as pure ASGI: what is inside reads them as they were before."""
+"""Compressed request bodies, as pure ASGI: the inner layers read the decoded body."""
 
 import zlib
 
@@ -11,12 +11,12 @@ _PIECE = 64 * 1024
 
 
 class ContentDecoding:
-    """Decodes bodies with ``Content-Encoding: gzip``, piece by piece; refuses other encodings.
+    """Decodes bodies with ``Content-Encoding: gzip`` incrementally; refuses other encodings.
 
-    The limits of bodies are inside, so that they hold for what a body becomes.
+    The limits of bodies are further in, so that they apply to the decoded body.
 
     Args:
-        app: What is below.
+        app: The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -32,7 +32,7 @@ class ContentDecoding:
             said = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
             encoding = said.strip().lower()
             if encoding in _GZIP:
-                # In place: layers around this one read what those inside write. The length was not the body's own.
+                # In place, because outer layers share the state. The length was that of the encoded body.
                 scope["headers"] = [
                     each for each in scope["headers"] if each[0] not in (b"content-encoding", b"content-length")
                 ]
@@ -46,23 +46,23 @@ class ContentDecoding:
 
 
 class _Gunzip:
-    """Reads a compressed body as a body."""
+    """Decodes a compressed body."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
         self._rest = b""
         self._is_full = False
-        """The last piece was as large as a piece may be, so that the decoder may hold more."""
+        """The last piece had the maximum size, so the decoder may hold more."""
         self._begun = False
         self._complete = False
         self._ended = False
 
     async def receive(self) -> Message:
-        """Return the next message of the request, as ASGI's ``receive``.
+        """Return the next message of the request, like ASGI's ``receive``.
 
         Raises:
-            InvalidRequest: The body is not gzip, or not whole.
+            InvalidRequest: The body is not gzip, or is incomplete.
         """
         if self._ended:
             return await self._receive()
@@ -76,7 +76,7 @@ class _Gunzip:
         body = self._decoded()
         self._ended = self._complete and not self._rest and not self._is_full
         if self._ended and self._begun and not self._stream.eof:
-            raise InvalidRequest("The body is cut off: it is not all of a gzip stream.", field="body")
+            raise InvalidRequest("The body is incomplete: its gzip stream does not end.", field="body")
         return {"type": "http.request", "body": body, "more_body": not self._ended}
 
     def _decoded(self) -> bytes:

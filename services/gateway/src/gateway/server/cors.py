@@ -1,7 +1,7 @@
-"""Cross-origin requests of browsers, as pure ASGI: each front end profile says which origins may call it.
+"""Cross-origin requests of browsers, as pure ASGI: each front end profile lists the origins that may call it.
 
-Source: the Fetch standard. Without an origin in the profile no header is sent, and a browser keeps the answer from
-the page. Cookies are never used here, hence credentials are never allowed.
+Source: the Fetch standard. For other origins no header is sent, and a browser hides the answer from the page.
+Cookies are never used here, so credentials are never allowed.
 """
 
 from servicekit.errors import InvalidRequest
@@ -25,17 +25,17 @@ _VARY = (b"vary", b"origin")
 
 
 class CorsHeaders:
-    """Puts the headers on every response, errors too: it stands around the layer that writes those.
+    """Adds the headers to every response, including errors: it is outside the layer that writes errors.
 
     Args:
-        app: What is below.
+        app: The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         frontend = state_of(scope).frontend if scope["type"] == "http" else None
         if frontend is None or not (frontend.origins or frontend.cors):
             await self._app(scope, receive, send)
@@ -51,17 +51,17 @@ class CorsHeaders:
 
 
 class Preflight:
-    """Answers what browsers ask before a request. It stands around authentication: these questions carry no keys.
+    """Answers preflight requests of browsers. It is outside authentication: these requests carry no credentials.
 
     Args:
-        app: What is below.
+        app: The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if (
             scope["type"] != "http"
             or scope["method"] != "OPTIONS"
@@ -71,7 +71,7 @@ class Preflight:
             return
         origin = _header(scope, b"origin")
         if not state_of(scope).frontend.allows_origin(origin.decode("latin-1")):
-            raise InvalidRequest("This front end may not be called from this origin.", field="origin")
+            raise InvalidRequest("This front end does not allow calls from this origin.", field="origin")
         headers = [
             (b"access-control-allow-methods", _METHODS),
             (b"access-control-allow-headers", _ALLOWED),

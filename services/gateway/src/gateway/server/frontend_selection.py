@@ -1,4 +1,4 @@
-"""Which profile and which route a request belongs to, as pure ASGI: everything inside finds them in its state."""
+"""Selects the profile and the route of a request, as pure ASGI; the inner layers find both in its state."""
 
 from servicekit.errors import CausewayError, NotFound
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -10,15 +10,15 @@ from gateway.server.request_state import state_of
 
 
 class ProfileLayer:
-    """Finds the profile and the route, once for all (`RequestState.frontend`, `RequestState.route`).
+    """Finds the profile and the route once per request (`RequestState.frontend`, `RequestState.route`).
 
-    Below a mount it takes the mount off ``scope["path"]``, so that every route serves below every mount. It also
-    takes off the slash at the end of a chat's path, which some clients write. It is around all other layers,
-    because an error is written in the profile's dialect, too.
+    It removes a mount from ``scope["path"]``, so that every route works below every mount. It also removes a
+    trailing slash from a chat's path, which some clients write. It is outside all other layers, because an error
+    also needs the profile's dialect.
 
     Args:
-        app: What is below.
-        frontends: Gives the profiles.
+        app: The inner application.
+        frontends: Returns the profiles.
         routes: The routes below every mount.
     """
 
@@ -28,7 +28,7 @@ class ProfileLayer:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http":
             host = origin = b""
             for name, value in scope["headers"]:
@@ -39,7 +39,7 @@ class ProfileLayer:
             frontend, path = self._frontends().resolve(
                 scope["path"], host.decode("latin-1").lower(), origin.decode("latin-1")
             )
-            # Before anything is looked up by the path.
+            # Before any look-up by the path.
             scope["path"] = self._routes.canonical(path)
             state = state_of(scope)
             state.frontend = frontend
@@ -52,10 +52,10 @@ class ProfileLayer:
 
 
 class Reach:
-    """Keeps front ends that limit their indexes away from routes that reach all indexes of the tenant.
+    """Refuses routes that reach all indexes of the tenant on front ends that limit their indexes.
 
     Args:
-        app: What is below.
+        app: The inner application.
         routes: The routes, each with its reach.
     """
 
@@ -64,16 +64,16 @@ class Reach:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http":
             state, path = state_of(scope), scope["path"]
             if state.frontend.indexes is not None and self._reaches_all(path):
                 name = state.frontend.name
                 raise NotFound(
-                    f"The front end '{name}' limits its indexes, and so has nothing at {path}.", resource=path
+                    f"The front end '{name}' limits its indexes, so it does not serve {path}.", resource=path
                 )
         await self._app(scope, receive, send)
 
     def _reaches_all(self, path: str) -> bool:
-        # Whatever the method: a wrong one would tell that the path exists.
+        # For any method: the error for a wrong method would reveal that the path exists.
         return any(route.reach is IndexReach.TENANT for route in (self._routes.at(path) or {}).values())

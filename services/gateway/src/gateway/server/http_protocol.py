@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the gateway reads it: uvicorn's protocol, with the checks that it leaves out and with limits.
+"""The gateway's HTTP/1.1: uvicorn's protocol with additional checks and limits.
 
-What ends a message decides where the next request begins, so a request whose framing is in doubt is refused and its
+The end of a message decides where the next request begins. So a request with ambiguous framing is refused, and its
 connection is closed (RFC 9112, 6.3 and 11.2).
 """
 
@@ -32,20 +32,20 @@ from gateway.server.responses import BREAK_OFF, error_headers
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
 _FIRST_REQUEST_SECONDS = 1.0
-"""How long a server that stops waits for the first request of a connection that a client has opened."""
+"""How long a stopping server waits for the first request of an open connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What a request's line and headers may have, and how long a client may take for what surrounds an answer.
+    """The limits of a request's head, and the time limits of clients around an answer.
 
     Attributes:
-        size: Bytes of the request line and the headers.
-        count: Headers.
+        size: The most bytes of the request line and the headers.
+        count: The most headers.
         seconds: From the connection's beginning, or from the first byte of a later request, to the last header;
-            likewise from the end of an answer to the next head, where the rest of the request came only then.
+            also from the end of an answer to the next head, if the rest of the request came only then.
         idle: Seconds from the end of an answer to the first byte of the next request.
-        pause: Seconds in which a client takes nothing of an answer that waits for it.
+        pause: The most seconds in which a client reads nothing of a waiting answer.
     """
 
     size: int = 32 * 1024
@@ -56,17 +56,17 @@ class HttpLimits:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with limits, and with framing that leaves no doubt.
+    """uvicorn's protocol with limits and unambiguous framing.
 
-    The parser by itself takes headers without end and takes a request with ``Connection: Upgrade`` for the last one
-    of its connection. uvicorn by itself waits without end for headers, for the rest of a refused request, and for a
+    The parser alone accepts headers without limit, and takes a request with ``Connection: Upgrade`` for the last
+    one of its connection. uvicorn alone waits for ever for headers, for the rest of a refused request, and for a
     client that does not read.
 
     Args:
-        limits: What is let through.
+        limits: The limits.
         connections: The open connections of the process.
-        args: As uvicorn makes it.
-        kwargs: Likewise.
+        args: As for uvicorn's protocol.
+        kwargs: As for uvicorn's protocol.
     """
 
     def __init__(self, limits: HttpLimits, connections: Connections, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
-        """Begin to wait for the first request."""
+        """Start to wait for the first request."""
         super().connection_made(transport)
         self._place = self._connections.opened(self)
         if self._place is Place.REFUSED:
@@ -99,13 +99,13 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def close(self) -> None:
-        """Close the connection, which has no request: another one needs its place."""
+        """Close the connection, which has no request, to make room for another one."""
         self.transport.close()
 
     def shutdown(self) -> None:
-        """Answer what runs, and the first request of a client that has just connected; close idle connections.
+        """Answer running requests and the first request of a new connection; close idle connections.
 
-        A client tries again where a connection breaks that it has used before, and gives up where a new one does.
+        A client retries if a used connection breaks, and gives up if a new one does.
         """
         if self._asked or self._refused:
             super().shutdown()
@@ -115,14 +115,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
-        """Read on. Requests that come in one piece, as nearly all do, cost a few comparisons."""
+        """Read on. A request in one piece, the usual case, costs a few comparisons."""
         if self._refused:
             return
         if self._idle:
             self._idle = False
             self._connections.busy(self)
         self._piece = len(data)
-        # What the parser holds of a header, or of a trailer, that has not ended shows nowhere else.
+        # The parser does not show an unfinished header or trailer.
         self._fed += self._piece
         self._unset_keepalive_if_required()
         self._feed(data)
@@ -136,10 +136,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._wait_no_more()
 
     def _feed(self, data: bytes) -> None:
-        """Parse a piece, and go on behind a request to upgrade, as a server that ignores it must (RFC 9110, 7.8).
+        """Parse a piece; ignore a request to upgrade, as RFC 9110, 7.8 requires of a server without upgrades.
 
-        For the parser such a request ends with its head, and what follows is of another protocol. It is the
-        request's body. So the parser gets a second head, which has nothing but the request's framing.
+        For the parser such a request ends with its head, and another protocol follows. Here its body follows. So
+        the parser gets a second head that has only the request's framing.
         """
         while data:
             try:
@@ -157,7 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
 
     def on_message_begin(self) -> None:
-        """Begin a request, somewhere in the piece that is being read."""
+        """Begin a request, at any position of the current piece."""
         if self._resuming:
             return
         super().on_message_begin()
@@ -172,20 +172,20 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, without the white space around its value (RFC 9110, 5.5).
 
-        What comes behind a body is left aside: nothing here would look at it (RFC 9110, 6.5).
+        Trailers are ignored (RFC 9110, 6.5): nothing here uses them.
         """
         if self._reading_head:
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """Check the head, and have the application answer it."""
+        """Check the head, and let the application answer."""
         if self._resuming:
             return
         try:
             self._check_head()
         except CausewayError as error:
             self._refuse(error)
-            raise  # ends the parser's work
+            raise  # stops the parser
         super().on_headers_complete()
         self._asked = True
         if self._draining:
@@ -196,22 +196,22 @@ class HttpProtocol(HttpToolsProtocol):
         self._reading_head, self._fed = False, 0
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, which others measure."""
+        """Take a piece of the body; other layers measure it."""
         self._fed = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the request, unless only its head has ended, for the parser."""
+        """End the request, unless only its head has ended for the parser."""
         if self.parser.should_upgrade():
             return
         self._whole = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End the answer; the rest of the request, where nobody asked for it, may still come for a while."""
+        """End the answer; a rest of the request that was not read may still come for a while."""
         super().on_response_complete()
         if not self.cycle.response_complete:
-            return  # the next request is there already
+            return  # the next request has already begun
         if self._whole:
             self._idle = True
             self._connections.idle(self)
@@ -219,28 +219,28 @@ class HttpProtocol(HttpToolsProtocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """Watch a client that reads more slowly than it is answered."""
+        """Watch a client that reads more slowly than the answer is written."""
         super().pause_writing()
         self._unread = self.transport.get_write_buffer_size()
         self._reader = self.loop.call_later(self._limits.pause, self._look)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Continue: the client has read."""
         self._is_read()
         super().resume_writing()
 
     def _check_head(self) -> None:
-        """Refuse a head that is too large, or whose framing or host is in doubt.
+        """Refuse a head that is too large, or has an ambiguous framing or host.
 
         Raises:
-            CausewayError: What is wrong.
+            CausewayError: The head is invalid.
         """
         limits = self._limits
         if len(self.headers) > limits.count or (self._fed > limits.size and self._size() > limits.size):
             raise self._too_large()
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise HttpVersionNotSupported(f"HTTP/{version} is not spoken here. Send HTTP/1.1.")
+            raise HttpVersionNotSupported(f"HTTP/{version} is not supported. Send HTTP/1.1.")
         if self.parser.get_method() == b"CONNECT":
             raise NotSupported("CONNECT is not supported: this server is not a proxy.")
         hosts = [value for name, value in self.headers if name == b"host"]
@@ -262,11 +262,11 @@ class HttpProtocol(HttpToolsProtocol):
     def _too_large(self) -> CausewayError:
         limits = self._limits
         return HeadersTooLarge(
-            f"A request may have {limits.count} headers, and {limits.size} bytes of them.", field="headers"
+            f"A request may have at most {limits.count} headers of {limits.size} bytes in all.", field="headers"
         )
 
     def _refuse(self, error: CausewayError) -> None:
-        """Answer what cannot be read, or is too much, and end the connection."""
+        """Answer an invalid or too large request, and end the connection."""
         self._refused = True
         cycle = self.cycle
         if self._reading_head:
@@ -304,20 +304,20 @@ class HttpProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         unread = self.transport.get_write_buffer_size()
         if unread >= self._unread:
-            self.transport.abort()  # to close it would wait for the client
+            self.transport.abort()  # `close` would wait for the client
         else:
             self._unread = unread
             self._reader = self.loop.call_later(self._limits.pause, self._look)
 
 
 def _break_off(cycle: RequestResponseCycle) -> None:
-    # As if the client had left: for uvicorn an answer without an end is a defect of the application.
+    # As if the client had left: uvicorn treats an unfinished answer as an error of the application.
     cycle.disconnected = True
     cycle.transport.close()
 
 
 def _answer_http_1_0(cycle: RequestResponseCycle) -> None:
-    """Have an answer of unknown length end with the connection: HTTP/1.0 has no chunks (RFC 9112, 6.3), no 100."""
+    """End an answer of unknown length with the connection: HTTP/1.0 has no chunks (RFC 9112, 6.3), no 100."""
     cycle.waiting_for_100_continue = False
     send: Send = cycle.send  # type: ignore[assignment]  # uvicorn's own types of messages
     open_end = False

@@ -19,12 +19,12 @@ _CONNECTIONS = 10_000
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn as the gateway runs it: without signal handlers of its own, because the process has one pair for all.
+    """uvicorn without its own signal handlers, because the process has one pair for all servers.
 
     Args:
         app: The ASGI application.
         grace: Seconds that running answers get when the server stops.
-        limits: What requests' heads may have, and how long a client may take.
+        limits: The limits of requests' heads, and of clients' time.
         connections: The open connections of the process.
     """
 
@@ -56,7 +56,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # as in the base class
-        """Leave the signals alone."""
+        """Install no signal handlers."""
         yield
 
 
@@ -64,7 +64,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes a free one.
 
     Raises:
-        Unavailable: The address is taken, or is not one of this machine.
+        Unavailable: The address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -77,7 +77,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def served(
     app: ASGIApp, host: str, port: int | None, grace: float, limits: HttpLimits, connections: Connections
 ) -> AsyncIterator[None]:
-    """Serve an application on a port of its own while the block runs; not at all where there is no port."""
+    """Serve an application on its own port while the block runs; do nothing if ``port`` is None."""
     if port is None:
         yield
         return

@@ -1,7 +1,7 @@
-"""What the gateway counts, in Prometheus' terms, under the names that RAGEngine's dashboards know.
+"""The gateway's Prometheus metrics, with the names of RAGEngine's dashboards.
 
-A request is a ``success`` when it was answered wholly with a status below 400; all else is a ``failure``: refusals,
-answers that broke off, clients that left.
+A request is a ``success`` if it was answered completely with a status below 400. All others are a ``failure``:
+refusals, broken answers, clients that left.
 """
 
 import time
@@ -39,7 +39,7 @@ _SCORES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 
 
 
 class Metrics:
-    """The gateway's metrics, in a registry of their own: ``registry``."""
+    """The gateway's metrics, with their own registry."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -58,7 +58,7 @@ class Metrics:
             )
             for name in names
         }
-        for name in names:  # there from the beginning, so that a rate is known of the first request, too
+        for name in names:  # created at the start, so that a rate includes the first request
             for status in ("success", "failure"):
                 self._requests[name].labels(status)
                 self._latency[name].labels(status)
@@ -66,8 +66,8 @@ class Metrics:
             "causeway_requests", "Requests of a front end", ["frontend", "status"], registry=registry
         )
         self.running = Gauge("num_requests_running", "Requests that are being answered", registry=registry)
-        self.answers = Gauge("causeway_answers_running", "Requests that have a place", registry=registry)
-        self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a place", registry=registry)
+        self.answers = Gauge("causeway_answers_running", "Requests that have a slot", registry=registry)
+        self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a slot", registry=registry)
         self.readers = Gauge(
             "causeway_responses_readers", "Connections that read responses which still come", registry=registry
         )
@@ -83,21 +83,21 @@ class Metrics:
         )
 
     def watch(self, connections: Connections) -> None:
-        """Show the open connections, and those that had to be closed."""
+        """Register the metrics of the open connections, and of those closed beyond the limit."""
         self.registry.register(_ConnectionMetrics(connections))
 
     def ended(self, name: str, seconds: float, *, success: bool) -> None:
-        """Counts a request."""
+        """Count a request."""
         status = "success" if success else "failure"
         self._requests[name].labels(status).inc()
         self._latency[name].labels(status).observe(seconds)
 
     def asked(self, frontend: str, *, success: bool) -> None:
-        """Counts a request of a front end, whatever it asks for."""
+        """Count a request of a front end, for any path."""
         self._front_ends.labels(frontend, "success" if success else "failure").inc()
 
     def sources(self, passages: Sequence[Passage]) -> None:
-        """Counts what an answer rests on."""
+        """Count the passages of an answer."""
         self._count.observe(len(passages))
         if passages:
             scores = [passage.score for passage in passages]
@@ -105,10 +105,10 @@ class Metrics:
             self._average.observe(sum(scores) / len(scores))
 
     def text(self, *, tenants: bool = True) -> bytes:
-        """All of them, in Prometheus' text format.
+        """Return the metrics in Prometheus' text format.
 
         Args:
-            tenants: Those that tell tenants apart, too.
+            tenants: Include the metrics with tenants.
         """
         return generate_latest(self.registry if tenants else _WithoutTenants(self.registry))
 
@@ -131,27 +131,27 @@ class _ConnectionMetrics(Collector):
 
 
 class _WithoutTenants(Collector):
-    """What tells no tenant's numbers."""
+    """The metrics without tenants."""
 
     def __init__(self, registry: Collector) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """The families without the tenant's label."""
+        """Collect the families without the tenant's label."""
         for family in self._registry.collect():
             if not any(_TENANT in sample.labels for sample in family.samples):
                 yield family
 
 
 class Measured:
-    """Counts requests, once each, at its end: not a step more for a token.
+    """Counts each request once, at its end, without work per token.
 
-    What happened stands in the request's state: ``frontend`` (from `ProfileLayer`), ``status`` (from `Tracing`), a
-    chat's ``done``, and the ``sources`` of a retrieval (from the routes).
+    The request's state has the facts: ``frontend`` (from `ProfileLayer`), ``status`` (from `Tracing`), a chat's
+    ``done``, and the ``sources`` of a retrieval (from the routes).
 
     Args:
-        app: What is below.
-        metrics: Counted in.
+        app: The inner application.
+        metrics: The metrics.
         unseen: Paths that are not counted.
     """
 
@@ -161,7 +161,7 @@ class Measured:
         self._unseen = frozenset(unseen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["path"] in self._unseen:
             await self._app(scope, receive, send)
             return
@@ -179,7 +179,7 @@ class Measured:
         success = 0 < state.status < _ERRORS
         sources = state.sources
         if name == _CHAT:
-            # The status was sent before the answer was known to come to its end.
+            # The status was sent before it was known whether the answer would be complete.
             done = state.done
             success = success and done is not None
             sources = done.selection.passages if done is not None and done.selection else None
@@ -193,6 +193,6 @@ class Measured:
 
 def _name(scope: Scope) -> str | None:
     if "http.route" in scope:
-        return _CHAT  # the routes that FastAPI does not see
+        return _CHAT  # the raw routes, which FastAPI does not see
     route = getattr(scope.get("route"), "path", "")
     return _ROUTES.get((scope["method"], route))

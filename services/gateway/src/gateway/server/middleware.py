@@ -1,9 +1,9 @@
-"""What every request passes through, as pure ASGI: tracing, limits of bodies, the last error boundary.
+"""Layers around every request, as pure ASGI: tracing, limits of bodies, the last error boundary.
 
-FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
-further layer is a class like these, put around the others in `main.build_app`. It refuses by raising an error of
-the tree, which the outermost layer answers in the words of the dialect that is spoken there. `admission` says how
-much is taken on at once, `authentication` who asks, `quota_enforcement` how much that one may.
+FastAPI's dependencies do not see raw ASGI routes, so a rule for all routes cannot be a dependency. A further layer
+is a class like these, and `main.build_app` puts it around the others. It refuses a request by raising an error of
+the tree; the outermost layer answers it in the request's dialect. See also `admission`, `authentication` and
+`quota_enforcement`.
 """
 
 import asyncio
@@ -30,25 +30,25 @@ from gateway.server.responses import ErrorBody, refuse
 _log = structlog.get_logger(__name__)
 _tracer = telemetry.tracer(__name__)
 _SERVER_FAULT = 500
-_NOT_OFFERED = 501  # the client asks for what is not there; the platform works
+_NOT_OFFERED = 501  # the client requests a missing feature; the platform works
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _ID_HEADERS = (b"x-trace-id", b"x-request-id")
 _MOST_DIGITS = 18
 
 HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
-"""Paths that are always let in, and are neither logged nor recorded."""
+"""Paths that are always admitted, and neither logged nor recorded."""
 
 
 class Tracing:
-    """A span for each request, continued from the client's ``traceparent``, whose id is on every response.
+    """Makes a span for each request, continued from the client's ``traceparent``; every response has its id.
 
-    It is there as ``x-trace-id``, and as ``x-request-id``, which OpenAI's clients show with each error.
-    What nobody below caught becomes a 500 that tells nothing of the inside; what outlasts the grace of a server
-    that stops becomes a 503.
+    The id is in ``x-trace-id``, and in ``x-request-id``, which OpenAI's clients show with each error. An uncaught
+    exception becomes a 500 without internal details. A request that outlasts the grace of a stopping server becomes
+    a 503.
 
     Args:
-        app: What is below.
-        error_body: Writes the errors that no route has answered.
+        app: The inner application.
+        error_body: Renders the errors that no route has answered.
         draining: Set when the server begins to stop; it cancels requests only then.
     """
 
@@ -58,7 +58,7 @@ class Tracing:
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -80,7 +80,7 @@ class Tracing:
 
             try:
                 await self._app(scope, receive, send_traced)
-            except Exception as error:  # the boundary: whatever it is, the client gets an answer
+            except Exception as error:  # the boundary: for any exception the client gets an answer
                 failure = error if isinstance(error, CausewayError) else Internal()
                 if failure is not error:
                     _log.exception("request failed", method=method, path=path)
@@ -98,7 +98,7 @@ class Tracing:
 
 
 def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractContextManager[Span]:
-    if path in HEALTH:  # they come every few seconds, and say nothing that metrics do not
+    if path in HEALTH:  # they come every few seconds, and metrics already count them
         return use_span(telemetry.unrecorded(context))
     attributes = {
         "http.request.method": method,
@@ -112,7 +112,7 @@ def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractCon
 def _describe(span: Span, scope: Scope, status: int) -> None:
     route = scope.get("http.route") or getattr(scope.get("route"), "path", None)
     if route is not None:
-        # The route, not the path: names of spans must be few.
+        # The route, not the path: span names must be few.
         span.update_name(f"{scope['method']} {route}")
         span.set_attribute("http.route", route)
     span.set_attribute("causeway.frontend", state_of(scope).frontend.name)
@@ -124,16 +124,15 @@ def _describe(span: Span, scope: Scope, status: int) -> None:
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, by their length if it is given, else as soon as they pass the limit, and
-    bodies that stop coming or come too slowly.
+    """Refuses bodies that are too large, by their length or when they pass the limit, or that are too slow.
 
     Args:
-        app: What is below.
-        limit: Most bytes of a body.
-        uploads: Most bytes of the body of an upload.
-        pause: Most seconds between two pieces of a body.
-        rate: Bytes per second that a body must have on average; its first ``pause`` seconds are free. The default
-            is that of Apache's mod_reqtimeout.
+        app: The inner application.
+        limit: The most bytes of a body.
+        uploads: The most bytes of an upload's body.
+        pause: The most seconds between two pieces of a body.
+        rate: The minimum average of bytes per second; the first ``pause`` seconds are free. The default is that of
+            Apache's mod_reqtimeout.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class BodyLimit:
         self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -170,7 +169,7 @@ class BodyLimit:
         async def receive_limited() -> Message:
             nonlocal received, complete
             if complete:
-                # What is waited for now is the client's leaving.
+                # After the body, the next message says that the client has left.
                 return await receive()
             try:
                 late = begun + self._pause + received / self._rate - time.monotonic()

@@ -1,4 +1,4 @@
-"""What is wrong with a path at which there is nothing: the same wherever it is noticed."""
+"""The error for a path without a route; all layers use the same one."""
 
 import re
 
@@ -11,7 +11,7 @@ _INDEX = re.compile(
 
 
 def nothing_at(scope: Scope) -> CausewayError:
-    """The error: of the path, or of an index's name with a slash in it, which leads past the index's routes."""
+    """Return the error about the path, or about an index's name with a slash, which makes another path."""
     if name := _misnamed(scope):
         return InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
     return NotFound(f"There is nothing at {scope['path']}.", resource=scope["path"])

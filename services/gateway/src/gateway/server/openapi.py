@@ -14,42 +14,42 @@ from gateway.routing.table import RouteTable
 
 _TAGS = {
     "retrieval": "Passages without an answer.",
-    "users": "What users have stored, looked after by an administrator.",
-    "documents": "Files and texts in, and the jobs that make them findable.",
-    "indexes": "What there is, its settings, snapshots, rebuilds.",
-    "front ends": "What chat pages ask for besides answers.",
+    "users": "Stored data of users, for administrators.",
+    "documents": "Files and texts to index, and their jobs.",
+    "indexes": "Indexes, their settings, snapshots and rebuilds.",
+    "front ends": "What chat pages need besides answers.",
     "health": "For probes and scrapers.",
 }
-"""The groups of the routes that belong to no dialect, in the order in which they are shown."""
+"""The groups of the routes that belong to no dialect, in the order of the document."""
 FRONT_ENDS = "front ends"
-"""Tag of the routes whose errors are a text."""
+"""Tag of the routes whose errors are plain text."""
 
 _SCHEMES = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key or an OpenID Connect token, where the deployment asks for one",
+        "description": "An API key or an OpenID Connect token, if the deployment requires one",
     },
     "api-key": {"type": "apiKey", "in": "header", "name": "api-key", "description": "An API key"},
 }
 
 
 def describe(app: FastAPI, dialects: Sequence[Registration], routes: RouteTable) -> None:
-    """Add the dialects' routes to the application's OpenAPI document, and to all others the shape of their errors.
+    """Add the dialects' routes to the application's OpenAPI document, and the error format to all other routes.
 
     Args:
         app: The application, whose own routes are in the document.
-        dialects: Describe their routes that the application does not have.
-        routes: Says which role each route needs.
+        dialects: Describe the routes that the application does not have.
+        routes: The routes with their roles.
     """
-    # As the document writes the paths.
+    # In the document's format of paths.
     roles = {(route.path.replace(":path}", "}"), route.method.lower()): route.role for route in routes}
     tags = {tag: text for dialect in dialects for tag, text in dialect.tags.items()} | _TAGS
     generate = app.openapi
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is not None:
-            return app.openapi_schema  # as it was described before: FastAPI keeps the one that it made
+            return app.openapi_schema  # FastAPI's cache of the document
         document = generate()
         document["paths"] = _paths(dialects) | document["paths"]
         document["tags"] = [{"name": name, "description": text} for name, text in tags.items()]
@@ -66,21 +66,21 @@ def describe(app: FastAPI, dialects: Sequence[Registration], routes: RouteTable)
 
 
 def _describe_access(operation: dict[str, Any], role: Role) -> None:
-    """Which role it takes, where the deployment asks who asks."""
+    """Describe the role of an operation, and its refusals."""
     if role is Role.OPEN:
         operation["security"] = []
         operation["responses"].setdefault("403", {"description": "Pages of that origin may not call it"})
         return
     operation["security"] = [{scheme: []} for scheme in _SCHEMES]
     operation["description"] = f"{operation.get('description', '')}\n\nRole: `{role}`.".strip()
-    operation["responses"].setdefault("401", {"description": "No credentials, or no good ones"})
-    operation["responses"].setdefault("403", {"description": "The caller may not do this"})
+    operation["responses"].setdefault("401", {"description": "The credential is missing or invalid"})
+    operation["responses"].setdefault("403", {"description": "The caller lacks the permission"})
 
 
 def _describe_errors(operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422")):
-        # FastAPI's own status for what is wrong with a request; ours is 400.
+        # FastAPI's own status for an invalid request; ours is 400.
         del responses["422"]
     for status, text in _refusals(operation):
         responses.setdefault(status, {"description": text})
@@ -89,7 +89,7 @@ def _describe_errors(operation: dict[str, Any]) -> None:
         schema = openapi_stages.TEXT_ERROR
     elif openapi_orchestrator.TAG in operation.get("tags", ()) and "requestBody" in operation:
         schema = openapi_orchestrator.ERROR
-    # A route that shows what is a wrong request shows with it what its errors are like.
+    # A route that describes its 400 also describes its error format.
     content = responses.get("400", {}).get("content", {"application/json": {"schema": schema}})
     for status, response in responses.items():
         if status >= "400":
@@ -97,12 +97,12 @@ def _describe_errors(operation: dict[str, Any]) -> None:
 
 
 def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What any route may answer that takes something: the layers around it, and the reading of its parameters."""
+    """Yield the errors that any route with input may answer: from the layers, and from reading its parameters."""
     if "parameters" in operation or "requestBody" in operation:
         yield "400", "The request is wrong; the message names the field"
     if "requestBody" in operation:
         yield "413", "The body is too large"
-        yield "415", "The body is of a media type that is not read here"
+        yield "415", "The media type of the body is not supported"
 
 
 def _paths(dialects: Sequence[Registration]) -> dict[str, Any]:

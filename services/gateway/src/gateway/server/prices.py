@@ -1,4 +1,4 @@
-"""What tokens cost, from a YAML file."""
+"""The prices of tokens, from a YAML file."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ _PER = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens of prompts, and of answers."""
+    """The prices of a million tokens of prompts and of answers."""
 
     input: float
     output: float
@@ -24,7 +24,7 @@ class Prices:
     """Prices of models.
 
     Attributes:
-        currency: What they are in.
+        currency: The currency.
         models: By the models' public names.
     """
 
@@ -32,7 +32,7 @@ class Prices:
     models: dict[str, Price] = field(default_factory=dict)
 
     def cost(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
-        """What an answer cost; None where the model has no price."""
+        """Return the cost of an answer; None if the model has no price."""
         price = self.models.get(model)
         if price is None:
             return None
@@ -54,10 +54,10 @@ class _File(_Model):
 
 
 def load(path: Path) -> Reloadable[Prices]:
-    """The file's prices, read again when it changes.
+    """Load the file's prices; reload them when the file changes.
 
     Raises:
-        InvalidRequest: It cannot be read, or is wrong; the message says where.
+        InvalidRequest: The file cannot be read, or is invalid; the message has the position.
     """
     with of_setting("prices_file"):
         return Reloadable(path, lambda raw: _parsed(raw, path.name))

@@ -1,4 +1,4 @@
-"""Where clients find the gateway: the beginning of the addresses that it tells them."""
+"""The public address of the gateway, for links and metadata."""
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -10,11 +10,11 @@ METADATA = "/.well-known/oauth-protected-resource"
 
 
 class PublicAddress:
-    """Says the address of a request's front end.
+    """Returns the address of a request's front end.
 
     Args:
-        url: Where clients find the gateway, without a slash at its end; empty: by the host that they name.
-        path: Path below which a proxy offers it, where ``url`` is empty.
+        url: The public address of the gateway, without a trailing slash; empty: from the request's host.
+        path: The path below which a proxy offers the gateway, if ``url`` is empty.
     """
 
     def __init__(self, url: str, path: str) -> None:
@@ -22,18 +22,18 @@ class PublicAddress:
         self._path = path
 
     def root(self, scope: Scope) -> str:
-        """The address of the gateway, without a slash at its end."""
+        """Return the address of the gateway, without a trailing slash."""
         if self._url:
             return self._url
         headers = HTTPConnection(scope).headers
         return f"{scope['scheme']}://{headers.get('host', 'localhost')}{self._path}"
 
     def metadata(self, scope: Scope, resource: str) -> str:
-        """The address of a protected resource's metadata (RFC 9728, 3.1)."""
+        """Return the address of a protected resource's metadata (RFC 9728, 3.1)."""
         root = self.root(scope)
         return f"{root}{METADATA}{resource.removeprefix(root)}"
 
     def of(self, scope: Scope) -> str:
-        """The address of the front end that a request belongs to, without a slash at its end."""
+        """Return the address of the front end of a request, without a trailing slash."""
         mount = state_of(scope).frontend.mount
         return f"{self.root(scope)}/{mount}" if mount else self.root(scope)

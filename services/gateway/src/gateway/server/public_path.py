@@ -1,4 +1,4 @@
-"""The path below which a proxy offers the gateway, as pure ASGI around the routes that are no chats."""
+"""The path below which a proxy offers the gateway, as pure ASGI around the routes other than chats."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -6,14 +6,14 @@ _DESCRIPTION = frozenset(("/docs", "/openapi.json"))
 
 
 class PublicPath:
-    """Writes the public path into the addresses that the gateway tells its clients.
+    """Adds the public path to the addresses in the gateway's answers.
 
-    The proxy takes the path off a request, so the routes do not see it. The page that shows the interface, the
-    OpenAPI document (ASGI's ``root_path``) and the header ``Location`` name it. The path is a setting. The header
+    The proxy removes the path from a request, so the routes do not see it. The page of the interface, the OpenAPI
+    document (ASGI's ``root_path``) and the header ``Location`` contain it. The path is a setting. The header
     ``X-Forwarded-Prefix``, which any client can send, has no effect.
 
     Args:
-        app: What is below.
+        app: The inner application.
         path: The public path, such as ``/causeway``.
     """
 
@@ -23,7 +23,7 @@ class PublicPath:
         self._prefix = path.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

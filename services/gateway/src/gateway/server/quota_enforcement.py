@@ -1,4 +1,4 @@
-"""The layer of quotas, as pure ASGI: inside of the identity, which says whose they are."""
+"""The layer of quotas, as pure ASGI; it is inside authentication, which identifies the holder."""
 
 from servicekit.errors import CausewayError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,12 +11,12 @@ from gateway.server.request_state import state_of
 
 
 class QuotaLayer:
-    """Refuses what is over a quota, and says in ``x-ratelimit-…`` headers what is left of it.
+    """Refuses requests over a quota, and reports the remaining quota in ``x-ratelimit-…`` headers.
 
-    What counts is what is recorded of usage: ``POST`` requests. What they used is known when they have ended.
+    The requests that count are those with usage records: ``POST`` requests. Their usage is known when they end.
 
     Args:
-        app: What is below.
+        app: The inner application.
         ledger: Decides.
     """
 
@@ -25,7 +25,7 @@ class QuotaLayer:
         self._ledger = ledger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["method"] != "POST" or (caller := state_of(scope).caller) is NOBODY:
             await self._app(scope, receive, send)
             return
@@ -46,7 +46,7 @@ class QuotaLayer:
         try:
             await self._app(scope, receive, send_with_headers)
         except CausewayError as error:
-            error.details |= admitted.headers  # the layer that answers is further out
+            error.details |= admitted.headers  # an outer layer answers
             raise
         finally:
             account = Account(state_of(scope), "", 0.0)
@@ -77,6 +77,6 @@ class AnswerCount:
 
 
 def _length(scope: Scope) -> int:
-    """The bytes that a request says to have; 0 where it does not say."""
+    """Return the announced length of a request; 0 if it is missing."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(length) if length.isdigit() and len(length) <= 18 else 0  # what is wrong is refused further in
+    return int(length) if length.isdigit() and len(length) <= 18 else 0  # an inner layer refuses invalid lengths

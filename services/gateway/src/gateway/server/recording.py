@@ -1,4 +1,4 @@
-"""The layers that measure requests, log them, and record what they used and what detectors found, as pure ASGI."""
+"""The layers that measure, log and record requests and the findings of detectors, as pure ASGI."""
 
 import hashlib
 import time
@@ -24,25 +24,24 @@ _requests = metrics.durations(
     __name__, "http.server.request.duration", "Seconds from a request to the end of its answer."
 )
 _first = metrics.durations(
-    __name__, "causeway.answer.first_token", "Seconds from asking the model to its first token, as clients see it."
+    __name__, "causeway.answer.first_token", "Seconds from the model call to the first token, as clients see it."
 )
 _steps = metrics.durations(__name__, "causeway.answer.step", "Seconds of each step of an answer.")
 _tokens = metrics.counter(__name__, "causeway.tokens", "{token}", "Tokens of prompts (input) and answers (output).")
 _cost = metrics.counter(__name__, "causeway.cost", "", "What answers cost, in the currency of the prices.")
-_detections = metrics.counter(__name__, "causeway.detections", "{detection}", "What detectors found, by verdict.")
+_detections = metrics.counter(__name__, "causeway.detections", "{detection}", "Findings of detectors, by verdict.")
 
 
 class Recording:
-    """Measures each request once, at its end, writes its records and its line of the log: not a step more for a
-    token.
+    """Measures each request once, at its end, and writes its records and its log line, without work per token.
 
-    It stands around `Tracing`, which knows the status of whatever happens below. What happened stands in the
-    request's state; see `Account`.
+    It is outside `Tracing`, which knows the status of every request. The request's state has the facts; see
+    `Account`.
 
     Args:
-        app: What is below.
-        records: Where they go.
-        prices: Of tokens, as of now.
+        app: The inner application.
+        records: Takes the records.
+        prices: Returns the current prices of tokens.
         unseen: Paths that are not recorded.
     """
 
@@ -51,11 +50,11 @@ class Recording:
         self._records = records
         self._prices = prices
         self._unseen = frozenset(unseen)
-        # What callers name, or whoever configures servers far away.
+        # Bounded, because callers and remote servers choose these names.
         self._tenant, self._model, self._detector = metrics.Bounded(), metrics.Bounded(), metrics.Bounded()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["path"] in self._unseen:
             await self._app(scope, receive, send)
             return
@@ -68,7 +67,7 @@ class Recording:
             route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
             account = Account(state, route, time.perf_counter() - begin)
             self._measure(method, account, state)
-            # Who was not let in used nothing; and who only looks is not accounted for.
+            # A refused caller used nothing, and reading is free.
             if state.identified and method == "POST" and not state.recorded_later:
                 self._write(account)
             _log.info("request", **log_line(account, method, path, state))
@@ -85,7 +84,7 @@ class Recording:
 
     def _write(self, account: Account) -> None:
         frontend = account.frontend
-        prices = self._prices()  # the record and the metric are of the same ones
+        prices = self._prices()  # the same ones for the record and the metric
         self._records.write(account.usage(prices))
         tenant = self._tenant.known(account.tenant)
         for step in account.steps:
@@ -117,11 +116,11 @@ class Recording:
 
 
 class AuditRequired:
-    """Refuses requests of front ends whose audit must not miss anything, while records get nowhere.
+    """Refuses requests of front ends with a required audit while records cannot be stored.
 
     Args:
-        app: What is below.
-        records: Where they go.
+        app: The inner application.
+        records: Takes the records.
     """
 
     def __init__(self, app: ASGIApp, records: Records) -> None:
@@ -129,7 +128,7 @@ class AuditRequired:
         self._records = records
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if (
             scope["type"] == "http"
             and state_of(scope).frontend.audit is Audit.REQUIRED
@@ -141,9 +140,9 @@ class AuditRequired:
 
 
 def watch(records: Records) -> None:
-    """Lets scrapes see how many records wait, and how many were dropped."""
+    """Register the metrics of waiting and dropped records."""
     metrics.observed(
-        __name__, "causeway.records.waiting", "", "Records on their way.", lambda: [(records.waiting, {})]
+        __name__, "causeway.records.waiting", "", "Records that wait to be sent.", lambda: [(records.waiting, {})]
     )
     metrics.observed_counter(
         __name__, "causeway.records.dropped", "", "Records that found no room.", lambda: records.dropped
@@ -151,16 +150,16 @@ def watch(records: Records) -> None:
 
 
 def log_line(account: Account, method: str, path: str, state: RequestState) -> dict[str, Any]:
-    """Return the members of the one line that a request leaves in the log (docs/observability.md).
+    """Return the members of a request's log line (docs/observability.md).
 
-    The line says what the request was, how it went and what it took, never what it said. Members without a value
-    are left out.
+    The line describes the request, its result and its usage, but not its contents. Members without a value are
+    omitted.
 
     Args:
-        account: Of the request that has ended.
-        method: Of HTTP.
-        path: As it was asked for.
-        state: What the layers and routes have learned of the request.
+        account: The request that has ended.
+        method: The HTTP method.
+        path: The requested path.
+        state: The state of the request.
     """
     said = {
         "dialect": state.dialect,
@@ -179,7 +178,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
         "route": account.route,
         "status": account.status,
         "duration_ms": round(account.seconds * 1000, 1),
-        # Said here, because the request's span has ended.
+        # Set explicitly, because the request's span has ended.
         "trace_id": account.trace_id,
         "tenant": account.tenant,
         **{name: value for name, value in said.items() if value},
@@ -188,12 +187,12 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
 
 
 def pseudonym(tenant: str, user: str) -> str:
-    """Sixteen hex digits that stand for a user: the same in every line, without the name; empty for nobody."""
+    """Return sixteen hex digits that identify a user without the name; empty without a user."""
     return hashlib.blake2b(f"{tenant}/{user}".encode(), digest_size=8).hexdigest() if user else ""
 
 
 def _verdicts(account: Account) -> dict[str, int]:
-    """How often detectors came to each verdict, and how often they failed."""
+    """Count the verdicts and the failures of detectors."""
     counts: Counter[str] = Counter()
     for detections in account.timeline.detections:
         counts.update(finding.action.name.lower() for finding in detections.findings)

@@ -1,4 +1,4 @@
-"""What the gateway learns of a request while it serves it, for the layers and routes further in or out."""
+"""The state of a request, shared by the layers and routes."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class RequestState:
         done: The last event of an answer that is complete.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
-        goes_on: The answer goes on where the client leaves, because it can be read later.
+        goes_on: The answer continues if the client leaves, because it can be read later.
         recorded_later: What the request uses is recorded when its answer is complete, in the background.
         log: Members that layers and routes add to the request's line in the log.
     """
@@ -63,11 +63,11 @@ class RequestState:
 
     @property
     def principal(self) -> Principal:
-        """On whose behalf the request runs."""
+        """Return the principal on whose behalf the request runs."""
         return self.caller.principal
 
     def identify(self, caller: Caller) -> None:
-        """Set the caller, who may still lack a role."""
+        """Set the caller, which may still lack a role."""
         self.caller, self.identified = caller, True
 
 

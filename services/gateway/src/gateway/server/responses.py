@@ -1,4 +1,4 @@
-"""Answers in one piece, as ASGI messages: what the raw routes and the middleware send."""
+"""Answers in one piece, as ASGI messages; the raw routes and the middleware use them."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,17 +9,17 @@ JSON = b"application/json"
 
 Header = tuple[bytes, bytes]
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
-"""Browsers take an answer for what it says to be (Fetch standard)."""
+"""Browsers must not guess another media type (Fetch standard)."""
 
 BREAK_OFF = "causeway.break_off"
-"""The extension of an ASGI scope whose `close` closes the connection of an answer as it is."""
+"""The ASGI extension whose `close` closes the connection of an unfinished answer."""
 
 ErrorBody = Callable[[Scope, CausewayError], bytes]
-"""A request, error → the error's body in the dialect that is spoken there."""
+"""Renders the body of an error in the dialect of a request."""
 
 
 def error_headers(error: CausewayError) -> list[Header]:
-    """The headers that an error has beside its body's."""
+    """Return the headers of an error, besides those of its body."""
     headers: list[Header] = []
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
@@ -33,28 +33,28 @@ def error_headers(error: CausewayError) -> list[Header]:
 
 
 def _challenge(details: Mapping[str, str]) -> bytes:
-    """How to come back (RFC 6750, 3; RFC 9728, 5.1); what is wrong, only where a credential came."""
+    """Return the challenge (RFC 6750, 3; RFC 9728, 5.1); it has an error only for a request with a credential."""
     members = {"error": details.get("challenge"), "resource_metadata": details.get("resource_metadata")}
     said = "".join(f', {name}="{value}"' for name, value in members.items() if value)
     return b'Bearer realm="causeway"' + said.encode("latin-1", "replace")
 
 
 async def refuse(send: Send, error: CausewayError, body: bytes, status: int | None = None) -> None:
-    """Answers with an error's status, where no other one is said, and a body of JSON."""
+    """Answer with a JSON body and an error's status, or the given one."""
     await respond(send, status or http_status(error), JSON, body, error_headers(error))
 
 
 async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:
-    """Answers with a body in one piece."""
+    """Answer with a body in one piece."""
     start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), NOSNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
 
 
 def break_off(scope: Scope) -> None:
-    """End an answer without its end, on purpose: what was sent is delivered, then the connection is closed.
+    """End an unfinished answer on purpose: deliver what was sent, then close the connection.
 
-    A server without the extension closes the connection by itself when the application returns.
+    A server without the extension closes the connection when the application returns.
     """
     extension = scope.get("extensions", {}).get(BREAK_OFF)
     if extension is not None:

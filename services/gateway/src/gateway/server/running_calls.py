@@ -1,18 +1,18 @@
-"""The calls of agents that run now: a gateway ends a cancelled one, or tells the other gateways."""
+"""The running calls of agents: a gateway ends a cancelled one, or notifies the other gateways."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 
 async def _no_other(_name: str) -> None:
-    """Do nothing: there is one gateway."""
+    """Do nothing: there is only one gateway."""
 
 
 class RunningCalls:
     """The calls of one gateway, by name.
 
     Attributes:
-        tell: Tells the other gateways which call was cancelled.
+        tell: Notifies the other gateways of a cancelled call.
     """
 
     def __init__(self) -> None:
@@ -21,10 +21,10 @@ class RunningCalls:
 
     @contextlib.contextmanager
     def running(self, name: str, cancel: Callable[[], object]) -> Iterator[None]:
-        """Knows a call while the block runs.
+        """Register a call while the block runs.
 
         Args:
-            name: Names it among all gateways.
+            name: The name of the call, unique among all gateways.
             cancel: Ends it.
         """
         self._running[name] = cancel
@@ -35,12 +35,12 @@ class RunningCalls:
                 del self._running[name]
 
     async def cancel(self, name: str) -> None:
-        """End a call, wherever it runs; nothing where it does not."""
+        """End a call on any gateway; do nothing if it does not run."""
         if not self.cancel_here(name):
             await self.tell(name)
 
     def cancel_here(self, name: str) -> bool:
-        """End a call that runs at this gateway; return whether it does."""
+        """End a call on this gateway; return whether it runs here."""
         cancel = self._running.get(name)
         if cancel is None:
             return False

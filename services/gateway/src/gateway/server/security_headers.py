@@ -1,7 +1,7 @@
-"""What keeps browsers from making more of an answer than it is, as pure ASGI around the routes that are no chats.
+"""Headers that limit what browsers do with an answer, as pure ASGI around the routes other than chats.
 
-Sources: the Fetch standard (``X-Content-Type-Options``), Content Security Policy 3. The originals of documents say
-themselves what they may do (`routes.content`).
+Sources: the Fetch standard (``X-Content-Type-Options``), Content Security Policy 3. The originals of documents set
+their own headers (`routes.content`).
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,9 +10,9 @@ from gateway.server.responses import NOSNIFF
 
 _ALWAYS = (NOSNIFF, (b"referrer-policy", b"no-referrer"))
 _POLICY = b"content-security-policy"
-# Data: nothing is loaded for it, and no page shows it in a frame.
+# For data: it may load nothing, and no page may show it in a frame.
 _DATA = b"default-src 'none'; frame-ancestors 'none'"
-# The description of the interface: its script, style and data are this host's, but for what stands in the page.
+# For the interface's description: script, style and data come from this host or from the page itself.
 _PAGE = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -22,17 +22,17 @@ _ORIGINALS = "/content/"
 
 
 class PageHeaders:
-    """Adds the headers that an answer does not have by itself.
+    """Adds the headers that an answer does not set itself.
 
     Args:
-        app: What is below.
+        app: The inner application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

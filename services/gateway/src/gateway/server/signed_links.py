@@ -1,4 +1,4 @@
-"""Signed links to documents, as pure ASGI: a signature in the place of a credential, for the one document."""
+"""Signed links to documents, as pure ASGI: a signature replaces the credential for one document."""
 
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,17 +15,16 @@ _METHODS = ("GET", "HEAD")
 
 
 class SignedLinks:
-    """Lets a request in that has a good signature, on behalf of the caller whom it names, for its document alone.
+    """Admits a request with a valid signature, on behalf of the caller that it names, for its document only.
 
-    The request belongs to the front end whose answer had the link, at any host. The signature goes no further
-    than this layer.
+    The request belongs to the front end whose answer had the link, at any host. This layer removes the signature.
 
     Args:
-        app: What is below the identity.
-        identified: The same behind the layer that finds out who asks.
-        keys: Check the signatures.
+        app: The application inside authentication.
+        identified: The same with authentication.
+        keys: Verify the signatures.
         frontends: The profiles.
-        api_keys: Those that are good now; None: none are taken.
+        api_keys: The valid API keys; None: keys are not accepted.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class SignedLinks:
         self._api_keys = api_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         signature = None
         if scope["type"] == "http" and scope["path"].startswith(_DOCUMENTS) and scope["method"] in _METHODS:
             query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -66,10 +65,10 @@ class SignedLinks:
         await self._app(scope, receive, send)
 
     def _caller(self, linked: LinkedDocument) -> Caller:
-        """Whom a link was made for: an API key as it is now, and a token's user with what opened the document.
+        """Return the caller of a link: the present API key, or a token's user with the ids that open the document.
 
         Raises:
-            PermissionDenied: The key is revoked, or may not ask this front end any more.
+            PermissionDenied: The key is revoked, or is no longer valid for this front end.
         """
         if not linked.api_key:
             return Caller(linked.principal)

@@ -1,4 +1,4 @@
-"""A look at something that many may ask for: one answers all who ask while it lasts, and for a moment after."""
+"""A look-up that concurrent callers share; its result is reused for a short time."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class SharedLook(Generic[T]):
-    """Looks when it is asked and what it saw is old; who asks meanwhile gets the same.
+    """Shares the result of one look-up among the callers.
 
-    So that whoever asks a hundred times a second, without credentials, does not have others asked as often.
+    So many unauthenticated requests do not cause equally many look-ups.
 
     Args:
-        look: Looks, within a bounded time. Where it fails, the next one who asks has it look again.
-        fresh: Seconds for which what was seen is good; 0: only who asks while it looks gets the same.
-        clock: Seconds.
+        look: Looks up, within a bounded time. After a failure, the next caller starts another look-up.
+        fresh: Seconds for which a result is reused; 0: only callers during the look-up share it.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class SharedLook(Generic[T]):
         self._until = 0.0
 
     async def __call__(self) -> T:
-        """What is seen."""
+        """Return the shared result."""
         looking = self._looking
         if looking is None or (looking.done() and self._clock() >= self._until):
             looking = self._looking = asyncio.create_task(self._looked())
-        # Who leaves takes it from nobody else.
+        # A cancelled caller does not cancel the look-up for the others.
         return await asyncio.shield(looking)
 
     async def _looked(self) -> T:

@@ -1,8 +1,7 @@
-"""Protection from web pages where there is no authentication, as pure ASGI.
+"""Protection from web pages without authentication, as pure ASGI.
 
-Every page that a browser on this machine shows can send requests to loopback, and by DNS rebinding a page can make
-its own host name an address of loopback. Sources: the Fetch standard, Fetch Metadata Request Headers (W3C) and
-RFC 6761.
+Every page in a browser on this machine can send requests to loopback, and by DNS rebinding a page can make its own
+host name an address of loopback. Sources: the Fetch standard, Fetch Metadata Request Headers (W3C) and RFC 6761.
 """
 
 import ipaddress
@@ -20,15 +19,15 @@ _OTHER_SITES = (b"cross-site", b"same-site")  # another port of the same host is
 
 
 class WebPages:
-    """Refuses requests for hosts that are not the gateway's, and those that pages of other origins send.
+    """Refuses requests for other hosts than the gateway's, and requests from pages of other origins.
 
-    The gateway's hosts are loopback, those that a profile names, and the allowed ones. Pages of the origins that
-    the request's profile names may send requests. A link that a person follows is no request of a page. Routes that
-    need no credentials in any mode, such as those of health, take every request.
+    The gateway's hosts are loopback, those that a profile names, and the allowed ones. Pages of the origins in the
+    request's profile may send requests. Following a link is allowed. Routes that never need credentials, such as
+    health, accept every request.
 
     Args:
-        app: What is below.
-        frontends: Gives the profiles.
+        app: The inner application.
+        frontends: Returns the profiles.
         hosts: Further hosts, in lower case, with or without a port.
     """
 
@@ -38,7 +37,7 @@ class WebPages:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] == "http":
             route = state_of(scope).route
             if route is None or route.role is not Role.OPEN:
@@ -62,8 +61,8 @@ class WebPages:
             foreign = headers.get(b"sec-fetch-site") in _OTHER_SITES and not _is_link(scope, headers)
         if foreign and not state_of(scope).frontend.allows_origin(origin):
             raise PermissionDenied(
-                "This front end may not be called by pages of another origin. The profile's `origins` must name "
-                "theirs.",
+                "This front end may not be called by pages of another origin. Add the origin to the profile's "
+                "`origins`.",
                 field="origin",
             )
 
@@ -78,7 +77,7 @@ class WebPages:
 
 
 def _is_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a person goes to the page; what it answers stays hidden from the page with the link."""
+    """Return whether a person follows a link; the answer stays hidden from the page with the link."""
     return scope["method"] in ("GET", "HEAD") and headers.get(b"sec-fetch-dest") == b"document"
 
 
