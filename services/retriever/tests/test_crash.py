@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,8 +85,8 @@ class PhotographedStore:
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
         return self._photographed(await self._store.create(spec, beside=beside))
 
-    async def tidy(self) -> None:
-        await self._store.tidy()
+    async def tidy(self) -> Sequence[Collection]:
+        return [self._photographed(each) for each in await self._store.tidy()]
 
     async def aclose(self) -> None:
         await self._store.aclose()

@@ -12,7 +12,7 @@ from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound,
 from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSpec, no_such_index
 from retriever.indexes.open_index import Index
-from retriever.ports.store import Collection, Store
+from retriever.ports.store import REBUILD, Collection, Store
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +33,7 @@ class Indexes:
         # Indexes come and go one at a time.
         self._changing = asyncio.Lock()
         self._tidying: asyncio.Task[None] | None = None
+        self._interrupted: list[Index] = []
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
@@ -44,10 +45,11 @@ class Indexes:
         return indexes
 
     async def tidy(self) -> None:
-        """Takes in what is in a shared store, and settles what a process that is gone has left there."""
-        await self._store.tidy()
-        for collection in await self._store.collections():
-            await _settle_abandoned(self._of_collection(collection))
+        """Settle what a process that is gone has left in a shared store."""
+        for collection in await self._store.tidy():
+            index = self._of_collection(collection)
+            if await _settle_abandoned(index) and index not in self._interrupted:
+                self._interrupted.append(index)
 
     async def _tidy_again_and_again(self) -> None:
         while True:
@@ -65,11 +67,16 @@ class Indexes:
         return self._store.is_shared
 
     async def noted(self) -> list[Index]:
-        """The indexes of all tenants that may keep a note, but for those that are damaged."""
-        if self._store.is_shared:
-            return await self._shared()
+        """The indexes of all tenants that keep a note, but for those that are damaged."""
         noted = [key for key, note in (await self._store.notes()).items() if note]
+        if self._store.is_shared:
+            return [index for key in noted if (index := await self._find(key))]
         return [index for key in noted if (index := await self._opened(*key))]
+
+    def interrupted(self) -> list[Index]:
+        """Return, once, the indexes in which `tidy` has found that a process is gone that rebuilt them."""
+        found, self._interrupted = self._interrupted, []
+        return found
 
     async def get(self, tenant: str, name: str, *, wait: bool = True) -> Index:
         """An index of a tenant.
@@ -302,10 +309,12 @@ class Indexes:
                     await index.collection.drop()
 
 
-async def _settle_abandoned(index: Index) -> None:
+async def _settle_abandoned(index: Index) -> bool:
+    """Settle what was left. Return whether a rebuild was."""
     settled = await index.settle_abandoned()
     if settled:
-        _log.info("settled after an interruption", index=index.spec.name, documents=settled)
+        _log.info("settled after an interruption", index=index.spec.name, documents=len(settled))
+    return REBUILD in settled
 
 
 def _check_vectors(index: IndexSpec, wanted: IndexSpec) -> None:

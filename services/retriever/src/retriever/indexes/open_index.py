@@ -125,14 +125,14 @@ class Index:
         await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
         await self.collection.unmark(document_id)
 
-    async def settle_abandoned(self) -> int:
-        """Settles what a process that is gone has left; the number of documents."""
-        settled = 0
+    async def settle_abandoned(self) -> list[str]:
+        """Settle what a process that is gone has left. Return what was marked."""
+        settled = []
         for document_id in await self.collection.abandoned():
             with contextlib.suppress(Unavailable):  # somebody else was faster
                 await self.collection.mark(document_id)
                 await self.settle(document_id)
-                settled += 1
+                settled.append(document_id)
         return settled
 
 

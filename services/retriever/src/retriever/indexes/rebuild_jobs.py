@@ -5,6 +5,7 @@ share a store, goes on with it. Who rebuilds an index holds its `REBUILD` mark.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import Enum
@@ -16,7 +17,7 @@ from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 
-from retriever.domain.index import IndexSettings, IndexSpec
+from retriever.domain.index import IndexSettings, IndexSpec, Replaced
 from retriever.domain.language import AUTO, LEGACY, checked
 from retriever.indexes import rebuild
 from retriever.indexes.lifecycle import Indexes
@@ -194,17 +195,24 @@ class Rebuilds:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _resume(self) -> None:
-        for index in await self._indexes.noted():
-            async with self._beginning:
-                found = None if index in self._running else await self._last(index)
-                if found is not None and found.state is RebuildState.RUNNING:
-                    self._start(index, found)
+    async def _resume(self, indexes: list[Index]) -> None:
+        """Go on with what was begun; take each index off the list that was looked at."""
+        while indexes:
+            index = indexes[0]
+            with contextlib.suppress(NotFound, Replaced):  # it is another one by now, or gone
+                async with self._beginning:
+                    found = None if index in self._running else await self._last(index)
+                    if found is not None and found.state is RebuildState.RUNNING:
+                        self._start(index, found)
+            indexes.remove(index)
 
     async def _keep_resuming(self) -> None:
+        waiting: list[Index] | None = None
         while True:
             try:
-                await self._resume()
+                # All notes are read once. What is interrupted later is told by its mark.
+                waiting = await self._indexes.noted() if waiting is None else waiting + self._indexes.interrupted()
+                await self._resume(waiting)
             except CausewayError as error:
                 _log.warning("rebuilds not looked for", why=error.message)
             except Exception:

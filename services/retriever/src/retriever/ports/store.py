@@ -122,8 +122,12 @@ class Collection(Protocol):
         """Another number than before: what was found since belongs to other versions of documents, perhaps."""
         ...
 
-    def outdated(self) -> None:
-        """Told when something was found that is not there any more; `revision` is another one then."""
+    def outdated(self, document_id: str | None = None) -> None:
+        """Told when something was found that is not there any more; `revision` is another one then.
+
+        Args:
+            document_id: Of what was found, where it is of another version than the document's record names.
+        """
         ...
 
     @property
@@ -328,8 +332,12 @@ class Store(Protocol):
         """
         ...
 
-    async def tidy(self) -> None:
-        """Clears away collections that a process which is gone has begun and not published."""
+    async def tidy(self) -> Sequence[Collection]:
+        """Clear away collections that a process which is gone has begun and not published.
+
+        Return the published collections that a process which is gone may have left documents marked in. Where each
+        collection has to be asked for itself, these are all the first time, and some at a time then.
+        """
         ...
 
     async def restore(self, spec: IndexSpec, directory: Path) -> Collection:

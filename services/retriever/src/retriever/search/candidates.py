@@ -193,7 +193,7 @@ class Candidates:
             index = self._home[id_]
             if document.generation < newest[index, document.document_id]:
                 del self._documents[id_], self._chunks[id_]
-                index.collection.outdated()
+                index.collection.outdated(document.document_id)
 
     def _fused(self, words: Mapping[str, float], most: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
@@ -288,8 +288,7 @@ class Candidates:
                 if record is not None and self._chunks[id_].generation in (None, record.generation):
                     self._documents[id_] = record
                 else:
-                    del self._chunks[id_]
-                    index.collection.outdated()
+                    index.collection.outdated(self._chunks.pop(id_).document_id)
 
     def _by_model(self) -> list[dict[str, float]]:
         """Cosines of each embedding model."""

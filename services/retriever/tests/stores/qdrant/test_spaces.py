@@ -128,7 +128,8 @@ async def do(step: Step, collection: Collection) -> None:
             await collection.put_note(step.document.encode())
 
 
-def test_an_index_is_as_if_it_were_alone() -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_an_index_is_as_if_it_were_alone(examples: int) -> None:
     """After any steps on two indexes in one collection, in any order, with the same ids, each shows what it shows
     in a store in which nothing is beside it.
     """
@@ -137,7 +138,7 @@ def test_an_index_is_as_if_it_were_alone() -> None:
         server = runner.run(stack.enter_async_context(serving()))
         store = runner.run(stack.enter_async_context(opened(server)))
 
-        @settings(max_examples=30, deadline=None)
+        @settings(max_examples=examples, deadline=None)
         @given(st.lists(steps, max_size=8))
         def alone(done: Sequence[Step]) -> None:
             async def check() -> None:

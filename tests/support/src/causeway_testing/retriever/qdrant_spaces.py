@@ -2,14 +2,14 @@
 
 A call that reaches points must name one incarnation of an index: in its filter, in the corpus that words are
 counted in, in the points that it writes and in the condition of the write. Exceptions are reading by ids, whose
-answer the reader looks through, and listing the points that tell which indexes there are.
+answer the reader looks through, listing the points that tell which indexes there are, and listing all marks.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 FIELD = "incarnation"
-_LISTED = "kind:index"
+_LISTED = ["kind:index"], ["kind:mark"]
 
 
 def check(name: str, request: Any) -> None:
@@ -63,4 +63,4 @@ def _names_one(filter_: Any) -> bool:
 
 
 def _lists(filter_: Any) -> bool:
-    return any(list(each.field.match.keywords.strings) == [_LISTED] for each in filter_.must)
+    return any(list(each.field.match.keywords.strings) in _LISTED for each in filter_.must)

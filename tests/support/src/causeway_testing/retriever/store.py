@@ -53,8 +53,9 @@ class MemoryStore:
         self._collections.append(collection)
         return collection
 
-    async def tidy(self) -> None:
-        """There is no other process."""
+    async def tidy(self) -> Sequence["MemoryCollection"]:
+        """Return none: there is no other process."""
+        return ()
 
     async def aclose(self) -> None:
         """Forgets what was not published, and who holds the marks."""
@@ -77,8 +78,9 @@ class MemoryCollection:
         self._records: dict[str, Document] = {}
         self._marks: set[str] = set()
 
-    def outdated(self) -> None:
+    def outdated(self, document_id: str | None = None) -> None:
         """The revision is another one."""
+        del document_id  # nothing is applied late
         self.revision += 1
 
     def forget(self) -> None:

@@ -79,8 +79,9 @@ class EdgeCollection:
         """Another one whenever another version of a document comes to be seen."""
         return self._revision
 
-    def outdated(self) -> None:
+    def outdated(self, document_id: str | None = None) -> None:
         """The revision is another one."""
+        del document_id  # nothing is applied late
         self._revision += 1
 
     @property

@@ -128,8 +128,9 @@ class EdgeStore:
                 return collection
         return None
 
-    async def tidy(self) -> None:
-        """Opening has done it: there is no other process."""
+    async def tidy(self) -> Sequence[EdgeCollection]:
+        """Return none: there is no other process, and opening an index has settled it."""
+        return ()
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
         """A new collection, not published."""

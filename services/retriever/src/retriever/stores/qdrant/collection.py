@@ -7,7 +7,6 @@ search finds of a version that came or went since then, its reader notices by th
 """
 
 import asyncio
-import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -51,7 +50,7 @@ class QdrantCollection:
         self._points = Points(location, spec.name)
         self._name = keys.collection(spec.tenant, spec.name)
         self._revision = 0
-        self._unsettled = Unsettled(self.marked, self.records)
+        self._unsettled = Unsettled(self._points, self.records)
         self._searches = QdrantSearches(location, self._points, self._unsettled, self._check_current)
         self._current_until = 0.0
 
@@ -70,10 +69,15 @@ class QdrantCollection:
         """Another one when something was found that is not there any more."""
         return self._revision
 
-    def outdated(self) -> None:
-        """The revision is another one, and what is marked is asked anew."""
+    def outdated(self, document_id: str | None = None) -> None:
+        """Change the revision, and have what is marked asked anew."""
         self._revision += 1
-        self._unsettled.changed()
+        self._unsettled.changed(document_id)
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether a search met what a process that is gone may have left: passages, or a mark that has run out."""
+        return self._unsettled.may_be_left
 
     async def is_current(self, *, wait: bool = True) -> bool:
         """Whether the alias leads to it; without waiting: as far as is known, because each search asks, too."""
@@ -238,7 +242,7 @@ class QdrantCollection:
 
     async def mark(self, document_id: str) -> None:
         """Takes the lease on a document."""
-        lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), payload.MARK, 0.0)
+        lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), (payload.kind(payload.MARK),), 0.0)
         with self._points.there():
             if not await self.leases.take(lease):
                 raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
@@ -260,27 +264,19 @@ class QdrantCollection:
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
-        found = await self._points.said_by_any(schema.of_kind(payload.MARK))
-        return [said["document_id"] for said in found.values()]
+        return [said["document_id"] for said in await self._unsettled.marks()]
 
     async def abandoned(self) -> list[str]:
-        """Ids of those whose lease has run out."""
-        found = self._points.said(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
-        now = time.time()
-        return [said["document_id"] async for said in found if said[schema.UNTIL] < now]
+        """Ids of those whose lease has run out, and of documents that have stray passages."""
+        return await self._unsettled.abandoned()
 
     async def freeze(self, seconds: float) -> None:
         """Takes the lease that others look for before they commit, and waits for those who have looked before."""
         await self.mark(_FROZEN)
-        committing = schema.has(schema.COMMITTING)
-        mine = self.leases.holder
         async with asyncio.timeout(seconds):
-            while True:
-                now = time.time()
-                found = await self._points.said_by_any(committing, ["holder", schema.UNTIL])
-                if all(said["holder"] == mine or said[schema.UNTIL] < now for said in found.values()):
-                    return
-                await asyncio.sleep(_POLL_SECONDS)
+            with self._points.there():
+                while await self.leases.others_commit():  # noqa: ASYNC110  # another process tells when it is asked
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def thaw(self) -> None:
         """Gives that lease up."""
@@ -295,7 +291,7 @@ class QdrantCollection:
 
     async def put_note(self, note: bytes) -> None:
         """Keeps a note beside what the collection says of itself."""
-        await self._say({"note": base64.b64encode(note).decode()})
+        await self._say(schema.kept(note))
 
     async def _say(self, said: payload.Payload) -> None:
         index = [self._location.index_point]
@@ -306,15 +302,15 @@ class QdrantCollection:
 
     async def note(self) -> bytes:
         """What is kept."""
-        points = await self._points.retrieve([self._location.index_point], ["note"])
-        return base64.b64decode((points[0].payload or {}).get("note", "")) if points else b""
+        points = await self._points.retrieve([self._location.index_point], [schema.NOTE])
+        return schema.note(points[0].payload or {}) if points else b""
 
     async def sync(self) -> None:
         """Nothing is left to do: the server answers a write when it is in its log."""
 
     async def compact(self) -> None:
         """The server does it by itself."""
-        await self._points.retrieve([self._location.index_point], ["note"])
+        await self._points.retrieve([self._location.index_point], [schema.NOTE])
 
     async def persist(self, directory: Path) -> Contents:
         """Reads all that the catalogue knows, and writes the snapshot."""

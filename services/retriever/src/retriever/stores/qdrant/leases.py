@@ -36,7 +36,7 @@ class Lease:
     Attributes:
         id: The point's.
         said: What the point says besides the holder.
-        kind: The point's.
+        facts: What the point is found by.
         until: Its end, on the clock that only goes forward.
         generation: Of a mark: what the document's record names, as far as this process knows.
         committing: Of a mark: the record is about to change.
@@ -44,7 +44,7 @@ class Lease:
 
     id: str
     said: payload.Payload
-    kind: str
+    facts: tuple[str, ...]
     until: float
     generation: int | None = None
     committing: bool = False
@@ -118,6 +118,12 @@ class Leases:
         now = time.time()
         return not any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
 
+    async def others_commit(self) -> bool:
+        """Return whether another process has looked (`check`) and is about to commit."""
+        found = await self._copies.said_by_any(schema.has(schema.COMMITTING), ["holder", schema.UNTIL])
+        now = time.time()
+        return any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
+
     async def give_up(self, id_: str) -> None:
         """Removes a lease, if no other process has it."""
         async with self._renewing:
@@ -168,7 +174,7 @@ class Leases:
             AsyncQdrantClient.upsert,
             self._collection,
             [
-                schema.lease(each.id, each.said, each.kind, self.holder, until, committing=each.committing)
+                schema.lease(each.id, each.said, each.facts, self.holder, until, committing=each.committing)
                 for each in leases
             ],
             wait=True,

@@ -101,7 +101,8 @@ class Location:
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
         """The lease of an index that is not published yet; its point tells what it is."""
         said = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
-        return Lease(self.index_point, said, schema.INDEX, 0.0)
+        facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
+        return Lease(self.index_point, said, facts, 0.0)
 
     async def spec(self) -> IndexSpec | None:
         """What the index says that it is; None where it does not say so yet.

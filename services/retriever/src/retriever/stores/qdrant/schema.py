@@ -1,9 +1,11 @@
 """How what is stored (`stores.payload`) and what is asked of it looks to a Qdrant server."""
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from qdrant_client import models
+from servicekit import keys
 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
@@ -16,6 +18,7 @@ GENERATION = "generation"
 UNTIL = "until"
 COMMITTING = "committing"
 ANALYSIS = "analysis"
+NOTE = "note"
 STORED_CHUNK_FIELDS = [*payload.STORED_CHUNK_FIELDS, GENERATION, ANALYSIS]
 
 PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaType], ...] = (
@@ -49,21 +52,27 @@ def record_point(id_: str, document: Document) -> models.PointStruct:
 
 
 def lease(
-    id_: str, said: payload.Payload, kind: str, holder: str, until: float, *, committing: bool
+    id_: str,
+    said: payload.Payload,
+    facts: Sequence[str],
+    holder: str,
+    until: float,
+    *,
+    committing: bool,
 ) -> models.PointStruct:
     """What a process holds until a time, as a point.
 
     Args:
         id_: The point's.
         said: What else it says.
-        kind: Of the point.
+        facts: What else it is found by.
         holder: Names the process.
         until: Seconds since 1970.
         committing: Whether what it is held for is about to be done.
     """
     numbers = [{"key": UNTIL, "value": until}]
-    facts = [payload.kind(kind), held_by(holder), *([COMMITTING] if committing else [])]
-    said = {**said, FACTS: facts, NUMBERS: numbers, "holder": holder, UNTIL: until}
+    every = [*facts, held_by(holder), *([COMMITTING] if committing else [])]
+    said = {**said, FACTS: every, NUMBERS: numbers, "holder": holder, UNTIL: until}
     return models.PointStruct(id=id_, vector={}, payload=said)
 
 
@@ -75,6 +84,11 @@ def names(generation: int | None) -> str:
 def held_by(holder: str) -> str:
     """The fact that a lease is a process's."""
     return f"holder:{holder}"
+
+
+def of_index(tenant: str, name: str) -> str:
+    """The fact that a point tells what an index is."""
+    return f"index:{keys.collection(tenant, name)}"
 
 
 def free_for(holder: str, now: float) -> models.Filter:
@@ -93,9 +107,19 @@ def free_for(holder: str, now: float) -> models.Filter:
     return models.Filter(should=[_any([held_by(holder)]), run_out])
 
 
-def has(fact: str) -> models.Filter:
-    """Holds of a point that has a fact."""
-    return models.Filter(must=[_any([fact])])
+def has(*facts: str) -> models.Filter:
+    """Holds of a point that has all these facts."""
+    return models.Filter(must=[_any([fact]) for fact in facts])
+
+
+def kept(note: bytes) -> payload.Payload:
+    """What a point says that keeps a note."""
+    return {NOTE: base64.b64encode(note).decode()}
+
+
+def note(said: payload.Payload) -> bytes:
+    """Return the note that a point keeps; empty where it keeps none."""
+    return base64.b64decode(said.get(NOTE, ""))
 
 
 def stored_chunk(id_: str, said: payload.Payload) -> StoredChunk:

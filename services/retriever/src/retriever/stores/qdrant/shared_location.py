@@ -34,12 +34,16 @@ class SharedLocation(Location):
         aliases: Tell where each index is.
         space: The collection.
         alias: The incarnation's.
+
+    Attributes:
+        incarnation: Its id, as points hold it.
     """
 
     def __init__(self, aliases: Aliases, space: Space, alias: str) -> None:
         id_ = uuid.UUID(alias.rpartition(".")[2])
         super().__init__(aliases, space, alias, Incarnation(space.connection, id_))
         self.key = alias
+        self.incarnation = id_.hex
         self._space = space
 
     @staticmethod
@@ -72,10 +76,8 @@ class SharedLocation(Location):
 
     async def remove(self) -> None:
         """Have the index gone at once, and its points removed by who tidies next."""
-        if self.alias in (await self.aliases.read_each()).names:
-            gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
-            await self.aliases.change([gone])
         try:
+            # First: what is made anew of the same name must not go on with this incarnation.
             await self.calls.write(
                 AsyncQdrantClient.set_payload,
                 self.name,
@@ -86,6 +88,9 @@ class SharedLocation(Location):
             )
         except Missing:
             return
+        if self.alias in (await self.aliases.read_each()).names:
+            gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
+            await self.aliases.change([gone])
 
     async def clear(self, most: int) -> bool:
         """Remove points of an incarnation that is the index no more; whether all are gone.

@@ -9,13 +9,16 @@ have no alias. These names do not.
 """
 
 import hashlib
+import time
 import uuid
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 from qdrant_client import models
 
 from retriever.domain.index import IndexSpec
+from retriever.stores import payload
 from retriever.stores.payload import FACTS, NUMBERS
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.aliases import SPACE
@@ -90,16 +93,41 @@ class Space(ServerCollection):
             await self.adapt()
             self._is_known = True
 
-    async def held(self) -> list[Held]:
+    async def held(self, *facts: str) -> list[Held]:
         """Return the incarnations that the collection holds points of, published or not.
+
+        Args:
+            facts: Those alone whose point has them.
 
         Raises:
             Missing: It is gone.
         """
-        copies = Copies(self.connection, self.name, self.replicas)
-        fields = [FIELD, "spec", schema.UNTIL, "beside"]
-        told = await copies.said_by_any(schema.of_kind(schema.INDEX), fields)
+        told = await self._told(schema.INDEX, facts, [FIELD, "spec", schema.UNTIL, "beside"])
         return sorted(
             Held(uuid.UUID(said[FIELD]), _spec.decode(said["spec"]), said[schema.UNTIL], said["beside"])
             for said in told.values()
         )
+
+    async def notes(self) -> dict[str, bytes]:
+        """Return the notes that are kept, by incarnation.
+
+        Raises:
+            Missing: It is gone.
+        """
+        told = await self._told(schema.INDEX, (), [FIELD, schema.NOTE])
+        return {said[FIELD]: schema.note(said) for said in told.values()}
+
+    async def left(self) -> set[str]:
+        """Return the incarnations in which a process that is gone has left marks; one call for all.
+
+        Raises:
+            Missing: It is gone.
+        """
+        told = await self._told(payload.MARK, (), [FIELD, schema.UNTIL])
+        now = time.time()
+        return {said[FIELD] for said in told.values() if said[schema.UNTIL] < now}
+
+    async def _told(self, kind: str, facts: Sequence[str], fields: Sequence[str]) -> dict[str, payload.Payload]:
+        """Return what points of all incarnations say."""
+        copies = Copies(self.connection, self.name, self.replicas)
+        return await copies.said_by_any(schema.has(payload.kind(kind), *facts), fields)

@@ -16,8 +16,8 @@ from servicekit import keys
 from servicekit.errors import CausewayError, Unavailable
 
 from retriever.domain.index import IndexSpec
-from retriever.stores.qdrant import leases, snapshots
-from retriever.stores.qdrant.aliases import SPACE, Aliases, Entry
+from retriever.stores.qdrant import leases, schema, snapshots
+from retriever.stores.qdrant.aliases import SPACE, Aliases, Entry, Told
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 
 _TIDIED = 20_000
 """Points of one incarnation that are removed at a time."""
+_IN_TURN = 8
+"""Collections of one index that are asked for abandoned marks at a time."""
 
 
 class QdrantStore:
@@ -54,6 +56,7 @@ class QdrantStore:
         self._spaces: dict[str, Space] = {}
         self._collections: dict[str, QdrantCollection] = {}
         self._nameless: dict[str, float] = {}
+        self._turn: str | None = None
         self._renewing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -77,8 +80,19 @@ class QdrantStore:
         return [each for each in found if each is not None]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """The notes of the published collections."""
-        return {(each.spec.tenant, each.spec.name): await each.note() for each in await self.collections()}
+        """The notes of the published collections; those of a space in one call."""
+        found: dict[tuple[str, str], bytes] = {}
+        kept: dict[str, Mapping[str, bytes]] = {}
+        for each in await self.collections():
+            location = each.location
+            if isinstance(location, SharedLocation):
+                if location.name not in kept:
+                    kept[location.name] = await self._space(location.name).notes()
+                note = kept[location.name].get(location.incarnation, b"")
+            else:
+                note = await each.note()
+            found[each.spec.tenant, each.spec.name] = note
+        return found
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
         """The collection that an index's alias leads to.
@@ -144,8 +158,13 @@ class QdrantStore:
             return collection.location.name == Space.name_of(self._layout, collection.spec)
         return not isinstance(collection.location, SharedLocation)
 
-    async def tidy(self) -> None:
-        """Removes what no alias leads to and whose lease has run out: collections, and points of spaces."""
+    async def tidy(self) -> Sequence[QdrantCollection]:
+        """Remove what no alias leads to and whose lease has run out: collections, and points of spaces.
+
+        Return the published collections that may have marks of processes that are gone. The number of calls does
+        not grow with the number of indexes: a space is asked in one call, the others are looked at in turn.
+        """
+        left: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
         told = await self._aliases.read_each()
         aliased = {entry.collection for entries in told.entries for entry in entries.values()}
@@ -153,11 +172,35 @@ class QdrantStore:
             alias, _, _ = each.name.rpartition(".")
             try:
                 if alias == self._layout.prefix + SPACE:
-                    await self._tidy_space(self._space(each.name))
+                    space = self._space(each.name)
+                    await self._tidy_space(space, told)
+                    left |= await space.left()
                 elif each.name not in aliased and alias.startswith(f"{self._layout.prefix}."):
                     await self._tidy(self._location(Entry(alias, each.name)))
             except Missing:
                 continue
+        return await self._may_be_left(told.entries[0], left)
+
+    async def _may_be_left(self, entries: Mapping[str, Entry], left: set[str]) -> list[QdrantCollection]:
+        own = sorted(entry for entry in entries.values() if not self._aliases.is_shared(entry.alias))
+        wanted = set(self._in_turn(own))
+        for entry in entries.values():
+            is_shared = self._aliases.is_shared(entry.alias)
+            known = self._collections.get(entry.alias if is_shared else entry.collection)
+            is_left = is_shared and entry.alias.rpartition(".")[2] in left
+            if is_left or (known is not None and not known.is_gone and known.may_be_left):
+                wanted.add(entry)
+        found = [await self._at(self._location(entry)) for entry in sorted(wanted)]
+        return [each for each in found if each is not None]
+
+    def _in_turn(self, entries: list[Entry]) -> list[Entry]:
+        """Return all the first time, then some, those after the last ones."""
+        if self._turn is None:
+            self._turn = ""
+            return entries
+        some = ([each for each in entries if each.alias > (self._turn or "")] + entries)[:_IN_TURN]
+        self._turn = some[-1].alias if some else ""
+        return some
 
     async def aclose(self) -> None:
         """Lets go of what it holds, removes what it has begun and not published, and ends the connection."""
@@ -211,7 +254,7 @@ class QdrantStore:
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """The incarnation of an index that a process is making at the moment."""
-        held, now = await space.held(), time.time()
+        held, now = await space.held(schema.of_index(spec.tenant, spec.name)), time.time()
         begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
         if not begun:
             return None
@@ -219,10 +262,9 @@ class QdrantStore:
         free = [each for each in begun if SharedLocation.alias_of(self._layout.prefix, spec, each) not in names]
         return free[0] if free else None
 
-    async def _tidy_space(self, space: Space) -> None:
+    async def _tidy_space(self, space: Space, told: Told) -> None:
         await space.seen()
         held, now = await space.held(), time.time()
-        told = await self._aliases.read_each()
         published = {entry.alias for entries in told.entries for entry in entries.values()}
         for each in held:
             location = self._incarnation(space, each.spec, each.incarnation)

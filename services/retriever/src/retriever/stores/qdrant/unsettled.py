@@ -1,19 +1,32 @@
-"""Which documents of an index are being written, as a search has to know it."""
+"""Documents of which a search sees one version alone: those that are written, and those with stray passages.
+
+A node that hung can apply a write late, when the document was replaced. Passages of no version stay then.
+A search that meets one suspects the document. Searches leave its other versions out until it is settled.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from retriever.domain.document import Document
+from retriever.stores import payload
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.points import Points
 
 _FRESH_SECONDS = 0.25
+_SUSPECTED_SECONDS = 60.0
+_MOST_SUSPECTS = 100
+_LOOKED_AT = 20
+"""Suspected documents that are looked at together."""
 
 
 class Unsettled:
-    """Marked documents, each with the generation that its record names; read at most every quarter of a second.
+    """Marked and suspected documents, each with the generation that its record names.
+
+    They are read at most every quarter of a second.
 
     Args:
-        marked: Returns the ids of the marked documents.
+        points: Of the index.
         records: Returns records by document id.
 
     Attributes:
@@ -22,20 +35,58 @@ class Unsettled:
 
     def __init__(
         self,
-        marked: Callable[[], Awaitable[Sequence[str]]],
+        points: Points,
         records: Callable[[Sequence[str]], Awaitable[Mapping[str, Document]]],
     ) -> None:
         self.known: Mapping[str, int | None] = {}
-        self._marked = marked
+        self._points = points
         self._records = records
+        self._suspects: dict[str, float] = {}
+        self._met_abandoned = False
         self._reading = asyncio.Lock()
         self._until = 0.0
         self._changes = 0
 
-    def changed(self) -> None:
-        """Have the next `refresh` read, because this process has changed a mark or a record."""
+    def changed(self, document_id: str | None = None) -> None:
+        """Have the next `refresh` read.
+
+        Args:
+            document_id: A document of which a search met a passage of another version; None: this process has
+                changed a mark or a record.
+        """
         self._changes += 1
         self._until = 0.0
+        if document_id is not None and len(self._suspects) < _MOST_SUSPECTS:
+            self._suspects.setdefault(document_id, time.monotonic() + _SUSPECTED_SECONDS)
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether a search met what a process that is gone may have left: passages, or a mark that has run out."""
+        return self._met_abandoned or bool(self._suspects)
+
+    async def marks(self) -> list[payload.Payload]:
+        """Return what the marks say, each with its document and its end."""
+        found = await self._points.said_by_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
+        self._met_abandoned = any(map(_has_run_out, found.values()))
+        return list(found.values())
+
+    async def abandoned(self) -> list[str]:
+        """Return documents whose mark has run out, or that have stray passages."""
+        left = [said["document_id"] for said in await self.marks() if _has_run_out(said)]
+        return [*left, *[each for each in await self._strays() if each not in left]]
+
+    async def _strays(self) -> list[str]:
+        """Return suspected documents that have stray passages. The others are not suspected any more."""
+        some = list(self._suspects)[:_LOOKED_AT]
+        records = await self._records(some) if some else {}
+        found = []
+        for each in some:
+            keep = records[each].generation if each in records else None
+            if await self._points.said_by_any(schema.chunks_of(each, keep), fields=()):
+                found.append(each)
+            else:
+                self._suspects.pop(each, None)
+        return found
 
     async def refresh(self) -> Mapping[str, int | None]:
         """Return the documents, read anew where the last reading is too old."""
@@ -47,8 +98,16 @@ class Unsettled:
 
     async def _read(self) -> None:
         began, changes = time.monotonic(), self._changes
-        marked = [each for each in await self._marked() if not each.startswith("\0")]
+        marked = [said["document_id"] for said in await self.marks()]
+        marked = [each for each in marked if not each.startswith("\0")]
+        now = time.monotonic()
+        self._suspects = {each: until for each, until in self._suspects.items() if until > now}
+        marked = list(dict.fromkeys([*marked, *self._suspects]))
         records = await self._records(marked) if marked else {}
         self.known = {each: records[each].generation if each in records else None for each in marked}
         if changes == self._changes:
             self._until = began + _FRESH_SECONDS
+
+
+def _has_run_out(mark: payload.Payload) -> bool:
+    return bool(mark[schema.UNTIL] < time.time())
