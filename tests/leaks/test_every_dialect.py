@@ -37,6 +37,7 @@ from gateway.dialects.rag_chat.registration import Stages
 from gateway.dialects.registry import registrations
 from gateway.domain import Completion, Delta, Finish, Passage, Start, Usage
 from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity.content_sealing import ContentKeys
 from gateway.main import build_app
 from gateway.settings import Settings
 from guardrails.detectors.ban_substrings import ban_substrings
@@ -51,6 +52,7 @@ from guardrails.moderation.catalogue import Catalogue
 from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.servicer import GuardrailsServicer
 from servicekit.errors import UpstreamRejected
+from servicekit.principal import Principal
 from starlette.types import ASGIApp, Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,7 +104,7 @@ class Way:
     @property
     def responses(self) -> bool:
         """The Responses API: items in, items and events out."""
-        return self.path == "/v1/responses"
+        return self.path.startswith("/v1/responses")
 
     @property
     def openai(self) -> bool:
@@ -163,7 +165,7 @@ def ways() -> list[Way]:
 
 def everywhere() -> list[Way]:
     """Every way to ask, those included that only some tests know how to read."""
-    return [*ways(), GENERATION]
+    return [*ways(), GENERATION, COMPACTION]
 
 
 @dataclass
@@ -174,6 +176,7 @@ class World:
     generator: FakeGenerator
     retriever: FakeRetriever
     responses: FakeResponses
+    keys: ContentKeys
 
     async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
         """The answer's status and bytes, when the model says these tokens."""
@@ -253,9 +256,10 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "responses": (stored := FakeResponses()),
             "response_log": FakeResponseLog(),
             "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
+            "content_keys": (keys := ContentKeys.of(b"c" * 32)),
         }
         services = Services(**cast("Any", others | known))
-        yield World(build_app(Settings(default_index="docs"), services), generator, retriever, stored)
+        yield World(build_app(Settings(default_index="docs"), services), generator, retriever, stored, keys)
     workers.close()
     structlog.reset_defaults()
 
@@ -332,6 +336,9 @@ WAYS = pytest.mark.parametrize(
 GENERATION = Way(
     "/api/v2/text/generation-detection", stream=False, more=(("model_id", "m"), ("detectors", {"relevance": {}}))
 )
+
+# Its answers have nothing of the model's that can be read.
+COMPACTION = Way("/v1/responses/compact", stream=False, more=(("model", "m"),))
 
 
 async def test_every_chat_route_is_in_the_matrix() -> None:
@@ -667,7 +674,7 @@ async def test_what_only_reports_changes_nothing(world: World, way: Way, place: 
     """The same answer as without detectors but for what is told beside it; error texts are the model server's."""
     if (
         not way.openai
-        or way == GENERATION
+        or way in (GENERATION, COMPACTION)
         or (way.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
         or (way.responses and place == "top-level member")
     ):
@@ -758,8 +765,22 @@ async def test_no_role_of_a_request_tells_the_model(world: World, way: Way, role
         prompts = repr(world.generator.prompts).replace("\\n", "")
         assert SECRET not in prompts
         assert "".join(halves(SECRET)) not in prompts
-        if role == "user" and way != GENERATION:
+        if role == "user" and way not in (GENERATION, COMPACTION):
             assert (status, bool(world.generator.prompts)) == ((200, mount == "redact"))
+
+
+@pytest.mark.parametrize("mount", ["redact", "block"])
+@pytest.mark.parametrize("said", [*SECRETS], ids=range(len(SECRETS)))
+async def test_no_summary_keeps_a_secret(world: World, said: str, mount: str) -> None:
+    """What is encrypted is what the detectors left; where they block it there is no summary."""
+    for tokens_ in tokens(said):
+        status, body = await world.asks(COMPACTION, mount, tokens_)
+        if mount == "block":
+            assert status == 400
+            continue
+        [item] = [item for item in json.loads(body)["output"] if item["type"] == "compaction"]
+        summary = world.keys.opened(Principal("local"), mount, "compaction", item["encrypted_content"])
+        assert json.loads(summary or "")["text"] == (BEFORE + "[REDACTED]" + AFTER).strip()
 
 
 @EVERYWHERE

@@ -171,7 +171,7 @@ def build(
         *front_end_routers(settings, services, turns, draining),
         responses.router(dialect, stored, reading, services.generator, timeout=timeout),
         tenant_responses.router(services.responses, reading, ending, timeout=timeout),
-        conversations.router(services.responses, services.guardrails, timeout=timeout),
+        conversations.router(services.responses, services.guardrails, services.content_keys, timeout=timeout),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
         protected_resource.router(profiles, address, _provider(settings)),

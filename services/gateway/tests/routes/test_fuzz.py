@@ -13,10 +13,12 @@ import pytest
 from causeway_testing import responses
 from gateway.dialects.rag_chat.overrides import KNOWN
 from gateway.dialects.rag_chat.registration import Stages
+from gateway.identity.content_sealing import ContentKeys
 from gateway.main import build_app
 from gateway.settings import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from servicekit.principal import Principal
 
 pytestmark = pytest.mark.slow
 
@@ -151,11 +153,20 @@ def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
         runner.run(client.aclose())
 
 
+KEYS = ContentKeys.of(b"c" * 32)
+CONTENTS = [
+    KEYS.seal(Principal("local"), "default", kind, text)
+    for kind, text in (("reasoning", "Hm."), ("compaction", '{"text":"So.","whole":true}'))
+]
 items = st.fixed_dictionaries(
     {
         "type": mostly(
             st.sampled_from(
-                ["message", "function_call", "function_call_output", "custom_tool_call", "item_reference"]
+                [
+                    *("message", "function_call", "function_call_output", "custom_tool_call", "item_reference"),
+                    *("reasoning", "file_search_call", "additional_tools", "configuration_update", "compaction"),
+                    "compaction_trigger",
+                ]
             )
         ),
         "role": mostly(st.sampled_from(["user", "assistant", "system", "developer"])),
@@ -166,6 +177,13 @@ items = st.fixed_dictionaries(
         "name": mostly(words),
         "arguments": mostly(words),
         "output": mostly(words),
+        "encrypted_content": mostly(st.sampled_from(CONTENTS)),
+        "summary": values,
+        "queries": values,
+        "results": values | st.just([{"filename": "a.pdf", "text": "x"}]),
+        "tools": values | st.just([{"type": "function", "name": "x"}]),
+        "reasoning": values | st.just({"effort": "low"}),
+        "text": values | st.just({"format": {"type": "text"}}),
         "id": mostly(st.sampled_from(["msg_1", "msg_00000000000000000000000000000000_0", "rs_1"])),
     },
 )
@@ -197,6 +215,7 @@ asked_of_responses = st.fixed_dictionaries(
         "index_name": mostly(st.sampled_from(["docs", "empty"])),
         "detectors": values,
         "truncation": values,
+        "context_management": values | st.just([{"type": "compaction", "compact_threshold": 1}]),
     },
 )
 responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode())
@@ -223,6 +242,36 @@ def test_responses_likewise(fakes: Any) -> None:
                 responses.response(response.json())
             else:
                 responses.events(response.text)
+
+        ask()
+        runner.run(client.aclose())
+
+
+asked_of_compaction = st.fixed_dictionaries(
+    {"input": mostly(words | st.lists(mostly(items), max_size=4)), "model": mostly(st.just("m"))},
+    optional={"instructions": mostly(words), "image": values, "service_tier": values, "detectors": values},
+)
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+def test_summaries_likewise(fakes: Any) -> None:
+    """A summary that the reference's types take, or a refusal in words."""
+    app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+        @given(mostly(asked_of_compaction.map(lambda body: json.dumps(body).encode()), contents))
+        def ask(content: bytes) -> None:
+            headers = {"content-type": "application/json"}
+            response = runner.run(client.post("/v1/responses/compact", content=content, headers=headers))
+            fakes.generator.prompts.clear()
+            assert response.status_code in STATUSES, response.text
+            if response.status_code == 200:
+                assert responses.compacted(response.json()).output[-1].encrypted_content
+            else:
+                assert response.json()["error"]
 
         ask()
         runner.run(client.aclose())

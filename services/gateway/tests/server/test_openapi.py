@@ -64,6 +64,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/mcp",
         "/.well-known/oauth-protected-resource",
         "/.well-known/oauth-protected-resource/{path}",
+        "/v1/responses/compact",
         "/v1/responses/input_tokens",
         "/v1/responses/{response_id}",
         "/v1/responses/{response_id}/cancel",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openai.types.conversations import Conversation, ConversationItem
-from openai.types.responses import Response, ResponseItem, ResponseStreamEvent
+from openai.types.responses import CompactedResponse, Response, ResponseItem, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 OURS = frozenset(("store", "source_nodes", "detections", "warnings"))
@@ -14,6 +14,7 @@ OURS = frozenset(("store", "source_nodes", "detections", "warnings"))
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 _RESPONSE: TypeAdapter[Any] = TypeAdapter(Response)
 _ITEM: TypeAdapter[Any] = TypeAdapter(ResponseItem)
+_COMPACTED: TypeAdapter[Any] = TypeAdapter(CompactedResponse)
 _CONVERSATION: TypeAdapter[Any] = TypeAdapter(Conversation)
 _CONVERSATION_ITEM: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 
@@ -36,6 +37,15 @@ def conversation(said: Mapping[str, Any]) -> Any:
 def conversation_item(said: Mapping[str, Any]) -> Any:
     """Return an item of a conversation, likewise."""
     return _strict(_CONVERSATION_ITEM, said)
+
+
+def compacted(said: Mapping[str, Any]) -> Any:
+    """Return a summary of a conversation, likewise. The user's messages in it are items of an input."""
+    for each in said["output"]:
+        if each["type"] == "message":
+            item(each)
+    kept = [each for each in said["output"] if each["type"] != "message"]
+    return _strict(_COMPACTED, {**said, "output": kept})
 
 
 def events(body: str) -> list[Any]:

@@ -13,6 +13,7 @@ from gateway.answering.checks import Checks
 from gateway.answering.context_selection import ContextSelection, no_longer
 from gateway.answering.generation import Generation
 from gateway.answering.timeline import Timeline
+from gateway.answering.usage_sums import added
 from gateway.domain import (
     Batch,
     Delta,
@@ -173,7 +174,7 @@ class _Round:
             elif type(event) is Finish:
                 self._finish = event
             elif type(event) is Usage:
-                self.usage = _added(self._before, event)
+                self.usage = added(self._before, event)
             else:
                 out.append(event)
         return out
@@ -272,25 +273,3 @@ def _shortened(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
     if turn.max_tokens is None or usage is None:
         return turn
     return no_longer(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))
-
-
-def _added(first: Usage, second: Usage) -> Usage:
-    """Return the sum, including the model server's details."""
-    raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
-    summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""
-    return Usage(
-        first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens, summed
-    )
-
-
-def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    whole = dict(first)
-    for name, value in second.items():
-        known = whole.get(name)
-        if isinstance(value, dict) and isinstance(known, dict):
-            whole[name] = _sum(known, value)
-        elif isinstance(value, int | float) and isinstance(known, int | float):
-            whole[name] = known + value
-        elif value is not None:
-            whole[name] = value
-    return whole

@@ -10,6 +10,7 @@ from servicekit.errors import PermissionDenied
 
 from gateway.answering import budget, prompts
 from gateway.answering.checks import BlockedQuestion, Checks, reporting
+from gateway.answering.compaction import Compaction
 from gateway.answering.context_selection import ContextSelection
 from gateway.answering.conversation_window import ConversationWindow, Fit
 from gateway.answering.detector_kinds import DetectorKinds
@@ -106,6 +107,7 @@ class Pipeline:
         self._context = ContextSelection(retriever, generator, node_tokens)
         self._window = ConversationWindow(generator, node_tokens)
         self._searches = ModelSearches(generator, self._generation, self._context, self._checks)
+        self._compaction = Compaction(generator, self._generation)
         self._pictures = PagePictures(pictures)
 
     async def answer(
@@ -129,6 +131,14 @@ class Pipeline:
         turn, known = await self._admit(turn, timeline, deadline)
         searches = await self._searches.wanted(turn, deadline)
         found: list[Passage] = []
+
+        def answer(asked: Turn) -> AsyncGenerator[Batch, None]:
+            if searches:
+                with_indexes = replace(asked, retrieval=turn.retrieval)
+                return self._searches.events(with_indexes, found, timeline, deadline)
+            said = prompt if asked is prepared.turn else _prompt(replace(prepared, turn=asked))
+            return self._generation.events(said, asked, timeline, deadline)
+
         async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
@@ -138,11 +148,10 @@ class Pipeline:
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
                     opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
-                if searches:
-                    asked = replace(prepared.turn, retrieval=turn.retrieval)
-                    events = self._searches.events(asked, found, timeline, deadline)
+                if await self._compaction.wanted(prepared.turn, deadline):
+                    events = self._compaction.before(prepared.turn, answer, timeline, deadline)
                 else:
-                    events = self._generation.events(prompt, prepared.turn, timeline, deadline)
+                    events = answer(prepared.turn)
                 async with aclosing(events) as batches:
                     async for batch in batches:
                         if opening is None:

@@ -56,6 +56,22 @@ NO_QUERY = "This was no search: it needs a query, which is a text."
 NO_MORE_SEARCHES = "There are no more searches: answer from what was found."
 
 
+SUMMARISE = (
+    "Summarise the conversation above, so that another assistant can continue it with your summary alone. Keep "
+    "what the user wants and has decided, all names, numbers, identifiers and code that still matter, the results "
+    "of tools that still matter, what is done and what is open. Keep the names of sources in square brackets "
+    "behind their facts. Answer nothing, and write only the summary, in the language of the user."
+)
+
+SUMMARY = "A summary takes the place of the earlier conversation:"
+"""The line before a summary."""
+
+
+def summary(text: str) -> str:
+    """Return what a model gets in the place of a conversation that was summarised."""
+    return f"{SUMMARY}\n{text}"
+
+
 def search_function(name: str) -> dict[str, Any]:
     """Return the function that a model calls to search.
 

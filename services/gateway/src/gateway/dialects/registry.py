@@ -8,6 +8,7 @@ from gateway.dialects.orchestrator import registration as orchestrator
 from gateway.dialects.rag_chat import registration as rag_chat
 from gateway.dialects.registration import Registration
 from gateway.dialects.responses import registration as responses
+from gateway.dialects.responses.compaction import Compactions
 from gateway.dialects.responses.dialect import Responses
 
 
@@ -21,9 +22,10 @@ def registrations(
         responses_dialect: The dialect of responses; None: one without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)
+    dialect = responses_dialect or Responses(similarity_threshold)
     return (
         openai.registration(chat, OpenAiCompletions(similarity_threshold)),
-        responses.registration(responses_dialect or Responses(similarity_threshold)),
+        responses.registration(dialect, Compactions(dialect)),
         rag_chat.registration(),
         orchestrator.registration(chat),
         mcp.registration(),

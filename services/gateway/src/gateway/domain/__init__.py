@@ -23,6 +23,8 @@ from gateway.domain.detection import (
 from gateway.domain.events import (
     Batch,
     Chunk,
+    CompactionBegun,
+    CompactionDone,
     Completion,
     Context,
     Delta,
@@ -51,6 +53,7 @@ from gateway.domain.passages import (
 )
 from gateway.domain.turn import (
     PART_BREAK,
+    CompactionOptions,
     DetectionOptions,
     Message,
     OriginalRequest,
@@ -70,6 +73,9 @@ __all__ = [
     "Batch",
     "Chunk",
     "Chunking",
+    "CompactionBegun",
+    "CompactionDone",
+    "CompactionOptions",
     "Completion",
     "Context",
     "Delta",

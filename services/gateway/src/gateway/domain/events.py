@@ -140,6 +140,24 @@ class Detections:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionBegun:
+    """The model begins to summarise the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionDone:
+    """The summary that takes the place of the conversation.
+
+    Attributes:
+        summary: Its text.
+        alone: No answer follows.
+    """
+
+    summary: str
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SearchBegun:
     """The model starts a search. `SearchDone` is the next event. An empty query cannot be searched."""
 
@@ -198,6 +216,8 @@ Event = (
     | Start
     | Delta
     | Detections
+    | CompactionBegun
+    | CompactionDone
     | SearchBegun
     | SearchDone
     | FollowUps

@@ -140,6 +140,7 @@ _PREFIXES = {
     "custom_tool_call_output": "cto",
     "reasoning": "rs",
     "file_search_call": "fs",
+    "compaction": "cmp",
 }
 
 

@@ -232,6 +232,19 @@ class SearchTool:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """When the model summarises a conversation, so that a summary takes the place of what was said.
+
+    Attributes:
+        threshold: Most tokens of a conversation that is not summarised; None: most of the model's window.
+        alone: Nothing but the summary is asked for, however short the conversation is.
+    """
+
+    threshold: int | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A question with everything that the pipeline needs, without the wire format.
 
@@ -279,6 +292,7 @@ class Turn:
     unary: bool = False
     truncates: bool = False
     searching: SearchTool | None = None
+    compaction: CompactionOptions | None = None
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()
     detection: DetectionOptions = DetectionOptions()

@@ -18,12 +18,15 @@ from gateway.dialects.openai import conversation as chats
 from gateway.dialects.responses import items as item_kinds
 from gateway.dialects.responses import record
 from gateway.dialects.responses.continuation import missing
+from gateway.dialects.responses.conversation import Conversation
 from gateway.dialects.responses.registration import TAG
 from gateway.dialects.responses.request import metadata
+from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import Detectors, Turn
 from gateway.domain.responses import CONVERSATION, MOST_ITEMS, Item, Stored, is_id, named, new_name
 from gateway.ports.answering import Guardrails
 from gateway.ports.responses import ResponseStore
+from gateway.ports.sealing import Sealing
 from gateway.routes import schemas
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed, page, shown
@@ -35,16 +38,17 @@ _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user ha
 _CUSTOM = ("custom_tool_call", "custom_tool_call_output")
 
 
-def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> APIRouter:
+def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, timeout: float) -> APIRouter:
     """``/v1/conversations`` and what is below.
 
     Args:
         store: Keeps the conversations.
         guardrails: Judge the items that clients bring.
+        sealing: Opens the encrypted contents of items.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(prefix="/v1/conversations", tags=[TAG])
-    conversations = _Conversations(store, guardrails)
+    conversations = _Conversations(store, guardrails, sealing)
 
     def soon() -> Deadline:
         return Deadline.after(timeout)
@@ -156,8 +160,8 @@ def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> A
 class _Conversations:
     """What the routes do with conversations."""
 
-    def __init__(self, store: ResponseStore, guardrails: Guardrails) -> None:
-        self._store = store
+    def __init__(self, store: ResponseStore, guardrails: Guardrails, sealing: Sealing) -> None:
+        self._store, self._sealing = store, sealing
         self._checks = Checks(guardrails)
 
     async def known(self, name: str, state: RequestState, deadline: Deadline) -> Stored:
@@ -198,7 +202,7 @@ class _Conversations:
         brought = said.items("items") or []
         if len(brought) > _MOST_AT_ONCE:
             raise said.wrong("items", f"may be {_MOST_AT_ONCE} at once")
-        talk = item_kinds.Conversation()
+        talk = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
         items: Sequence[Item | None] = item_kinds.read(brought, talk, "items")
         detectors = state.frontend.detectors_for(Detectors())
         if detectors.input and talk.messages:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from gateway.dialects.responses import items
+from gateway.dialects.responses.conversation import Conversation
 from servicekit.errors import InvalidRequest
 
 
 def chat(*said: Any) -> list[dict[str, Any]]:
-    talk = items.Conversation()
+    talk = Conversation()
     items.read(said, talk)
     return talk.messages
 
@@ -67,7 +68,7 @@ def test_pictures_and_files() -> None:
 
 def test_what_a_model_thought_belongs_to_its_next_answer() -> None:
     """Reasoning of the same answer is one text; what no answer follows is left out; the items stay as they are."""
-    talk = items.Conversation()
+    talk = Conversation()
     thoughts = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "abc"},
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Nine?"}]},
@@ -86,7 +87,7 @@ def test_an_earlier_search() -> None:
     assert chat(search) == []
     [message] = chat(search | {"results": [found]})
     assert (message["role"], message["content"].endswith("'ferry':\na.pdf: At nine.")) == ("system", True)
-    stored = items.Conversation()
+    stored = Conversation()
     items.read([search | {"results": [found]}], stored, "")
     assert stored.messages == []
 

@@ -20,7 +20,7 @@ from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.dialects.responses.request import Asked
 from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import FILE_SEARCH, FileSearch
-from gateway.domain import SearchTool, Turn
+from gateway.domain import CompactionOptions, Retrieval, SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
 from gateway.ports.sealing import Sealing
 
@@ -52,8 +52,13 @@ class Responses:
         self._sealing = sealing
         self._chat = OpenAiChat(similarity_threshold, _Composed)
 
-    def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`; the body's ``stream`` decides."""
+    def parse(self, request: ChatRequest, made: type[ResponsesExchange] = ResponsesExchange) -> Exchange:
+        """See `Dialect`; the body's ``stream`` decides.
+
+        Args:
+            request: The request.
+            made: What writes the answer.
+        """
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
         sealed = Sealed(self._sealing, request.principal, request.frontend.name)
@@ -80,8 +85,12 @@ class Responses:
             turn = replace(turn, searching=_tool(request, asked))
         if asked.said.get("truncation") == "auto":
             turn = replace(turn, truncates=True)
+        if made.compacts or asked.compaction is not None:
+            turn = replace(turn, compaction=CompactionOptions(alone=True) if made.compacts else asked.compaction)
+            if turn.compaction is not None and turn.compaction.alone:
+                turn = replace(turn, retrieval=Retrieval(), searching=None)
         named = bool(asked.said.get("index_name"))
-        return ResponsesExchange(turn, asked, request.before, sealed, streaming=chat.streaming, sources=named)
+        return made(turn, asked, request.before, sealed, streaming=chat.streaming, sources=named)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

@@ -10,6 +10,7 @@ from servicekit.errors import CausewayError
 from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import record
+from gateway.dialects.responses.conversation import Summary
 from gateway.dialects.responses.members import error_of, search_result, usage_of
 from gateway.dialects.responses.output import Output, Shown
 from gateway.dialects.responses.parts import Events, encoded
@@ -17,6 +18,8 @@ from gateway.dialects.responses.request import ENCRYPTED_REASONING, Asked
 from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import (
     Batch,
+    CompactionBegun,
+    CompactionDone,
     Completion,
     Context,
     Delta,
@@ -59,7 +62,12 @@ class ResponsesExchange:
         response_id: Id of the response.
         store: Whether it is stored; the response says so.
         headers: Headers of the answer.
+        created: When it was made, in seconds since 1970.
+        usage: The tokens; None: they are not known.
+        compacts: Nothing but a summary of the conversation is asked for.
     """
+
+    compacts = False
 
     def __init__(
         self, turn: Turn, asked: Asked, before: Before, sealed: Sealed, *, streaming: bool, sources: bool = False
@@ -68,6 +76,7 @@ class ResponsesExchange:
         self.streaming = streaming
         self.asked = asked
         self.before = before
+        self._sealed = sealed
         self.store = before.store
         self.background = bool(asked.said.get("background"))
         self.response_id = before.name or f"{RESPONSE}_{new_name()}"
@@ -76,15 +85,16 @@ class ResponsesExchange:
         listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
         self.context: Context | None = None
-        self._created = before.created or int(time.time())
+        self.created = before.created or int(time.time())
         self._model = turn.shown_model
         self._events = Events(obfuscates=asked.obfuscates and not self.background)
-        shown = Shown(asked.summarises, asked.logprobs, sealed if ENCRYPTED_REASONING in asked.include else None)
+        keeps = sealed if ENCRYPTED_REASONING in asked.include else None
+        shown = Shown(asked.summarises, asked.logprobs, keeps)
         self._output = Output(self._events, owner, asked.tools.functions, shown)
         self._sources = sources
         self._nodes: list[dict[str, Any]] | None = None
         self._found: list[Detections] = []
-        self._usage: Usage | None = None
+        self.usage: Usage | None = None
         self._reason = ""
         self._begun = False
         self._last_logged = b""
@@ -123,8 +133,7 @@ class ResponsesExchange:
                 texts = []
             if type(event) is Delta:
                 if event.choice == 0:
-                    if not self._begun:
-                        self._begin()
+                    self._begin()
                     self._output.take(event)
             elif type(event) is Start:
                 self._model = str(members_of(event.raw_json).get("model") or self._model)
@@ -134,12 +143,15 @@ class ResponsesExchange:
                 if event.choice == 0:
                     self._reason = event.reason
             elif type(event) is Usage:
-                self._usage = event
+                self.usage = event
             elif type(event) is Detections:
                 self._found.append(event)
+            elif type(event) is CompactionBegun:
+                self._begin()
+            elif type(event) is CompactionDone:
+                self._output.compact(Summary(event.summary, whole=not event.alone).sealed(self._sealed))
             elif type(event) is SearchBegun:
-                if not self._begun:
-                    self._begin()
+                self._begin()
                 self._output.begin_search()
             elif type(event) is SearchDone:
                 self._searched(event.query, event.passages)
@@ -161,8 +173,7 @@ class ResponsesExchange:
     def _whole(self, completion: dict[str, Any]) -> None:
         """Take an answer that the model server gave in one piece, of which the first choice counts."""
         self._model = self.turn.answers_as or str(completion.get("model") or self._model)
-        if not self._begun:
-            self._begin()
+        self._begin()
         choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
         said = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
         text = said.pop("content", "")
@@ -175,12 +186,11 @@ class ResponsesExchange:
         usage = completion.get("usage") or {}
         if usage:
             prompt, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
-            self._usage = Usage(prompt, answered, _encode(usage))
+            self.usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`: an event tells of the error, and the response ends as failed."""
-        if not self._begun:
-            self._begin()
+        self._begin()
         self._output.end("incomplete")
         self._events.add("error", **error_of(error), param=error.field)
         self._add_last(self._object("failed", error))
@@ -226,8 +236,7 @@ class ResponsesExchange:
             profile: Name of the front end.
             error: Why it failed.
         """
-        if not self._begun:
-            self._begin()
+        self._begin()
         self._output.end("incomplete")
         return self._stored(profile, self._object("failed", error))
 
@@ -237,8 +246,7 @@ class ResponsesExchange:
         Args:
             profile: Name of the front end.
         """
-        if not self._begun:
-            self._begin()
+        self._begin()
         self._output.end("incomplete" if self._reason in _REASONS else "completed")
         return self._stored(profile, self.final())
 
@@ -259,6 +267,8 @@ class ResponsesExchange:
         return item if results is None else {**item, "results": results}
 
     def _begin(self) -> None:
+        if self._begun:
+            return
         self._begun = True
         if self.background:
             queued = msgspec.Raw(_encode(self._object(QUEUED)))
@@ -300,11 +310,9 @@ class ResponsesExchange:
             self._nodes = [source_node(passage) for passage in context.passages]
 
     def _end(self) -> None:
-        if not self._begun:
-            self._begin()
+        self._begin()
         self._output.end("incomplete" if self._reason in _REASONS else "completed")
-        final = self.final()
-        self._add_last(final)
+        self._add_last(self.final())
 
     def _add_last(self, final: dict[str, Any]) -> None:
         """Write the last event; the log gets it without findings, which have the words that were taken out."""
@@ -318,7 +326,7 @@ class ResponsesExchange:
         said: dict[str, Any] = {
             "id": self.response_id,
             "object": "response",
-            "created_at": self._created,
+            "created_at": self.created,
             "status": status,
             "error": None if error is None else error_of(error),
             "incomplete_details": {"reason": reason} if reason else None,
@@ -327,7 +335,7 @@ class ResponsesExchange:
             **self._shown(),
             "conversation": {"id": self.before.conversation} if self.before.conversation else None,
             "store": self.store,
-            "usage": usage_of(self._usage),
+            "usage": usage_of(self.usage),
         }
         if status == "completed":
             said["completed_at"] = int(time.time())

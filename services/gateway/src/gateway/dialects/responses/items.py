@@ -1,19 +1,16 @@
 """Input items of a Responses request as the messages of a chat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from servicekit import keys
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.responses.conversation import Conversation, Item
 from gateway.dialects.responses.offered_tools import function_name
-from gateway.dialects.responses.sealed import REASONING, Sealed
-from gateway.dialects.responses.tools import CUSTOM_INPUT, Tools
-
-Item = dict[str, Any]
+from gateway.dialects.responses.sealed import COMPACTION, REASONING
+from gateway.dialects.responses.tools import CUSTOM_INPUT
 
 ROLES = ("user", "assistant", "system", "developer")
 FOUND_BEFORE = "These passages were found before, by a search for {}:"
@@ -33,50 +30,6 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _DETAILS = ("auto", "low", "high", "original")
 _encode = msgspec.json.encode
-
-
-@dataclass(slots=True)
-class Conversation:
-    """Messages of a chat that were made from items.
-
-    Attributes:
-        messages: The messages, as OpenAI's chat completions have them.
-        paths: Of each message, the place of its first item in the request; empty: it is not the request's.
-        drops: Items of tools that are not offered here are left out; else they are refused.
-        dropped: Kinds of those that were left out.
-        sealed: Opens encrypted contents; None: they are kept as they came.
-        tools: Gets the tools that items bring; None: items are kept as they came.
-        configuration: The latest settings of the answer that items bring.
-    """
-
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    drops: bool = False
-    dropped: list[str] = field(default_factory=list)
-    sealed: Sealed | None = None
-    tools: Tools | None = None
-    configuration: Item = field(default_factory=dict)
-    _thought: str = ""
-
-    def add(self, message: dict[str, Any], path: str) -> None:
-        """Append a message; the reasoning before an answer goes with it."""
-        thought, self._thought = self._thought, ""
-        if thought and message["role"] == "assistant":
-            message[keys.EARLIER_REASONING] = thought
-        self.messages.append(message)
-        self.paths.append(path)
-
-    def think(self, text: str) -> None:
-        """Take what the model thought before its next message."""
-        self._thought = f"{self._thought}\n{text}" if self._thought else text
-
-    def call(self, call_id: str, name: str, arguments: str, path: str) -> None:
-        """Append a call of a tool to the answer that it belongs to: the message right before it, if that is one."""
-        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        if self.messages and self.messages[-1]["role"] == "assistant" and not self._thought:
-            self.messages[-1].setdefault("tool_calls", []).append(call)
-        else:
-            self.add({"role": "assistant", "content": None, "tool_calls": [call]}, path)
 
 
 def listed(said: Any, path: str = "input") -> list[Any]:
@@ -107,7 +60,21 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
     Raises:
         InvalidRequest: Names the item that is wrong.
     """
-    return [_read(item, into, f"{path}[{at}]" if path else "") for at, item in enumerate(items)]
+    kept: list[Item | None] = []
+    for at, item in enumerate(items):
+        if into.compacts:
+            raise InvalidRequest(f"{path}[{at}] must not be behind a compaction_trigger.", field=f"{path}[{at}]")
+        place = f"{path}[{at}]" if path else ""
+        kept.append(_read(item, into, place))
+        if place and (item.get("type") == COMPACTION):
+            # Detectors judge no message that the summary replaces, so that none of these is stored.
+            places = {*into.paths, *(f"{path}[{number}]" for number, each in enumerate(kept) if _sets(each))}
+            kept = [each if f"{path}[{number}]" in places else None for number, each in enumerate(kept)]
+    return kept
+
+
+def _sets(item: Item | None) -> bool:
+    return item is not None and item["type"] in ("additional_tools", "configuration_update")
 
 
 def _read(item: Any, into: Conversation, path: str) -> Item | None:
@@ -141,8 +108,11 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
         return _additional_tools(said, into)
     if kind == "configuration_update":
         return _configuration(said, into)
-    if kind == "compaction":
-        return item
+    if kind == COMPACTION:
+        return _compaction(said, into, path)
+    if kind == "compaction_trigger":
+        into.compacts = True
+        return None
     if kind in HOSTED and into.drops:
         into.dropped.append(kind)
         return None
@@ -232,6 +202,13 @@ def _reasoning(said: Fields, into: Conversation) -> Item:
         into.think(thought)
     if encrypted := said.text("encrypted_content"):
         item["encrypted_content"] = encrypted
+    return item
+
+
+def _compaction(said: Fields, into: Conversation, path: str) -> Item:
+    """Read a summary that takes the place of what was said before."""
+    item = {"type": COMPACTION, "encrypted_content": _required(said, "encrypted_content")}
+    into.compact(said, path)
     return item
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.dialects.responses.citations import Citations, files_of
 from gateway.dialects.responses.offered_tools import Functions, Offered
 from gateway.dialects.responses.parts import Call, Events, Message, Thinking
-from gateway.dialects.responses.sealed import Sealed
+from gateway.dialects.responses.sealed import COMPACTION, Sealed
 from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolCall
 
 
@@ -110,6 +110,19 @@ class Output:
         if query:
             self._tell_search("completed")
         self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
+
+    def compact(self, sealed: str) -> None:
+        """Tell that a summary takes the place of the conversation.
+
+        Args:
+            sealed: The summary, encrypted.
+        """
+        item = {"id": self._id("cmp"), "type": COMPACTION, "encrypted_content": sealed}
+        at = len(self.items)
+        self.items.append(item)
+        self._events.add("response.output_item.added", item={**item, "encrypted_content": ""}, output_index=at)
+        self._events.add("response.compaction.compacting", item_id=item["id"], output_index=at)
+        self._events.add("response.output_item.done", item=item, output_index=at)
 
     def _tell_search(self, state: str) -> None:
         place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}

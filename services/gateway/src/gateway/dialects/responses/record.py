@@ -7,6 +7,7 @@ import msgspec
 from servicekit import keys
 
 from gateway.dialects.responses.offered_tools import function_name
+from gateway.dialects.responses.sealed import COMPACTION
 from gateway.dialects.responses.tools import CUSTOM_INPUT
 from gateway.domain import Message, Turn
 from gateway.domain.responses import Item
@@ -108,6 +109,10 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
             kept[number] = {**item, "content": [{"type": kind, "text": new.words}]}
     elif "output" in item:
         kept[number] = {**item, "output": new.words}
+    elif item["type"] == COMPACTION:
+        # The encrypted content has the words that were taken out.
+        said = [{"type": "input_text", "text": new.text}]
+        kept[number] = {"type": "message", "role": "developer", "content": said}
     elif item["type"] == "file_search_call":
         kept[number] = {**item, "results": None}
     extra = _object.decode(new.extra_json) if new.extra_json else {}

@@ -35,11 +35,22 @@ REQUEST: Schema = {
 """Describes a request."""
 
 
-def registration(responses: Dialect) -> Registration:
-    """Register the dialect.
+COMPACT_REQUEST: Schema = {
+    "type": "object",
+    "description": "A conversation, as of `/v1/responses`.",
+    "properties": {name: REQUEST["properties"][name] for name in ("model", "input", "instructions", "detectors")}
+    | {"previous_response_id": {"type": "string", "description": "The response that the input continues"}},
+    "example": {"model": "gpt", "input": [{"role": "user", "content": "When will the bearing be renewed?"}]},
+}
+"""Describes a request for a summary."""
+
+
+def registration(responses: Dialect, compactions: Dialect) -> Registration:
+    """Register the dialects.
 
     Args:
-        responses: The dialect.
+        responses: The dialect of responses.
+        compactions: The dialect of summaries.
     """
     described = operation(
         "Response, with retrieval where index_name or file_search is given",
@@ -48,7 +59,17 @@ def registration(responses: Dialect) -> Registration:
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
+    summary = operation(
+        "Summary of a conversation, encrypted, which takes its place in later requests",
+        TAG,
+        {"application/json": {"schema": COMPACT_REQUEST}},
+        {"application/json": {"schema": {"type": "object"}}},
+        PROBLEM,
+    )
     return Registration(
-        chats=(ChatRoute("/v1/responses", always(responses), described, stores=True),),
+        chats=(
+            ChatRoute("/v1/responses", always(responses), described, stores=True),
+            ChatRoute("/v1/responses/compact", always(compactions), summary, streaming=False, stores=True),
+        ),
         tags={TAG: "OpenAI's Responses API: items in, items out."},
     )

@@ -11,14 +11,25 @@ from gateway.dialects import json_fields, turn_settings
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses import items, service_options
 from gateway.dialects.responses import tools as tool_kinds
+from gateway.dialects.responses.conversation import Conversation, Item
 from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import Tools
+from gateway.domain import CompactionOptions
 
 OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 """Members that are the platform's."""
 
 READ = (
-    *("background", "conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls"),
+    *(
+        "background",
+        "context_management",
+        "conversation",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+    ),
     *("metadata", "model", "parallel_tool_calls", "previous_response_id", "reasoning", "service_tier", "store"),
     *("stream", "stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p"),
     "truncation",
@@ -30,7 +41,6 @@ IGNORED = ("client_metadata",)
 """Members that change nothing here."""
 
 REFUSED: Mapping[str, str] = {
-    "context_management": "is not supported: truncation: auto leaves out the oldest exchanges instead",
     "moderation": "is not supported: name detectors of the platform in detectors instead",
 }
 """Members that would change the answer and are not supported, with what their refusals say."""
@@ -52,6 +62,7 @@ _FORMATS = ("text", "json_schema", "json_object")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 _MOST_METADATA, _LONGEST_KEY, _LONGEST_VALUE = 16, 64, 512
 _MOST_CALLS = 1000
+_MOST_TOKENS = 10**9
 _MOST_LOGPROBS = 20
 _encode = msgspec.json.encode
 
@@ -74,6 +85,7 @@ class Asked:
         shown: The members of the response that repeat the request.
         dropped: Kinds of the items that were left out.
         obfuscates: Pieces of the answer have random characters beside them, which hide their lengths.
+        compaction: When the model summarises the conversation; None: it does not.
     """
 
     said: Fields
@@ -81,7 +93,7 @@ class Asked:
     body: bytes
     paths: list[str]
     count: int
-    own: list[items.Item | None]
+    own: list[Item | None]
     tools: Tools
     include: frozenset[str]
     summarises: bool
@@ -89,9 +101,10 @@ class Asked:
     shown: dict[str, Any]
     dropped: list[str]
     obfuscates: bool
+    compaction: CompactionOptions | None = None
 
 
-def read(body: bytes, before: Sequence[items.Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
+def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
     """Return what a request says.
 
     Args:
@@ -114,7 +127,7 @@ def read(body: bytes, before: Sequence[items.Item], sealed: Sealed, *, refuse_un
     tools = Tools(refuse_unknown=refuse_unknown)
     tools.offer(said.items("tools") or (), "tools")
     include = _include(said)
-    talk = items.Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
+    talk = Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
     if instructions := said.text("instructions"):
         talk.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, talk, "")
@@ -141,12 +154,41 @@ def read(body: bytes, before: Sequence[items.Item], sealed: Sealed, *, refuse_un
     count = len(before) + len(listed)
     padded = said.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
+    compaction = _compaction(said)
+    if talk.compacts:
+        compaction = CompactionOptions(alone=True)
     return Asked(
-        said, model, body, talk.paths, count, own, tools, include, summary, logprobs, shown, talk.dropped, padded
+        *(
+            said,
+            model,
+            body,
+            talk.paths,
+            count,
+            own,
+            tools,
+            include,
+            summary,
+            logprobs,
+            shown,
+            talk.dropped,
+            padded,
+        ),
+        compaction,
     )
 
 
-def _configured(said: Fields, update: items.Item) -> Fields:
+def _compaction(said: Fields) -> CompactionOptions | None:
+    """When the model summarises the conversation before it answers."""
+    found = None
+    for at, entry in enumerate(said.items("context_management") or ()):
+        each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
+        if not each.one_of("type", ("compaction",)):
+            raise each.wrong("type", "must be compaction")
+        found = CompactionOptions(each.integer("compact_threshold", 1, _MOST_TOKENS))
+    return found
+
+
+def _configured(said: Fields, update: Item) -> Fields:
     """The members of a request with the settings that items of the conversation bring, which come later."""
     changed = {}
     for name, value in update.items():

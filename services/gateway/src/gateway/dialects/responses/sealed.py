@@ -37,9 +37,9 @@ class Sealed:
             Unavailable: The keys are not known yet.
         """
         content = said.text("encrypted_content")
-        if not content or self.sealing is None:
+        if not content:
             return ""
-        text = self.sealing.opened(self.owner, self.profile, kind, content)
+        text = None if self.sealing is None else self.sealing.opened(self.owner, self.profile, kind, content)
         if text is None:
             raise said.wrong("encrypted_content", "cannot be read: this user got no such content here")
         return text

@@ -1,0 +1,166 @@
+"""A model that summarises a conversation: the summary takes the place of what was said."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, Unavailable
+
+from gateway.answering import prompts
+from gateway.answering.generation import Generation
+from gateway.answering.timeline import Timeline
+from gateway.answering.usage_sums import added
+from gateway.domain import (
+    Batch,
+    CompactionBegun,
+    CompactionDone,
+    Delta,
+    Detections,
+    Event,
+    Finish,
+    Message,
+    Start,
+    Turn,
+    Usage,
+)
+from gateway.ports.answering import Generator, Prompt
+
+WINDOW_SHARE = 0.8
+"""The share of the model's window from which a conversation is summarised, where the request says no number."""
+
+_OF_THE_ANSWER = (
+    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "max_completion_tokens", "logprobs"),
+    *("top_logprobs", "stop"),
+)
+"""Parameters that are for the answer and not for a summary."""
+
+_object = msgspec.json.Decoder(dict[str, Any])
+_encode = msgspec.json.encode
+
+
+class Compaction:
+    """Lets models summarise conversations.
+
+    Args:
+        generator: Counts tokens.
+        generation: Has models answer.
+    """
+
+    def __init__(self, generator: Generator, generation: Generation) -> None:
+        self._generator, self._generation = generator, generation
+
+    async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
+        """Return whether the conversation of a turn is to be summarised.
+
+        Raises:
+            InvalidRequest: The turn asks for a summary, and its model follows no instructions.
+        """
+        asked = turn.compaction
+        if asked is None or not (asked.alone or _earlier(turn)):
+            return False
+        tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
+        messages = prompts.compose(turn, ())
+        counts = await self._generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
+        if counts.only_quotes:
+            if asked.alone:
+                raise InvalidRequest(
+                    "model: this model quotes and cannot summarise: name another one.", field="model"
+                )
+            return False
+        most = int(counts.context_window * WINDOW_SHARE) if asked.threshold is None else asked.threshold
+        known = asked.threshold is not None or bool(counts.context_window)
+        return asked.alone or (known and counts.messages + sum(counts.texts) > most)
+
+    async def before(
+        self,
+        turn: Turn,
+        answer: Callable[[Turn], AsyncGenerator[Batch, None]],
+        timeline: Timeline,
+        deadline: Deadline,
+    ) -> AsyncGenerator[Batch, None]:
+        """Yield the events of a summary, then those of the answer to the shorter conversation.
+
+        The tokens of the answer are those of both. A summary that a detector stops replaces nothing.
+
+        Args:
+            turn: What the detectors left of the turn.
+            answer: Has a turn answered.
+            timeline: Notes what happens.
+            deadline: When it must be over.
+
+        Raises:
+            Unavailable: The model wrote no summary.
+        """
+        pieces: list[str] = []
+        finish, used = Finish(0, "stop"), Usage(0, 0)
+        begun, alone = False, turn.compaction is not None and turn.compaction.alone
+        asked = _summarising(turn)
+        async with aclosing(self._generation.events(_prompt(asked), asked, timeline, deadline)) as batches:
+            async for batch in batches:
+                told: list[Event] = [] if begun else [CompactionBegun()]
+                begun = True
+                for event in batch:
+                    if type(event) is Delta:
+                        pieces += [event.text] if event.choice == 0 else []
+                    elif type(event) is Finish:
+                        finish = event
+                    elif type(event) is Usage:
+                        used = event
+                    elif type(event) in (Start, Detections):
+                        told.append(event)
+                if told:
+                    yield told
+        summary = "".join(pieces).strip()
+        if finish.reason != "content_filter":
+            if not summary:
+                raise Unavailable("The model wrote no summary.", retry_after=1)
+            yield [CompactionDone(summary, alone)]
+            turn = compacted(turn, summary)
+        if alone:
+            yield [finish, used]
+            return
+        async with aclosing(answer(turn)) as batches:
+            async for batch in batches:
+                said = [added(used, event) if type(event) is Usage else event for event in batch]
+                timeline.usage = next((event for event in said if type(event) is Usage), timeline.usage)
+                yield said
+
+
+def _prompt(turn: Turn) -> Prompt:
+    return Prompt(turn.principal, turn.model, "", prompts.compose(turn, ()), (), turn.parameters_json)
+
+
+def compacted(turn: Turn, summary: str) -> Turn:
+    """Return a turn with a summary in the place of what was said before the question."""
+    at = len(turn.history) - len(_latest(turn))
+    instructions = tuple(message for message in turn.history[:at] if message.role == "system")
+    told = Message("system", prompts.summary(summary))
+    return replace(turn, history=(*instructions, told, *turn.history[at:]))
+
+
+def _latest(turn: Turn) -> tuple[Message, ...]:
+    """The messages that belong to the question: those since the latest answer, or since the user's latest words."""
+    ends = ("assistant", "tool") if turn.question else ("user",)
+    for number in range(len(turn.history) - 1, -1, -1):
+        if turn.history[number].role in ends:
+            return turn.history[number + (1 if turn.question else 0) :]
+    return turn.history
+
+
+def _earlier(turn: Turn) -> tuple[Message, ...]:
+    """The messages that a summary can replace."""
+    before = turn.history[: len(turn.history) - len(_latest(turn))]
+    return tuple(message for message in before if message.role != "system")
+
+
+def _summarising(turn: Turn) -> Turn:
+    """The turn that asks for the summary of another one."""
+    question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
+    parameters = _object.decode(turn.parameters_json)
+    kept = {name: value for name, value in parameters.items() if name not in _OF_THE_ANSWER}
+    return replace(
+        turn, question=prompts.SUMMARISE, history=(*turn.history, *question), parameters_json=_encode(kept)
+    )

@@ -1,0 +1,89 @@
+"""``POST /v1/responses/compact``: a summary that takes the place of a conversation."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError, InvalidRequest
+
+from gateway.dialects import json_fields
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.responses import record
+from gateway.dialects.responses.conversation import Item
+from gateway.dialects.responses.dialect import Responses
+from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.dialects.responses.members import usage_of
+from gateway.dialects.responses.sealed import COMPACTION
+from gateway.domain import Usage
+from gateway.domain.responses import named
+
+READ = (
+    *("detectors", "image", "input", "instructions", "model", "previous_response_id", "prompt_cache_key"),
+    *("prompt_cache_options", "prompt_cache_retention", "service_tier"),
+)
+"""Members of a request."""
+
+_encode = msgspec.json.encode
+
+
+class Compactions:
+    """`Dialect` of ``POST /v1/responses/compact``.
+
+    Args:
+        responses: Reads what a request shares with those for responses.
+    """
+
+    name = "responses"
+    media = Responses.media
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`. Nothing is stored."""
+        raw = json_fields.members(request.body)
+        for name in raw:
+            if name not in READ:
+                raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
+        before = replace(request.before, store=False)
+        return self._responses.parse(replace(request, before=before), CompactionExchange)
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return self._responses.error(error)
+
+
+class CompactionExchange(ResponsesExchange):
+    """`Exchange` of one summary: the user's messages, then the summary."""
+
+    compacts = True
+
+    def complete(self) -> bytes:
+        """See `Exchange`.
+
+        Raises:
+            InvalidRequest: A detector stopped the conversation or its summary.
+        """
+        items = [item for item in self.final()["output"] if item["type"] == COMPACTION]
+        if not items:
+            raise InvalidRequest("input: the detectors stopped the conversation, or its summary.", field="input")
+        said: dict[str, Any] = {
+            "id": self.response_id,
+            "object": "response.compaction",
+            "created_at": self.created,
+            "output": [*self._users(), *items],
+            "usage": usage_of(self.usage or Usage(0, 0)),
+        }
+        if (image := self.asked.shown["image"]) is not None:
+            said["image"] = image
+        return _encode(said)
+
+    def _users(self) -> list[Item]:
+        """The messages of the user that no earlier summary covers, as the detectors left them."""
+        before: list[Item] = []
+        for item in self.before.items:
+            before = [] if item["type"] == COMPACTION else [*before, item]
+        judged = None if self.context is None else self.context.judged
+        left = record.input_left(self.asked.own, self.asked.paths, self.turn, judged)
+        users = [item for item in (*before, *left) if item["type"] == "message" and item["role"] == "user"]
+        return [named(item, self.response_id, f"u{at}") | {"status": "completed"} for at, item in enumerate(users)]

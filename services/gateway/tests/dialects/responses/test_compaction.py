@@ -1,0 +1,240 @@
+"""Summaries that take the place of a conversation."""
+
+import json
+from collections import deque
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
+
+PATH = "/v1/responses"
+COMPACT = f"{PATH}/compact"
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+TALK = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": "When?"},
+    {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "Nine."},
+    {"role": "assistant", "content": "At nine."},
+]
+QUESTION = {"role": "user", "content": "From where?"}
+
+
+def saying(*texts: str, reason: str = "stop") -> Any:
+    return [[Start(b"{}")], *([Delta(0, text)] for text in texts), [Finish(0, reason), Usage(10, 2)]]
+
+
+def prompt(fakes: Any, at: int = -1) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in fakes.generator.prompts[at].messages]
+
+
+def summarised(text: str) -> str:
+    return f"A summary takes the place of the earlier conversation:\n{text}"
+
+
+async def asked(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
+    answer = await client.post(PATH, json={**body, "stream": True})
+    assert answer.status_code == 200, answer.text
+    return responses.events(answer.text)
+
+
+async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The user's messages come back, then the summary, encrypted; both are the input of the next request."""
+    fakes.generator.scripts = deque([saying("They asked ", "for the ferry.")])
+    said = await asked(client, COMPACT, model="m", input=TALK, instructions="Help.")
+    assert (said["object"], [item["type"] for item in said["output"]]) == (
+        "response.compaction",
+        ["message", "compaction"],
+    )
+    user, item = said["output"]
+    assert (user["role"], user["status"], user["content"][0]["text"]) == ("user", "completed", "When?")
+    assert item["id"].startswith("cmp_")
+    assert responses.compacted(said).usage.total_tokens == 12
+    assert "ferry" not in json.dumps(said)
+    assert prompt(fakes)[:2] == [("system", "Help."), ("system", "Be brief.")]
+    assert prompt(fakes)[-1][1].startswith("Summarise the conversation above")
+    assert (await client.get(f"{PATH}/{said['id']}")).status_code == 404
+
+    await asked(client, input=[*said["output"], QUESTION])
+    told = summarised("They asked for the ferry.")
+    assert prompt(fakes) == [("user", "When?"), ("system", told), ("user", "From where?")]
+
+
+async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
+    """With what the request adds to it; what earlier summaries cover does not come back."""
+    first = await asked(client, input=TALK)
+    said = await asked(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
+    texts = [item["content"][0]["text"] for item in said["output"][:-1]]
+    assert texts == ["When?", "From where?"]
+    second = await asked(client, input=said["output"][-1:], previous_response_id=first["id"])
+    third = await asked(client, COMPACT, model="m", previous_response_id=second["id"], input="And?")
+    assert [item["content"][0]["text"] for item in third["output"][:-1]] == ["And?"]
+
+
+async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response is the summary alone, and the conversation goes on with it; nothing is searched or called."""
+    body = {"input": [*TALK, {"type": "compaction_trigger"}], "tools": [FIND], "text": {"verbosity": "low"}}
+    events = await streamed(client, **body, index_name="docs", max_output_tokens=5)
+    assert [event.type for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.compaction.compacting",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert fakes.retriever.queries == []
+    assert json.loads(fakes.generator.prompts[0].parameters_json) == {"verbosity": "low"}
+    await asked(client, input=[QUESTION], previous_response_id=events[-1].response.id)
+    told = summarised("At nine.")
+    assert prompt(fakes)[-3:] == [("user", "When?"), ("system", told), ("user", "From where?")]
+    listed = (await client.get(f"{PATH}/{events[-1].response.id}/input_items")).json()["data"]
+    assert [item["type"] for item in listed].count("compaction_trigger") == 0
+
+
+async def test_a_trigger_is_last(client: httpx.AsyncClient) -> None:
+    """Else the item behind it is named."""
+    refused = await client.post(PATH, json={"input": [*TALK, {"type": "compaction_trigger"}, QUESTION]})
+    assert refused.json()["error"]["param"] == "input[6]"
+
+
+async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Then the question is answered; the tokens are those of both, and the next request goes on behind it."""
+    fakes.generator.scripts = deque([saying("Nine."), saying("From the pier.")])
+    body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
+    events = await streamed(client, input=[*TALK, QUESTION], tools=[FIND], **body)
+    final = events[-1].response
+    assert [item.type for item in final.output] == ["compaction", "message"]
+    assert final.output_text == "From the pier."
+    assert (final.usage.input_tokens, final.usage.output_tokens) == (20, 4)
+    told = ("system", summarised("Nine."))
+    assert prompt(fakes) == [("system", "Be brief."), told, ("user", "From where?")]
+    assert "tools" in json.loads(fakes.generator.prompts[1].parameters_json)
+    assert [event.type for event in events].count("response.compaction.compacting") == 1
+
+    await asked(client, input="Sure?", previous_response_id=final.id)
+    assert prompt(fakes)[:3] == [("system", "Be brief."), ("user", "From where?"), told]
+    assert prompt(fakes)[3:] == [("assistant", "From the pier."), ("user", "Sure?")]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "window", "items", "calls"),
+    [
+        (100_000, 8192, [*TALK, QUESTION], 1),
+        (5, 8192, [QUESTION], 1),
+        (None, 8192, [*TALK, QUESTION], 1),
+        (None, 6, [*TALK, QUESTION], 2),
+        (None, 0, [*TALK, QUESTION], 1),
+    ],
+    ids=("short", "nothing-before", "window-has-room", "window-is-full", "no-window"),
+)
+async def test_the_threshold(
+    client: httpx.AsyncClient, fakes: Any, threshold: int | None, window: int, items: Any, calls: int
+) -> None:
+    """Without a number it is most of the model's window."""
+    fakes.generator.window = window
+    entry = {"type": "compaction", "compact_threshold": threshold}
+    await asked(client, input=items, context_management=[entry])
+    assert len(fakes.generator.prompts) == calls
+
+
+async def test_a_loop_of_tools_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What belongs to the question stays: its call, and what the tool returned."""
+    body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    loop = [QUESTION, *TALK[2:4]]
+    await asked(client, input=[*TALK, *loop], **body)
+    assert [role for role, _ in prompt(fakes)] == ["system", "system", "user", "assistant", "tool"]
+
+
+async def test_a_model_that_quotes(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It cannot summarise: a request for a summary is refused, an answer comes without one."""
+    fakes.generator.only_quotes = True
+    refused = await client.post(COMPACT, json={"model": "m", "input": TALK})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+    body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    assert [item["type"] for item in (await asked(client, input=[*TALK, QUESTION], **body))["output"]] == [
+        "message"
+    ]
+
+
+async def test_detectors_judge_a_summary(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Before it is encrypted, and each time that it comes back; what they take out is not stored."""
+    fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
+    fakes.generator.scripts = deque([saying("It is secret.")])
+    first = await asked(client, COMPACT, model="m", input=TALK)
+    await asked(client, input=[*first["output"], QUESTION])
+    assert "secret" not in str(prompt(fakes))
+
+    fakes.policy = Detectors()
+    fakes.generator.scripts = deque([saying("It is secret.")])
+    second = await asked(client, COMPACT, model="m", input=TALK)
+    fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
+    answer = await asked(client, input=[*second["output"], QUESTION])
+    assert "secret" not in str(prompt(fakes))
+    listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
+    assert [responses.item(item).type for item in listed] == ["message", "message", "message"]
+    assert "secret" not in json.dumps(listed)
+
+
+async def test_a_summary_that_is_stopped(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is none: the request for it is refused, and an answer to a long conversation goes on without it."""
+    fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+    fakes.generator.scripts = deque([saying("secret")])
+    assert (await client.post(COMPACT, json={"model": "m", "input": TALK})).status_code == 400
+    fakes.generator.scripts = deque([saying("secret")])
+    trigger = await asked(client, input=[*TALK, {"type": "compaction_trigger"}])
+    assert (trigger["status"], trigger["incomplete_details"]["reason"]) == ("incomplete", "content_filter")
+    assert trigger["output"] == []
+    fakes.generator.scripts = deque([saying("secret"), saying("Here.")])
+    body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
+    answer = await asked(client, input=[*TALK, QUESTION], **body)
+    assert [item["type"] for item in answer["output"]] == ["message"]
+    assert ("user", "When?") in prompt(fakes)
+
+
+async def test_what_a_summary_replaces_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
+    """No detector judges it, because no model gets it."""
+    item = (await asked(client, COMPACT, model="m", input=TALK))["output"][-1]
+    answer = await asked(client, input=[*TALK, item, QUESTION])
+    listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
+    assert [(item["type"], item.get("role")) for item in listed] == [
+        ("message", "developer"),
+        ("message", "user"),
+        ("compaction", None),
+        ("message", "user"),
+    ]
+    assert responses.item(listed[2]).encrypted_content == item["encrypted_content"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].encrypted_content"),
+        ({"input": [{"type": "compaction"}]}, "input[0].encrypted_content"),
+        ({"input": "x", "context_management": [{"type": "other"}]}, "context_management[0].type"),
+        ({"input": "x", "context_management": [{}]}, "context_management[0].type"),
+        (
+            {"input": "x", "context_management": [{"type": "compaction", "compact_threshold": 0}]},
+            "context_management[0].compact_threshold",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, field: str) -> None:
+    """With its place in the request."""
+    refused = await client.post(PATH, json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
+
+
+async def test_what_a_request_for_a_summary_may_say(client: httpx.AsyncClient) -> None:
+    """Members of responses that have no meaning here are refused."""
+    for name in ("store", "stream", "tools"):
+        refused = await client.post(COMPACT, json={"model": "m", "input": "x", name: True})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
