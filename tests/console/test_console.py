@@ -213,8 +213,24 @@ def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -
     row = page.get_by_label("Uploads").get_by_role("listitem").filter(has_text="broken.pdf")
     expect(row).to_contain_text("failed")
     expect(row.locator(".reason")).not_to_be_empty()
+    expect(page.get_by_label("Uploads")).to_contain_text("another attempt would fail in the same way")
     expect(page.get_by_label("Uploads")).to_contain_text("<img src=x onerror=alert(1)>.txt")
     visited.check()
+    with page.expect_file_chooser() as chooser:
+        row.get_by_role("button", name="Choose broken.pdf again").click()
+    chooser.value.set_files({"name": "note.txt", "mimeType": "text/plain", "buffer": b"A readable note."})
+    expect(page.get_by_text("20 of 20 in")).to_be_visible(timeout=30_000)
+    page.get_by_role("link", name="Jobs").click()
+    page.get_by_role("button", name="Choose again").first.click()
+    dialog = page.get_by_role("dialog", name="Upload broken.pdf again")
+    expect(dialog.get_by_label("File")).to_be_visible()
+    visited.check()
+    dialog.get_by_label("Users who may see it").fill("ann")
+    dialog.get_by_label("File").set_input_files(
+        {"name": "mended.txt", "mimeType": "text/plain", "buffer": b"A mended note."}
+    )
+    dialog.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("cell", name="mended.txt")).to_be_visible()
 
 
 def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform: Platform) -> None:

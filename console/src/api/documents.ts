@@ -1,10 +1,45 @@
-/** One document of an index. */
+/** The documents of an index. */
 
-import { get, submit } from './http.ts'
+import { ApiError, get, send, submit } from './http.ts'
+import { namesOf } from '../logic/uploads.ts'
 import { follow } from './jobs.ts'
-import type { DocumentPassage, Job } from './types.ts'
+import type { DocumentInfo, DocumentPassage, Job } from './types.ts'
 
 const MOST = 100
+
+/** What documents get when they are uploaded: names in texts, with commas between them. */
+export interface Labels {
+  oids: string
+  groups: string
+  category: string
+}
+
+export const NO_LABELS: Labels = { oids: '', groups: '', category: '' }
+
+/** Upload files or the document of a URL; return the jobs. */
+export async function upload(index: string, sources: readonly (File | string)[], labels: Labels): Promise<Job[]> {
+  const form = new FormData()
+  form.set('index', index)
+  if (labels.category) form.set('category', labels.category)
+  for (const each of namesOf(labels.oids)) form.append('oids', each)
+  for (const each of namesOf(labels.groups)) form.append('groups', each)
+  for (const each of sources) {
+    if (typeof each === 'string') form.append('url', each)
+    else form.append('file', each, each.name)
+  }
+  const { jobs } = (await (await send('documents', { method: 'POST', body: form })).json()) as { jobs: Job[] }
+  return jobs
+}
+
+/** Return the version of a document that the index has; null if it has none. */
+export async function stored(index: string, id: string): Promise<DocumentInfo | null> {
+  try {
+    return (await get<{ document: DocumentInfo }>(below(index, id, 'passages?limit=1'))).document
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null
+    throw error
+  }
+}
 
 interface Page {
   passages: DocumentPassage[]

@@ -1,4 +1,4 @@
-/** Files on their way into an index: what each one's state is, for a person. */
+/** Uploads: the state of each file, in words for a person. */
 
 import type { Job } from '../api/types.ts'
 
@@ -9,14 +9,18 @@ export interface Upload {
   percent: number
   reason: string
   job: string
+  /** The file is unreadable: only another upload of it helps. */
+  needsFile: boolean
+  /** The gateway did not take the file, but may take it later. */
+  sendsAgain: boolean
 }
 
 /** Return an upload that is being sent. */
 export function sending(name: string, size: number): Upload {
-  return { name, size, state: 'sending', percent: 0, reason: '', job: '' }
+  return { name, size, state: 'sending', percent: 0, reason: '', job: '', needsFile: false, sendsAgain: false }
 }
 
-/** Return an upload as its job tells it. */
+/** Return an upload with the state of its job. */
 export function withJob(upload: Upload, job: Job): Upload {
   const next = { ...upload, job: job.id, percent: job.percent }
   switch (job.state) {
@@ -31,12 +35,26 @@ export function withJob(upload: Upload, job: Job): Upload {
         ? { ...next, state: 'partly', percent: 100, reason: warningsOf(job) }
         : { ...next, state: 'done', percent: 100, reason: '' }
     case 'unchanged':
-      return { ...next, state: 'unchanged', percent: 100, reason: 'It is there already, with the same content.' }
+      return { ...next, state: 'unchanged', percent: 100, reason: 'The index already has this document with the same content.' }
     case 'failed':
-      return { ...next, state: 'failed', reason: job.error?.message || 'It cannot be read.' }
+      return { ...next, state: 'failed', reason: job.error?.message || 'It cannot be read.', needsFile: needsFile(job) }
     case 'cancelled':
       return { ...next, state: 'cancelled', reason: '' }
   }
+}
+
+/** Say why the job of an unreadable document cannot be sent again. */
+export const WHY_NO_RETRY = 'The original of an unreadable file is not kept, and another attempt would fail in the same way. Repair the file, or take another version of it, and choose it again.'
+
+/** Return whether a job failed because of its file, so that only another upload helps. */
+export function needsFile(job: Pick<Job, 'state' | 'given_up' | 'error'>): boolean {
+  return job.state === 'failed' && !job.given_up && ['UNREADABLE_DOCUMENT', 'UNSUPPORTED_MEDIA', 'PAYLOAD_TOO_LARGE'].includes(job.error?.reason ?? '')
+}
+
+/** Return a file under the name of the document that it replaces, if it has the same type; else under its own name. */
+export function inPlaceOf(name: string, file: File): File {
+  const type = (of: string) => (of.includes('.') ? of.slice(of.lastIndexOf('.')).toLowerCase() : '')
+  return type(name) === type(file.name) && !/^https?:/.test(name) ? new File([file], name, { type: file.type }) : file
 }
 
 /** Return what could not be read of a document, in one line. */
@@ -49,12 +67,12 @@ export function warningsOf(job: Pick<Job, 'warnings' | 'warning_count'>): string
   return rest > 0 ? `${said.join(' ')} And ${rest} more.` : said.join(' ')
 }
 
-/** Return whether an upload has come to its end. */
+/** Return whether an upload has ended. */
 export function isOver(upload: Upload): boolean {
   return !['sending', 'waiting', 'reading', 'storing'].includes(upload.state)
 }
 
-/** Return in one line how far uploads are. */
+/** Return the progress of uploads in one line. */
 export function summary(uploads: readonly Upload[]): string {
   const over = uploads.filter(isOver)
   const failed = over.filter((each) => each.state === 'failed').length
@@ -65,7 +83,7 @@ export function summary(uploads: readonly Upload[]): string {
   return parts.join(', ')
 }
 
-/** Return files in groups that a request may hold. */
+/** Return files in groups that are small enough for a request. */
 export function batches<T extends { size: number }>(files: readonly T[], mostFiles = 10, mostBytes = 48_000_000): T[][] {
   const groups: T[][] = []
   let bytes = 0
@@ -82,13 +100,13 @@ export function batches<T extends { size: number }>(files: readonly T[], mostFil
   return groups
 }
 
-/** Return why a name is none for an index, or an empty text. */
+/** Return why a name is not valid for an index; an empty text if it is valid. */
 export function wrongIndexName(name: string): string {
   if (!name) return 'Name the index.'
   return /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(name) ? '' : 'Use letters, digits, dots, hyphens and underscores.'
 }
 
-/** Return the names in a text that has commas between them, each once. */
+/** Return the names of a text with commas between them, each once. */
 export function namesOf(text: string): string[] {
   const names = text.split(',').map((each) => each.trim())
   return [...new Set(names)].filter(Boolean)

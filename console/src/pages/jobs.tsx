@@ -3,9 +3,9 @@ import { useState } from 'react'
 import { get, submit } from '../api/http.ts'
 import type { DeadJob, Job, Lane } from '../api/types.ts'
 import { ago, count } from '../logic/format.ts'
-import { hashOf } from '../logic/session.ts'
-import { warningsOf } from '../logic/uploads.ts'
+import { needsFile, warningsOf, WHY_NO_RETRY } from '../logic/uploads.ts'
 import { Badge, Button, Empty, Failure, Loading, Meter } from '../ui/parts.tsx'
+import { UploadAgain } from './upload_again.tsx'
 
 const STATES = [
   ['', 'All'],
@@ -96,6 +96,7 @@ function All() {
   const queries = useQueryClient()
   const [state, setState] = useState('')
   const [token, setToken] = useState('')
+  const [again, setAgain] = useState<Job | null>(null)
   const jobs = useQuery({
     queryKey: ['jobs', state, token],
     queryFn: () => get<Listed<Job>>(`jobs?limit=50&state=${state}&page_token=${encodeURIComponent(token)}`),
@@ -158,6 +159,7 @@ function All() {
                   <td className="name">
                     {job.sourcefile || job.id}
                     {job.error && <small className="reason bad">{job.error.message}</small>}
+                    {needsFile(job) && <small className="reason">{WHY_NO_RETRY}</small>}
                     {job.warning_count > 0 && <small className="reason warn">{warningsOf(job)}</small>}
                   </td>
                   <td>{job.index}</td>
@@ -178,10 +180,10 @@ function All() {
                         Send again
                       </Button>
                     )}
-                    {job.state === 'failed' && !job.given_up && (
-                      <a className="link" href={hashOf('documents', job.index)} title="Its original was not kept, because the document cannot be read as it is">
-                        Bring it in again
-                      </a>
+                    {needsFile(job) && (
+                      <Button kind="quiet" icon="upload" onClick={() => setAgain(job)}>
+                        Choose again
+                      </Button>
                     )}
                   </td>
                 </tr>
@@ -190,6 +192,7 @@ function All() {
           </table>
         </div>
       )}
+      {again && <UploadAgain key={again.id} job={again} onClose={() => setAgain(null)} />}
       <div className="pager">
         {token && <Button onClick={() => setToken('')}>First page</Button>}
         {jobs.data?.next_page_token && <Button onClick={() => setToken(jobs.data.next_page_token ?? '')}>Older jobs</Button>}

@@ -1,17 +1,19 @@
 import { useQueryClient } from '@tanstack/react-query'
-import { useEffect, useReducer, useRef, useState, type DragEvent } from 'react'
-import { address, send } from '../../api/http.ts'
+import { memo, useEffect, useReducer, useRef, useState, type DragEvent } from 'react'
+import { NO_LABELS, upload, type Labels } from '../../api/documents.ts'
+import { address, ApiError } from '../../api/http.ts'
 import { follow } from '../../api/jobs.ts'
 import type { Job } from '../../api/types.ts'
 import { bytes } from '../../logic/format.ts'
 import { hashOf } from '../../logic/session.ts'
-import { batches, isOver, namesOf, sending, summary, withJob, type Upload } from '../../logic/uploads.ts'
+import { batches, inPlaceOf, isOver, namesOf, sending, summary, WHY_NO_RETRY, withJob, type Upload } from '../../logic/uploads.ts'
 import { Badge, Button, Field, Meter, Panel } from '../../ui/parts.tsx'
 
-type Change = { begin: Upload[] } | { name: string; to: (upload: Upload) => Upload } | { clear: true }
+type Change = { begin: Upload[] } | { name: string; to: (upload: Upload) => Upload } | { remove: string } | { clear: true }
 
 function changed(uploads: Upload[], change: Change): Upload[] {
   if ('clear' in change) return uploads.filter((each) => !isOver(each))
+  if ('remove' in change) return uploads.filter((each) => each.name !== change.remove)
   if ('begin' in change) return [...change.begin, ...uploads.filter((each) => !change.begin.some((other) => other.name === each.name))]
   return uploads.map((each) => (each.name === change.name ? change.to(each) : each))
 }
@@ -27,51 +29,61 @@ const WORDS: Record<Upload['state'], string> = {
   failed: 'failed',
   cancelled: 'cancelled',
 }
+const REASONS: Partial<Record<Upload['state'], string>> = { failed: 'bad', partly: 'warn' }
+const REFRESH = 2000
 const TONES = { sending: 'accent', waiting: 'plain', reading: 'accent', storing: 'accent', done: 'good', partly: 'warn', unchanged: 'good', failed: 'bad', cancelled: 'warn' } as const
-
-interface Access {
-  oids: string
-  groups: string
-  category: string
-}
 
 export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }) {
   const queries = useQueryClient()
   const [uploads, change] = useReducer(changed, [])
   const [over, setOver] = useState(false)
   const [dialog, setDialog] = useState<'text' | 'access' | 'url' | null>(null)
-  const [access, setAccess] = useState<Access>({ oids: '', groups: '', category: '' })
+  const [labels, setLabels] = useState(NO_LABELS)
+  // The access list of each upload: a file that is chosen again gets the same one.
+  const labelled = useRef(new Map<string, Labels>())
+  const unsent = useRef(new Map<string, File>())
+  const [again, setAgain] = useState('')
+  const refresh = useRef<'waits' | 'due' | null>(null)
   const stop = useRef<AbortController | null>(null)
   const choose = useRef<HTMLInputElement>(null)
+  const chooseAgain = useRef<HTMLInputElement>(null)
   useEffect(() => {
     const controller = new AbortController()
     stop.current = controller
     return () => controller.abort()
   }, [])
 
+  // The lists are read again at once, and then at most every two seconds: not after each of hundreds of files.
+  const refreshed = () => queries.invalidateQueries({ queryKey: ['indexes'] }).then(() => queries.invalidateQueries({ queryKey: ['documents'] }))
+  const refreshSoon = () => {
+    if (refresh.current === 'waits') refresh.current = 'due'
+    if (refresh.current) return
+    refresh.current = 'waits'
+    void refreshed()
+    setTimeout(() => {
+      const due = refresh.current === 'due'
+      refresh.current = null
+      if (due) refreshSoon()
+    }, REFRESH)
+  }
   const watch = (job: Job, name = job.sourcefile) => {
-    change({ name, to: (upload) => withJob(upload, job) })
-    void follow(job, (now) => change({ name, to: (upload) => withJob(upload, now) }), stop.current?.signal).then(() => queries.invalidateQueries({ queryKey: ['indexes'] })).then(() => queries.invalidateQueries({ queryKey: ['documents'] }))
+    change({ name, to: (each) => withJob(each, job) })
+    void follow(job, (now) => change({ name, to: (each) => withJob(each, now) }), stop.current?.signal).then(refreshSoon)
   }
-
-  const post = async (files: File[]) => {
-    const form = new FormData()
-    form.set('index', index)
-    if (access.category) form.set('category', access.category)
-    for (const each of namesOf(access.oids)) form.append('oids', each)
-    for (const each of namesOf(access.groups)) form.append('groups', each)
-    for (const file of files) form.append('file', file, file.name)
-    const { jobs } = (await (await send('documents', { method: 'POST', body: form })).json()) as { jobs: Job[] }
-    for (const job of jobs) watch(job)
-  }
-  const bring = async (files: File[]) => {
+  const bring = async (files: File[], given = labels) => {
+    for (const each of files) {
+      labelled.current.set(each.name, given)
+      unsent.current.set(each.name, each)
+    }
     change({ begin: files.map((each) => sending(each.name, each.size)) })
     const groups = batches(files)
     for (let group = groups.shift(); group; group = groups.shift()) {
       try {
-        await post(group)
+        const jobs = await upload(index, group, given)
+        for (const each of group) unsent.current.delete(each.name)
+        for (const job of jobs) watch(job)
       } catch (error) {
-        // Nothing of a request is accepted where one file is refused: its files go one by one.
+        // A request is refused as a whole if one of its files is: its files are sent one by one.
         if (group.length > 1) groups.unshift(...group.map((file) => [file]))
         else if (group[0]) fail(group[0].name, error)
       }
@@ -79,7 +91,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
   }
   const fail = (name: string, error: unknown) => {
     const reason = error instanceof Error ? error.message : String(error)
-    change({ name, to: (upload) => ({ ...upload, state: 'failed', reason }) })
+    change({ name, to: (each) => ({ ...each, state: 'failed', reason, sendsAgain: unsent.current.has(name) && mayPass(error) }) })
   }
   const sample = async () => {
     change({ begin: SAMPLE_CORPUS.map((each) => sending(each, 0)) })
@@ -98,19 +110,24 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
   }
   const link = async (url: string) => {
     setDialog(null)
-    const form = new FormData()
-    form.set('index', index)
-    form.set('url', url)
     change({ begin: [sending(url, 0)] })
     try {
-      const { jobs } = (await (await send('documents', { method: 'POST', body: form })).json()) as { jobs: Job[] }
-      for (const job of jobs) watch(job, url)
+      for (const job of await upload(index, [url], labels)) watch(job, url)
     } catch (error) {
       fail(url, error)
     }
   }
 
-  const restricted = namesOf(access.oids).length + namesOf(access.groups).length
+  const tryAgain = (name: string) => {
+    const file = unsent.current.get(name)
+    if (file) {
+      void bring([file], labelled.current.get(name))
+      return
+    }
+    setAgain(name)
+    chooseAgain.current?.click()
+  }
+  const restricted = namesOf(labels.oids).length + namesOf(labels.groups).length
   return (
     <>
       <div
@@ -151,6 +168,21 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
           }}
         />
       </div>
+      <input
+        ref={chooseAgain}
+        type="file"
+        hidden
+        aria-label="File to upload again"
+        onChange={(event) => {
+          const [file] = event.target.files ?? []
+          const given = labelled.current.get(again)
+          if (file) {
+            change({ remove: again })
+            void bring([inPlaceOf(again, file)], given)
+          }
+          event.target.value = ''
+        }}
+      />
       {uploads.length > 0 && (
         <section className="uploads" aria-label="Uploads">
           <header>
@@ -164,17 +196,10 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
               Clear
             </Button>
           </header>
+          {uploads.some((each) => each.needsFile) && <p className="muted fine">{WHY_NO_RETRY}</p>}
           <ul className="rows" tabIndex={0} aria-label="Files">
             {uploads.map((each) => (
-              <li key={each.name}>
-                <span className="grow">
-                  {each.name}
-                  {each.reason && <small className={`reason ${each.state === 'failed' ? 'bad' : each.state === 'partly' ? 'warn' : ''}`}>{each.reason}</small>}
-                </span>
-                {each.size > 0 && <small className="muted nowrap">{bytes(each.size)}</small>}
-                {!isOver(each) && <Meter share={each.percent / 100} label={`${each.name}: ${each.percent} %`} />}
-                <Badge tone={TONES[each.state]}>{WORDS[each.state]}</Badge>
-              </li>
+              <Row key={each.name} upload={each} onAgain={tryAgain} />
             ))}
           </ul>
         </section>
@@ -201,13 +226,13 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
       <Panel title="Who may see the next documents" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names with commas between them. Without any, everybody of the tenant sees the documents; administrators see all.">
         <div className="fields">
           <Field label="Users" hint="Their ids, as tokens and keys name them.">
-            <input value={access.oids} onChange={(event) => setAccess({ ...access, oids: event.target.value })} />
+            <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
           </Field>
           <Field label="Groups">
-            <input value={access.groups} onChange={(event) => setAccess({ ...access, groups: event.target.value })} />
+            <input value={labels.groups} onChange={(event) => setLabels({ ...labels, groups: event.target.value })} />
           </Field>
           <Field label="Category" hint="Questions can be narrowed to it.">
-            <input value={access.category} onChange={(event) => setAccess({ ...access, category: event.target.value })} />
+            <input value={labels.category} onChange={(event) => setLabels({ ...labels, category: event.target.value })} />
           </Field>
           <div className="actions">
             <Button kind="primary" onClick={() => setDialog(null)}>
@@ -217,6 +242,37 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
         </div>
       </Panel>
     </>
+  )
+}
+
+/** Return whether a request that failed may succeed later. */
+function mayPass(error: unknown): boolean {
+  return !(error instanceof ApiError) || error.status === 0 || error.status === 429 || error.status >= 500
+}
+
+const Row = memo(RowView, (before, after) => before.upload === after.upload)
+
+function RowView({ upload, onAgain }: { upload: Upload; onAgain: (name: string) => void }) {
+  return (
+    <li>
+      <span className="grow">
+        {upload.name}
+        {upload.reason && <small className={`reason ${REASONS[upload.state] ?? ''}`}>{upload.reason}</small>}
+      </span>
+      {upload.needsFile && (
+        <Button kind="quiet" icon="upload" aria-label={`Choose ${upload.name} again`} onClick={() => onAgain(upload.name)}>
+          Choose again
+        </Button>
+      )}
+      {upload.sendsAgain && (
+        <Button kind="quiet" icon="again" aria-label={`Send ${upload.name} again`} onClick={() => onAgain(upload.name)}>
+          Send again
+        </Button>
+      )}
+      {upload.size > 0 && <small className="muted nowrap">{bytes(upload.size)}</small>}
+      {!isOver(upload) && <Meter share={upload.percent / 100} label={`${upload.name}: ${upload.percent} %`} />}
+      <Badge tone={TONES[upload.state]}>{WORDS[upload.state]}</Badge>
+    </li>
   )
 }
 
