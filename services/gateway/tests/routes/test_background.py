@@ -16,6 +16,7 @@ from gateway.domain.response_log import Entry
 from gateway.main import build
 from gateway.quotas.ledger import Ledger
 from gateway.quotas.limits import Measure, parsed
+from gateway.response_runs import feed
 from gateway.response_runs.background import BackgroundRuns
 from gateway.settings import Settings
 from servicekit.deadline import Deadline
@@ -74,6 +75,21 @@ async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
     events = responses.events((await asking).text)
     assert events[-1].response.status == "completed"
     assert await events_of(client, events[-1].response.id) == events
+
+
+async def test_it_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
+    """No gateway is missed while it waits in the queue; its readers get its events when they come."""
+    monkeypatch.setattr(feed, "_QUIET", 0.01)
+    client, runs = gateway
+    waiting = await accepted(client)
+    for _ in range(10):
+        fakes.peers.hear(fakes.peers.name)
+    reading = asyncio.ensure_future(events_of(client, waiting.id))
+    before = fakes.response_log.reads
+    await eventually(lambda: fakes.response_log.reads > before + 5)
+    assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == "queued"
+    await work(fakes, runs)
+    assert (await reading)[-1].type == "response.completed"
 
 
 async def test_it_must_be_stored(gateway: Any) -> None:

@@ -7,6 +7,8 @@ SECONDS = 1.0
 _SILENT = 5
 _MOST = 1000
 _JOB = "job"
+QUEUE = "queue"
+"""Writes the first events of a response that waits for a gateway."""
 
 
 class Peers:
@@ -41,9 +43,9 @@ class Peers:
         return f"{kind}{self.name}.{self._writers}"
 
     def gone(self, writer: str) -> bool:
-        """Return whether the gateway of a writer is silent. A job is not: the queue hands it on."""
+        """Return whether the gateway of a writer is silent. A job is not: the queue hands it out, and on."""
         name = writer.partition(".")[0]
-        if name in (_JOB, self.name):
+        if name in (_JOB, QUEUE, self.name):
             return False
         return self._beats - self._seen.get(name, 0) >= _SILENT
 

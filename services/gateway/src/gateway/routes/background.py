@@ -28,13 +28,13 @@ from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.background import FIRST_EVENTS
 from gateway.response_runs.partial import CANCELLED
+from gateway.response_runs.peers import QUEUE
 from gateway.response_runs.run import Written
 from gateway.routes.response_reading import call_name
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import RequestState, state_of
 from gateway.server.running_calls import RunningCalls
 
-_QUEUE = "queue"
 _PATH = "/v1/responses"
 _SECONDS = 5.0
 
@@ -66,7 +66,7 @@ class Acceptance:
         principal, name = request.principal, exchange.response_id
         stored = exchange.record_begun(request.frontend.name, QUEUED)
         events = exchange.begin().split(b"\n\n")[: FIRST_EVENTS - 1]
-        accepted = Entry(_QUEUE, 0, len(events) - 1, b"".join(event + b"\n\n" for event in events))
+        accepted = Entry(QUEUE, 0, len(events) - 1, b"".join(event + b"\n\n" for event in events))
         key, profile = state.caller.key_id, request.frontend.name
         created = int(stored.object["created_at"])
         job = ResponseJob(name, created, principal, key, profile, request.body, request.headers)
