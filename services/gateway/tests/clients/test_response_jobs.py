@@ -1,5 +1,7 @@
 """What holds for the queue of responses, on the fake and on the adapter that speaks to a real nats-server."""
 
+import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -60,7 +62,20 @@ async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
     await queue.submit(job(replace(ANN, tenant="u")), soon())
     assert taken is not None
     await taken.done()
-    await queue.submit(job(), soon())
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(RateLimited):  # NATS hears of it a moment later
+                await queue.submit(job(), soon())
+                break
+
+
+async def test_a_tenant_with_much_room(link: NatsLink) -> None:
+    """Its jobs are counted once in a while, and none is accepted above the limit."""
+    queue = NatsResponseJobs(link.response_jobs, most=40)
+    for _ in range(40):
+        await queue.submit(job(), soon())
+    with pytest.raises(RateLimited):
+        await queue.submit(job(), soon())
 
 
 async def test_what_is_too_large_is_refused(link: NatsLink) -> None:

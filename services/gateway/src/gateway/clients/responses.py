@@ -81,16 +81,16 @@ class NatsResponses:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         return replace(stored, revision=revision)
 
-    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
+    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
-        updated = await reached(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
-        if pieces is not None and updated:
+        revision = await reached(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
+        if pieces is not None and revision is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         elif pieces is not None:
             await self._large.delete(bucket._js, key, deadline, pieces.name)
-        return updated
+        return None if revision is None else replace(stored, revision=revision)
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
@@ -212,12 +212,11 @@ def _age(name: str) -> str:
     return name.rpartition("_")[2]
 
 
-async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> bool:
+async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> int | None:
     try:
-        await bucket.update(key, value, revision)
+        return await bucket.update(key, value, revision)
     except KeyWrongLastSequenceError:
-        return False
-    return True
+        return None
 
 
 def _recorded(stored: Stored, owner: str) -> _Record:

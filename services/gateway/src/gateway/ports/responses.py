@@ -19,8 +19,8 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
-        """Keep it in the place of its revision; False where that has changed or is gone.
+    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
+        """Keep it in the place of its revision; return it with its new one, None where that has changed or is gone.
 
         Raises:
             PayloadTooLarge: It is larger than what can be kept.

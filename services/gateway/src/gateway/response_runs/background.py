@@ -1,7 +1,7 @@
 """Responses that run in the background: a gateway takes them from the queue, and follows another one that died."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -9,6 +9,7 @@ import structlog
 from servicekit import metrics
 from servicekit.deadline import Deadline
 from servicekit.errors import BrokenOff, CausewayError, Conflict, Unavailable
+from servicekit.principal import Principal
 from servicekit.tasks import ended
 
 from gateway.domain.response_jobs import ResponseJob
@@ -19,7 +20,7 @@ from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.ending import Ending
 from gateway.response_runs.partial import FAILED
-from gateway.response_runs.peers import Peers, runs_job
+from gateway.response_runs.peers import QUEUE, Peers, runs_job
 from gateway.response_runs.run import Written
 
 _log = structlog.get_logger(__name__)
@@ -122,7 +123,7 @@ class BackgroundRuns:
     async def _attempt(self, job: ResponseJob) -> None:
         principal, name = job.principal, job.name
         deadline = Deadline.after(max(1.0, self._timeout))
-        entries = await self._ending.entries(principal, name, deadline)
+        entries = await self._entries(principal, name, deadline)
         stored = await self._store.read(principal, name, deadline)
         if stored is None or not entries or entries[-1].deleted:
             return
@@ -136,11 +137,9 @@ class BackgroundRuns:
         position = await self._log.append(principal, name, mark, entries[-1].position, deadline)
         if stored.status != IN_PROGRESS:
             begun = {**stored.object, "status": IN_PROGRESS}
-            if not await self._store.replace(principal, replace(stored, object=begun), deadline):
-                raise Conflict("The response was ended elsewhere.", resource=name)
-            stored = await self._store.read(principal, name, deadline)
+            stored = await self._store.replace(principal, replace(stored, object=begun), deadline)
             if stored is None:
-                return
+                raise Conflict("The response was ended elsewhere.", resource=name)
         try:
             await self._answer(job, Written(position, events, stored.revision), writer, deadline)
         except (Conflict, Unavailable):
@@ -148,6 +147,13 @@ class BackgroundRuns:
         except CausewayError as error:
             said = _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
             await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), said)
+
+    async def _entries(self, principal: Principal, name: str, deadline: Deadline) -> Sequence[Entry]:
+        """What was written to a log. Nearly every log has one entry then, that of the queue."""
+        last = await self._log.last(principal, name, deadline)
+        if last is not None and last.writer == QUEUE:
+            return [last]
+        return await self._ending.entries(principal, name, deadline)
 
 
 async def _beat(taken: TakenJob) -> None:

@@ -278,7 +278,7 @@ class Run:
                 raise Conflict("The response was ended elsewhere.", resource=stored.id)
         return kept
 
-    async def _replaced(self, stored: Stored) -> bool:
+    async def _replaced(self, stored: Stored) -> Stored | None:
         return await self._patiently(lambda: self._store.replace(self._principal, stored, self._deadline))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:

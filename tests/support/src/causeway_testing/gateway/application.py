@@ -166,14 +166,13 @@ class FakeResponses:
         own[stored.id] = saved = replace(stored, revision=self.revision)
         return saved
 
-    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
+    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
         self._check(stored)
         kept = self._of(principal).get(stored.id)
         if kept is None or kept.revision != stored.revision:
-            return False
-        await self.save(principal, stored, deadline)
-        return True
+            return None
+        return await self.save(principal, stored, deadline)
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
