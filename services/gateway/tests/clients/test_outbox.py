@@ -136,6 +136,42 @@ async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) 
     assert await stored(url) == [record(0).payload]
 
 
+async def test_records_of_many_requests_leave_together(url: str) -> None:
+    """Those that are written while the first one waits for others are sent with it; the end sends them at once."""
+    batches = 0
+    async with NatsLink(url, retry=0.01) as link:
+
+        async def counted() -> JetStreamContext:
+            nonlocal batches
+            jetstream = await link.records()
+            batches += 1
+            return jetstream
+
+        await eventually(lambda: link._records is not None)
+        async with Outbox(counted, gather=600, retry=0.01) as outbox:
+            for number in range(20):
+                outbox.write(record(number))
+                await asyncio.sleep(0)
+            assert (outbox.waiting, batches) == (20, 0)
+    assert batches == 1
+    assert await stored(url) == [record(number).payload for number in range(20)]
+
+
+async def test_what_a_stream_refuses_waits_alone(url: str) -> None:
+    """The records beside it are stored once; it is sent again until its stream takes it."""
+    lost = Record("causeway.nowhere.t", "t", "t-lost", b"{}")
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, retry=0.01) as outbox:
+        for each in (record(0), lost, record(1)):
+            outbox.write(each)
+        await eventually(lambda: outbox.waiting == 1)
+        assert not await outbox.reachable("t")
+        client = await nats.connect(url, "test")
+        await client.jetstream().add_stream(name="NOWHERE", subjects=["causeway.nowhere.*"])
+        await client.close()
+        await eventually(lambda: outbox.waiting == 0)
+    assert await stored(url) == [record(0).payload, record(1).payload]
+
+
 async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
     """A gateway that ends without a broker ends at once, and says what is lost."""
 

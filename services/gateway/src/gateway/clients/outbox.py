@@ -1,14 +1,18 @@
-"""Records on their way to JetStream: taken at once, sent together, kept for a while when NATS is away."""
+"""Takes records at once, sends them to JetStream together, and keeps them for a while when NATS is away."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self
 
+import msgspec
 import nats.errors
 import nats.js.errors
 import structlog
+from nats.aio.client import NO_RESPONDERS_STATUS
+from nats.aio.msg import Msg
 from nats.js import JetStreamContext
+from nats.js.api import Header
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
@@ -28,15 +32,16 @@ _SPARE = 0.125
 class Outbox:
     """Implements `ports.records.Records` on NATS JetStream.
 
-    A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. One
-    that finds no room is dropped and counted: those who wait for answers are not made to wait for records. The
-    tenants share the room and the way (`record_queue`): many records of one keep nobody else's from their stream.
+    A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. A
+    record that finds no room is dropped and counted, because no request waits for records. The tenants share the
+    room and the way (`record_queue`): many records of one tenant do not hold up those of another.
 
     Args:
         jetstream: The streams; `Unavailable` while they cannot be reached.
         room: Most records that wait; half of them of one tenant.
         room_bytes: Most bytes of these, likewise.
         at_once: Most records that are sent together.
+        gather: Seconds for which a record waits for others: what the connection costs then is shared by all.
         retry: Seconds between attempts.
     """
 
@@ -47,16 +52,19 @@ class Outbox:
         room: int = 20_000,
         room_bytes: int = 32 * 1024 * 1024,
         at_once: int = 128,
+        gather: float = 0.1,
         retry: float = 0.5,
     ) -> None:
         self._jetstream = jetstream
         self._at_once = at_once
+        self._gather = gather
         self._retry = retry
         self._waiting = RecordQueue(room, room_bytes)
         self._some = asyncio.Event()
-        self._sent = asyncio.Event()
+        self._tried, self._sent = asyncio.Event(), asyncio.Event()
+        self._leaving = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
-        self._reached = False
+        self._reached: bool | None = None  # None: not tried yet
         self.dropped = 0
 
     async def __aenter__(self) -> Self:
@@ -64,10 +72,14 @@ class Outbox:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._waiting and self._reached:
+        reached = self._reached
+        self._leaving.set()
+        if self._waiting and reached is not False:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
-                    await self._sent.wait()
+                    await self._tried.wait()
+                    if reached or self._reached:
+                        await self._sent.wait()
         if self._sending is not None:
             await ended(self._sending)
         if self._waiting:
@@ -87,6 +99,7 @@ class Outbox:
                 _log.error(f"records are dropped: {why}", waiting=len(self._waiting), size=len(record.payload))
             self.dropped += 1
             return
+        self._tried.clear()
         self._sent.clear()
         self._some.set()
 
@@ -99,12 +112,15 @@ class Outbox:
         except Unavailable:
             return False
         # What waits for longer than a moment says more than a connection that looks alive.
-        return self._reached or not self._waiting
+        return self._reached is not False or not self._waiting
 
     async def _send(self) -> None:
         while True:
             await self._some.wait()
             self._some.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._gather):
+                    await self._leaving.wait()
             while self._waiting:
                 try:
                     await self._send_some(await self._jetstream())
@@ -112,31 +128,90 @@ class Outbox:
                     if self._reached:
                         _log.warning("records wait", error=str(error) or type(error).__name__)
                     self._reached = False
+                    self._tried.set()
                     await asyncio.sleep(self._retry)
                 else:
                     self._reached = True
+                    self._tried.set()
             self._sent.set()
 
     async def _send_some(self, jetstream: JetStreamContext) -> None:
+        """Send the next records together.
+
+        Raises:
+            Exception: The failure of the first record that is not acknowledged.
+        """
         some = self._waiting.take(self._at_once)
-        acknowledged = await asyncio.gather(
-            *(
-                jetstream.publish(
-                    record.subject, record.payload, timeout=_SEND_SECONDS, headers={"Nats-Msg-Id": record.id}
-                )
-                for record in some
-            ),
-            return_exceptions=True,
-        )
-        failures: list[BaseException] = []
-        kept: list[Record] = []
-        for record, answer in zip(some, acknowledged, strict=True):
-            if isinstance(answer, BaseException):
-                failures.append(answer)
-                kept.append(record)
-            else:
+        failures = await _published(jetstream, some)
+        for at, record in enumerate(some):
+            if at not in failures:
                 self._waiting.done(record)
         # In the order in which they came; what was taken already is known by its id.
-        self._waiting.back(kept)
+        self._waiting.back([some[at] for at in sorted(failures)])
         if failures:
-            raise failures[0]
+            raise failures[min(failures)]
+
+
+class _Answer(msgspec.Struct):
+    """What a stream answers; see ``PubAck`` of JetStream's API."""
+
+    error: dict[str, Any] | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+async def _published(jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
+    """Publish records, wait until the streams have acknowledged them, and return the failures by position.
+
+    The library's own call waits for each record with a task, a timer and a future.
+    """
+    client = jetstream._nc  # the library has no call for several messages
+    inbox = client.new_inbox()
+    failures: dict[int, Exception] = {at: TimeoutError() for at in range(len(records))}
+    left = set(failures)
+    complete = asyncio.Event()
+
+    async def acknowledged(message: Msg) -> None:
+        at = int(message.subject.rpartition(".")[2])
+        failure = _failure(message)
+        if failure is None:
+            failures.pop(at, None)
+        elif at in failures:
+            failures[at] = failure
+        left.discard(at)
+        if not left:
+            complete.set()
+
+    subscription = await client.subscribe(f"{inbox}.*", cb=acknowledged)
+    try:
+        for at, record in enumerate(records):
+            headers = {Header.MSG_ID.value: record.id}
+            try:
+                await client.publish(record.subject, record.payload, reply=f"{inbox}.{at}", headers=headers)
+            except _FAILURES as error:
+                failures[at] = error
+                left.discard(at)
+        if left:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await complete.wait()
+    finally:
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await subscription.unsubscribe()
+    return failures
+
+
+def _failure(message: Msg) -> Exception | None:
+    """Return what is wrong according to the answer of a stream; None where it has the record."""
+    if (message.headers or {}).get(Header.STATUS.value) == NO_RESPONDERS_STATUS:
+        return nats.js.errors.NoStreamResponseError()
+    try:
+        error = _answer.decode(message.data).error
+        if error is not None:
+            nats.js.errors.APIError.from_error(error)  # raises it
+    except nats.js.errors.APIError as failure:
+        return failure
+    except (ValueError, KeyError, TypeError) as failure:
+        return nats.errors.Error(f"The stream's answer cannot be read: {failure}")
+    return None
