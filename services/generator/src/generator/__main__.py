@@ -1,15 +1,19 @@
 """``causeway-generator``: the process."""
 
+import os
 import sys
-
-from servicekit import process
-
-from generator.main import serve
-from generator.settings import Settings
 
 
 def main() -> int:
     """Runs the service; returns the exit code."""
+    # gRPC reads it while it is loaded. Its event engine hands what a server reads from thread to thread; without
+    # it each message of a stream costs a tenth less (bench/README.md).
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+    from servicekit import process
+
+    from generator.main import serve
+    from generator.settings import Settings
+
     return process.run("generator", Settings, serve)
 
 
