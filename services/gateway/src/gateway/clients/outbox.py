@@ -2,26 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable
+from typing import Self
 
-import msgspec
-import nats.errors
-import nats.js.errors
 import structlog
-from nats.aio.client import NO_RESPONDERS_STATUS
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import Header
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.clients.record_publisher import FAILURES, RecordPublisher
 from gateway.clients.record_queue import RecordQueue
 from gateway.ports.records import Record
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (OSError, TimeoutError, Unavailable, nats.errors.Error, nats.js.errors.Error)
-_SEND_SECONDS = 5.0
+_FAILURES = (*FAILURES, Unavailable)
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
 """Bytes of a record; half of what a broker takes unless it is told otherwise."""
@@ -62,7 +56,8 @@ class Outbox:
         self._waiting = RecordQueue(room, room_bytes)
         self._some = asyncio.Event()
         self._tried, self._sent = asyncio.Event(), asyncio.Event()
-        self._leaving = asyncio.Event()
+        self._publisher = RecordPublisher()
+        self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self._reached: bool | None = None  # None: not tried yet
         self.dropped = 0
@@ -73,7 +68,9 @@ class Outbox:
 
     async def __aexit__(self, *exc: object) -> None:
         reached = self._reached
-        self._leaving.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._some.set()
         if self._waiting and reached is not False:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
@@ -101,7 +98,8 @@ class Outbox:
             return
         self._tried.clear()
         self._sent.clear()
-        self._some.set()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._gather, self._go)
 
     async def reachable(self, tenant: str) -> bool:
         """See `ports.records.Records`."""
@@ -114,16 +112,18 @@ class Outbox:
         # What waits for longer than a moment says more than a connection that looks alive.
         return self._reached is not False or not self._waiting
 
+    def _go(self) -> None:
+        self._timer = None
+        self._some.set()
+
     async def _send(self) -> None:
         while True:
             await self._some.wait()
             self._some.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._gather):
-                    await self._leaving.wait()
-            while self._waiting:
+            more = True
+            while self._waiting and more:
                 try:
-                    await self._send_some(await self._jetstream())
+                    more = await self._send_some(await self._jetstream())
                 except _FAILURES as error:
                     if self._reached:
                         _log.warning("records wait", error=str(error) or type(error).__name__)
@@ -133,16 +133,17 @@ class Outbox:
                 else:
                     self._reached = True
                     self._tried.set()
-            self._sent.set()
+            if not self._waiting:
+                self._sent.set()
 
-    async def _send_some(self, jetstream: JetStreamContext) -> None:
-        """Send the next records together.
+    async def _send_some(self, jetstream: JetStreamContext) -> bool:
+        """Send the next records together; return whether as many were sent as leave at once.
 
         Raises:
             Exception: The failure of the first record that is not acknowledged.
         """
         some = self._waiting.take(self._at_once)
-        failures = await _published(jetstream, some)
+        failures = await self._publisher.publish(jetstream, some)
         for at, record in enumerate(some):
             if at not in failures:
                 self._waiting.done(record)
@@ -150,68 +151,4 @@ class Outbox:
         self._waiting.back([some[at] for at in sorted(failures)])
         if failures:
             raise failures[min(failures)]
-
-
-class _Answer(msgspec.Struct):
-    """What a stream answers; see ``PubAck`` of JetStream's API."""
-
-    error: dict[str, Any] | None = None
-
-
-_answer = msgspec.json.Decoder(_Answer)
-
-
-async def _published(jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
-    """Publish records, wait until the streams have acknowledged them, and return the failures by position.
-
-    The library's own call waits for each record with a task, a timer and a future.
-    """
-    client = jetstream._nc  # the library has no call for several messages
-    inbox = client.new_inbox()
-    failures: dict[int, Exception] = {at: TimeoutError() for at in range(len(records))}
-    left = set(failures)
-    complete = asyncio.Event()
-
-    async def acknowledged(message: Msg) -> None:
-        at = int(message.subject.rpartition(".")[2])
-        failure = _failure(message)
-        if failure is None:
-            failures.pop(at, None)
-        elif at in failures:
-            failures[at] = failure
-        left.discard(at)
-        if not left:
-            complete.set()
-
-    subscription = await client.subscribe(f"{inbox}.*", cb=acknowledged)
-    try:
-        for at, record in enumerate(records):
-            headers = {Header.MSG_ID.value: record.id}
-            try:
-                await client.publish(record.subject, record.payload, reply=f"{inbox}.{at}", headers=headers)
-            except _FAILURES as error:
-                failures[at] = error
-                left.discard(at)
-        if left:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SEND_SECONDS):
-                    await complete.wait()
-    finally:
-        with contextlib.suppress(nats.errors.Error, OSError):
-            await subscription.unsubscribe()
-    return failures
-
-
-def _failure(message: Msg) -> Exception | None:
-    """Return what is wrong according to the answer of a stream; None where it has the record."""
-    if (message.headers or {}).get(Header.STATUS.value) == NO_RESPONDERS_STATUS:
-        return nats.js.errors.NoStreamResponseError()
-    try:
-        error = _answer.decode(message.data).error
-        if error is not None:
-            nats.js.errors.APIError.from_error(error)  # raises it
-    except nats.js.errors.APIError as failure:
-        return failure
-    except (ValueError, KeyError, TypeError) as failure:
-        return nats.errors.Error(f"The stream's answer cannot be read: {failure}")
-    return None
+        return len(some) == self._at_once

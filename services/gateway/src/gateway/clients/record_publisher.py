@@ -1,0 +1,102 @@
+"""Publishes several records to JetStream at once, and tells which of them their streams have not taken."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.client import NO_RESPONDERS_STATUS, Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import Header
+
+from gateway.ports.records import Record
+
+FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
+"""What a record may fail with."""
+_SECONDS = 5.0
+"""How long the acknowledgements of records that are sent together may take."""
+
+
+class RecordPublisher:
+    """Publishes records together, one lot after the other.
+
+    All acknowledgements come to one inbox. The library's own call waits for each record with a task, a timer and a
+    future: that is most of what a record costs.
+    """
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        self._inbox = ""
+        self._lot = 0
+        self._failures: dict[int, Exception] = {}
+        self._left: set[int] = set()
+        self._complete = asyncio.Event()
+
+    async def publish(self, jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
+        """Publish records, wait until their streams have acknowledged them, and return the failures by position."""
+        client = jetstream._nc  # the library has no call for several messages
+        await self._listen(client)
+        self._lot += 1
+        self._failures = {at: TimeoutError() for at in range(len(records))}
+        self._left = set(self._failures)
+        self._complete.clear()
+        for at, record in enumerate(records):
+            reply, headers = f"{self._inbox}.{self._lot}.{at}", {Header.MSG_ID.value: record.id}
+            try:
+                await client.publish(record.subject, record.payload, reply=reply, headers=headers)
+            except FAILURES as error:
+                self._failures[at] = error
+                self._left.discard(at)
+        if self._left:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SECONDS):
+                    await self._complete.wait()
+        return self._failures
+
+    async def _listen(self, client: Client) -> None:
+        if self._client is client:
+            return  # it subscribes again by itself when it is connected again
+        inbox = client.new_inbox()
+        await client.subscribe(f"{inbox}.*.*", cb=self._answered)
+        self._client, self._inbox = client, inbox
+
+    async def _answered(self, message: Msg) -> None:
+        _, lot, at = message.subject.rsplit(".", 2)
+        if int(lot) != self._lot:
+            return  # too late: it was sent again
+        failure = _failure(message)
+        if failure is None:
+            self._failures.pop(int(at), None)
+        else:
+            self._failures[int(at)] = failure
+        self._left.discard(int(at))
+        if not self._left:
+            self._complete.set()
+
+
+class _Answer(msgspec.Struct):
+    """What a stream answers; see ``PubAck`` of JetStream's API."""
+
+    error: dict[str, Any] | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+def _failure(message: Msg) -> Exception | None:
+    """Return what is wrong according to the answer of a stream; None where it has the record."""
+    if (message.headers or {}).get(Header.STATUS.value) == NO_RESPONDERS_STATUS:
+        return nats.js.errors.NoStreamResponseError()
+    try:
+        error = _answer.decode(message.data).error
+        if error is not None:
+            nats.js.errors.APIError.from_error(error)  # raises it
+    except nats.js.errors.APIError as failure:
+        return failure
+    except (ValueError, KeyError, TypeError) as failure:
+        return nats.errors.Error(f"The stream's answer cannot be read: {failure}")
+    return None
