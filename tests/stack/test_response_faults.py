@@ -1,8 +1,8 @@
 """Answers survive what happens to the processes that make them, round after round.
 
-In each round 32 responses in the background and 32 whose clients wait are under way, and readers come and go, when
-one process is killed, frozen or stopped at a random moment. CAUSEWAY_RESPONSE_ROUNDS says how many rounds there are
-(3), CAUSEWAY_RESPONSE_SEED which ones.
+In each round 32 responses in the background and 32 whose clients wait are under way, readers come and go, and two
+responses are cancelled, when one process is killed, frozen or stopped at a random moment.
+CAUSEWAY_RESPONSE_ROUNDS says how many rounds there are (3), CAUSEWAY_RESPONSE_SEED which ones.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ ROUNDS = int(os.environ.get("CAUSEWAY_RESPONSE_ROUNDS", "3"))
 SEED = int(os.environ.get("CAUSEWAY_RESPONSE_SEED", str(time.time_ns())))
 RUNNING = 32
 READERS = 8
+CANCELLED = 2
 TOKENS, PACE = 12, 0.1
 TEXT = "".join(f"word{number} " for number in range(TOKENS))
 BEGIN_SECONDS = 1.0
@@ -41,7 +42,7 @@ WHOLE = 6
 """Responses of a round that are read again from every cursor, the others from one."""
 AT_ONCE = 16
 PATH = "/v1/responses"
-OVER = ("completed", "failed", "incomplete")
+OVER = ("completed", "failed", "incomplete", "cancelled")
 
 
 @dataclass
@@ -51,11 +52,13 @@ class Answer:
     Attributes:
         name: Its id.
         background: No client waits for it.
+        cancelled: A gateway said that it is cancelled.
         seen: What each client got: the number of the event before it, and the events.
     """
 
     name: str
     background: bool
+    cancelled: bool = False
     seen: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -88,6 +91,8 @@ class Round:
                 group.create_task(self._answer(background=number % 2 == 0))
             for _ in range(READERS):
                 group.create_task(self._read_some())
+            for _ in range(CANCELLED):
+                group.create_task(self._cancel_one())
             group.create_task(self._break())
         whole = self._dice.sample(self._answers, WHOLE)
         checks = [(answer, answer in whole, self._dice.random()) for answer in self._answers]
@@ -170,6 +175,16 @@ class Round:
                     await follow(self._dice.choice(self._clients), answer.name, after, pieces)
             answer.seen.append((after, "".join(whole("".join(pieces)))))
 
+    async def _cancel_one(self) -> None:
+        """Cancel a response in the background, which may be over by then."""
+        await self._begun.wait()
+        await asyncio.sleep(self._dice.uniform(0, FAULT_SECONDS))
+        background = [answer for answer in self._answers if answer.background]
+        if background:
+            answer = self._dice.choice(background)
+            state = await self._until(partial(cancel, name=answer.name), f"{answer.name} is not cancelled")
+            answer.cancelled = state["status"] == "cancelled"
+
     async def _check(self, answer: Answer, *, every: bool, cursor: float) -> None:
         """Nothing is lost, doubled, out of order or stuck, and every replay is the same."""
 
@@ -192,8 +207,10 @@ class Round:
         events = await self._until(partial(replay, name=answer.name, after=-1), "no replay")
         self._counts[f"{'background' if answer.background else 'foreground'} {state['status']}"] += 1
         assert [said(event)["sequence_number"] for event in events] == list(range(len(events)))
-        last = said(events[-1])
-        assert (last["type"], last["response"]["status"]) == (f"response.{state['status']}", state["status"])
+        last, status = said(events[-1]), state["status"]
+        assert not answer.cancelled or status == "cancelled", f"{answer.name} goes on after {self._fault}"
+        kind = "failed" if status == "cancelled" else status
+        assert (last["type"], last["response"]["status"]) == (f"response.{kind}", status)
         text = "".join(said(each)["delta"] for each in events if "output_text.delta" in each)
         assert TEXT.startswith(text)
         assert text == TEXT or state["status"] != "completed"
@@ -236,6 +253,13 @@ async def follow(client: httpx.AsyncClient, name: str, after: int, pieces: list[
             async for piece in streamed.aiter_text():
                 pieces.append(piece)  # noqa: PERF401  # as above
         return streamed.status_code
+
+
+async def cancel(client: httpx.AsyncClient, name: str) -> Any:
+    """The state of a response that was cancelled; None where it cannot be cancelled at the moment."""
+    found = await client.post(f"{PATH}/{name}/cancel")
+    assert found.status_code in (200, 409, 503), found.text
+    return found.json() if found.status_code == 200 else None
 
 
 async def replay(client: httpx.AsyncClient, name: str, after: int) -> list[str] | None:
