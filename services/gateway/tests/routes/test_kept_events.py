@@ -28,6 +28,13 @@ def soon() -> Deadline:
     return Deadline.after(60)
 
 
+def request(method: str, path: str, query: bytes = b"") -> dict[str, Any]:
+    """The ASGI scope of a request."""
+    headers = [(b"content-type", b"application/json"), (b"host", b"gateway")]
+    scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path}
+    return scope | {"query_string": query, "headers": headers}
+
+
 class Leaving:
     """Clients that leave once the first event is there.
 
@@ -42,9 +49,17 @@ class Leaving:
     async def serve(self, send: Any, **body: Any) -> None:
         """Serve a request."""
         await self._incoming.put({"type": "http.request", "body": json.dumps(body).encode(), "more_body": False})
-        headers = [(b"content-type", b"application/json"), (b"host", b"gateway")]
-        scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "path": PATH}
-        await self._app(scope | {"query_string": b"", "headers": headers}, self._incoming.get, send)
+        await self._app(request("POST", PATH), self._incoming.get, send)
+
+    async def read(self, name: str) -> "asyncio.Task[None]":
+        """Read the events of a response, and leave behind the first ones; return what goes on."""
+        sent: asyncio.Queue[Any] = asyncio.Queue()
+        scope = request("GET", f"{PATH}/{name}", b"stream=true")
+        serving = asyncio.ensure_future(self._app(scope, self._incoming.get, sent.put))
+        while not (await asyncio.wait_for(sent.get(), 30)).get("body"):
+            pass
+        await self._incoming.put({"type": "http.disconnect"})
+        return serving
 
     async def __call__(self, **body: Any) -> tuple[str, "asyncio.Task[None]"]:
         """Post a request and leave; return the first bytes, and what goes on."""
@@ -187,6 +202,16 @@ async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.Asyn
     assert others == [first, first]
     assert await shown() == ("0.0", "0.0")
     assert (await client.get(f"{PATH}/{name}?stream=true")).text == first
+
+
+async def test_a_reader_that_leaves(leaving: Leaving, fakes: Any) -> None:
+    """Its connection is followed no more, although the answer goes on."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    await (await leaving.read(responses.events(got)[0].response.id))
+    assert not any(fakes.response_log.watchers.values())
+    fakes.generator.gate.set()
+    await serving
 
 
 async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
