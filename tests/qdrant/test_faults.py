@@ -31,9 +31,9 @@ PAUSE_SECONDS = 0.2
 
 
 @asynccontextmanager
-async def opened(nodes: list[ServerNode]) -> AsyncIterator[Bench]:
+async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncIterator[Bench]:
     """A retriever on nodes."""
-    layout = Layout(replicas=len(nodes), write_consistency=len(nodes) // 2 + 1)
+    layout = Layout(replicas=len(nodes), write_consistency=len(nodes) // 2 + 1, shared=shared)
     hosts = [node.address for node in nodes]
     store = await QdrantStore.open(Connection.to("http://qdrant", None, 20.0, hosts=hosts), layout)
     bench = await Bench.open(store)
@@ -112,18 +112,22 @@ class Load:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("fault", ["killed", "frozen"])
-async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("fault", ["killed", "frozen", "restarted"])
+async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shared: bool) -> None:
     """No document is lost or in two versions; searches go on, and writes resume."""
-    async with started(program, tmp_path, 3) as nodes, opened(nodes) as bench:
+    async with started(program, tmp_path, 3) as nodes, opened(nodes, shared=shared) as bench:
         load, end = Load(bench), asyncio.Event()
         await bench.put(Document("d0", generation=0), ["the ferry d0"])
         running = [asyncio.create_task(load.write(end)), asyncio.create_task(load.search(end))]
         for node in nodes:
             await asyncio.sleep(1)
-            node.kill() if fault == "killed" else node.freeze()
-            await asyncio.sleep(AWAY_SECONDS)
-            await node.start() if fault == "killed" else node.thaw()
+            if fault == "frozen":
+                node.freeze()
+            else:
+                await asyncio.to_thread(node.kill if fault == "killed" else node.stop)
+            await asyncio.sleep(AWAY_SECONDS if fault != "restarted" else 0)
+            node.thaw() if fault == "frozen" else await node.start()
             await recovered(nodes)
         end.set()
         await asyncio.gather(*running)

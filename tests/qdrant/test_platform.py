@@ -25,11 +25,19 @@ def variables(nodes: list[ServerNode]) -> dict[str, str]:
 
 @pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("count", [1, 3], ids=["one-node", "three-nodes"])
-@pytest.mark.parametrize("tests", [CONTRACT, ["tests/e2e"]], ids=["contract", "end-to-end"])
-async def test_the_platform_on_a_server(program: Path, tmp_path: Path, count: int, tests: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("tests", "shared"),
+    # The contract tests take both layouts themselves.
+    [(CONTRACT, False), (["tests/e2e"], False), (["tests/e2e"], True)],
+    ids=["contract", "end-to-end", "end-to-end-shared"],
+)
+async def test_the_platform_on_a_server(
+    program: Path, tmp_path: Path, count: int, tests: list[str], shared: bool
+) -> None:
     """What holds with the embedded engine holds with a server: the same tests pass."""
     async with started(program, tmp_path, count) as nodes:
         own = {"PYTEST_ADDOPTS": "", "CAUSEWAY_TEST_QDRANT": "1", **variables(nodes)}
+        own["CAUSEWAY_QDRANT_SHARED"] = str(shared).lower()
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
         running = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env={**os.environ, **own})
         try:

@@ -95,6 +95,12 @@ class ServerNode:
         return f"{self.host}:{self.grpc}"
 
     @property
+    def pid(self) -> int:
+        """Id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def uri(self) -> str:
         """Where the other nodes find it."""
         return f"http://{self.host}:{self._p2p}"

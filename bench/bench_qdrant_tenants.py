@@ -1,0 +1,324 @@
+"""A thousand tenants with an index each on a Qdrant server: calls, bytes and times of operations, idle cost.
+
+The benchmark starts the program that CAUSEWAY_QDRANT_SERVER names on loopback, with one node. For each layout
+(indexes that share a collection; a collection for each index) it makes the indexes with a document each. Then it
+makes, fills, searches and deletes some more, and counts the calls and the bytes. A relay counts the bytes in a pass
+of its own, so that the times do not include it. With --stand-in the benchmark uses the stand-in of the tests. Its
+times say nothing of a server, because it compares each point. The page then has calls and bytes alone.
+
+Usage: python bench/bench_qdrant_tenants.py [--tenants N] [--chunks N] [--seconds N] [--layouts shared own]
+       [--stand-in] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bench_retrieval import WORDS
+from causeway_testing.retriever.bench import Bench
+from causeway_testing.retriever.qdrant_server import NoServer, ServerNode, server_program, started
+from load import percentile
+from processes import cpu_seconds
+from qdrant_client import AsyncQdrantClient
+from result_files import circumstances, say, write
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSpec
+from retriever.domain.query import Mode, Query
+from retriever.indexes.lifecycle import Indexes
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.node import Node
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.principal import Principal
+
+INDEX = "own"
+WRITERS = 4
+COUNTED = 5  # operations of a kind whose calls and bytes are counted
+SECONDS = 60.0  # longest time of a call
+
+
+class CountedNode(Node):
+    """A node whose calls are counted in `calls`."""
+
+    calls: ClassVar[Counter[str]] = Counter()
+
+    async def call(self, seconds: float, method: Any, *args: Any, **options: Any) -> Any:
+        """Call a method of the client."""
+        self.calls[method.__name__] += 1
+        return await super().call(seconds, method, *args, **options)
+
+
+@dataclass
+class Traffic:
+    """Bytes that went through a relay, in both directions.
+
+    Attributes:
+        address: Where it listens.
+    """
+
+    address: str = ""
+    sent: int = 0
+    received: int = 0
+    _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def relaying(self, node: ServerNode) -> AsyncIterator[None]:
+        """Pass bytes on to a node and back."""
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection(node.host, node.grpc)
+            for source, target, name in ((reader, back, "sent"), (there, writer, "received")):
+                task = asyncio.create_task(self._pump(source, target, name))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield
+        finally:
+            server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, name: str) -> None:
+        with contextlib.suppress(ConnectionError):
+            while content := await source.read(65536):
+                setattr(self, name, getattr(self, name) + len(content))
+                target.write(content)
+                await target.drain()
+        target.close()
+
+
+class Retriever:
+    """A retriever's logic on a server, in this process."""
+
+    def __init__(self, store: QdrantStore, indexes: Indexes, chunks: int) -> None:
+        self._bench = Bench(store, indexes, Scheduler())
+        self._chunks = chunks
+        self.indexes = indexes
+        self.store = store
+
+    async def make(self, tenant: int) -> None:
+        """Make an index with nothing in it."""
+        embedder = self._bench.embedder
+        await self.indexes.create(IndexSpec(_name(tenant), INDEX, embedder.model, embedder.dimension))
+
+    async def upload(self, tenant: int, generation: int = 1) -> None:
+        """Store a document."""
+        source = random.Random(tenant)
+        texts = [" ".join(source.choices(WORDS, k=100)) for _ in range(self._chunks)]
+        document = Document("one", generation=generation)
+        await self._bench.put(document, texts, INDEX, _principal(tenant))
+
+    async def search(self, tenant: int, mode: Mode = Mode.HYBRID) -> None:
+        """Search an index."""
+        query = Query((INDEX,), " ".join(random.choices(WORDS, k=8)), mode=mode, top=5, expand=False)
+        found = await self._bench.retrieval.retrieve(_principal(tenant), query)
+        assert found.passages or mode is Mode.TEXT  # a document may have none of the words
+
+    async def delete(self, tenant: int) -> None:
+        """Delete an index."""
+        await self.indexes.delete(_name(tenant), INDEX)
+
+    async def aclose(self) -> None:
+        """End it."""
+        await self._bench.aclose()
+
+
+def _name(tenant: int) -> str:
+    return f"tenant-{tenant}"
+
+
+def _principal(tenant: int) -> Principal:
+    return Principal(tenant=_name(tenant), user="bench")
+
+
+@asynccontextmanager
+async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[Retriever]:
+    """A retriever on a server at an address."""
+    connection = Connection([CountedNode.at(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
+    store = await QdrantStore.open(connection, layout)
+    # Not `Indexes.open`: what is asked again and again is asked when it is measured.
+    running = Retriever(store, Indexes(store), chunks)
+    try:
+        yield running
+    finally:
+        await running.aclose()
+
+
+@contextmanager
+def counted(traffic: Traffic, count: int, into: dict[str, Any]) -> Iterator[None]:
+    """Note calls and bytes of a block that does something so many times, for each time."""
+    CountedNode.calls.clear()
+    sent, received = traffic.sent, traffic.received
+    yield
+    into["calls"] = {name: number / count for name, number in sorted(CountedNode.calls.items())}
+    into["sent_kb"] = (traffic.sent - sent) / count / 1000
+    into["received_kb"] = (traffic.received - received) / count / 1000
+
+
+async def timed(operation: Callable[[int], Awaitable[None]], tenants: list[int]) -> dict[str, Any]:
+    """Carry an operation out for some tenants, one after the other; return the times."""
+    times = []
+    for tenant in tenants:
+        begin = time.perf_counter()
+        await operation(tenant)
+        times.append((time.perf_counter() - begin) * 1000)
+    return {"number": len(times), "p50": percentile(times, 0.5), "p99": percentile(times, 0.99)}
+
+
+async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
+    """Make the indexes of a layout; measure operations and the idle server."""
+    rows: dict[str, dict[str, Any]] = {}
+    async with retriever(node.address, layout, chunks) as running:
+        numbers, begin = iter(range(tenants)), time.perf_counter()
+
+        async def fill() -> None:
+            for number in numbers:
+                await running.make(number)
+                await running.upload(number)
+
+        await asyncio.gather(*(fill() for _ in range(WRITERS)))
+        say(f"{tenants} indexes made in {time.perf_counter() - begin:.0f} s")
+        await running.indexes.tidy()
+        some = random.Random("order").sample(range(tenants), min(tenants, 200))
+        new = list(range(tenants, tenants + 20))
+        operations: list[tuple[str, Callable[[int], Awaitable[None]], list[int]]] = [
+            ("make an index", running.make, new),
+            (f"store a document of {chunks} chunks", running.upload, new),
+            ("hybrid search", running.search, some),
+            ("search by words", lambda tenant: running.search(tenant, Mode.TEXT), some),
+            ("delete an index", running.delete, new),
+        ]
+        for tenant in some:  # what is asked once of an index is not measured
+            await running.search(tenant)
+        for name, operation, asked in operations:
+            rows[name] = await timed(operation, asked)
+        await running.indexes.tidy()
+        before, begin = cpu_seconds([node.pid]), time.perf_counter()
+        await asyncio.sleep(seconds)
+        idle = (cpu_seconds([node.pid]) - before) / (time.perf_counter() - begin)
+    await count(node, layout, chunks, rows, some[:COUNTED], new[:COUNTED])
+    status = Path(f"/proc/{node.pid}/status").read_text()
+    memory = int(status.split("VmRSS:")[1].split()[0]) / 1024
+    return {"operations": rows, "idle_cores": idle, "memory_mb": memory}
+
+
+async def count(
+    node: ServerNode, layout: Layout, chunks: int, rows: dict[str, Any], some: list[int], new: list[int]
+) -> None:
+    """Count the calls and the bytes of the operations, and of what a retriever asks every 15 seconds."""
+    traffic = Traffic()
+    async with traffic.relaying(node), retriever(traffic.address, layout, chunks) as running:
+        for tenant in some:
+            await running.search(tenant)
+        await running.indexes.tidy()
+        steps = [running.make, running.upload, running.search, running.search, running.delete]
+        for (name, row), operation in zip(rows.items(), steps, strict=True):
+            asked = some if operation == running.search else new
+            with counted(traffic, len(asked), row):
+                for tenant in asked:
+                    if name == "search by words":
+                        await running.search(tenant, Mode.TEXT)
+                    else:
+                        await operation(tenant)
+        await running.indexes.tidy()
+        rows["idle, every 15 s"] = {}
+        with counted(traffic, COUNTED, rows["idle, every 15 s"]):
+            for _ in range(COUNTED):
+                await running.indexes.tidy()
+
+
+async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
+    """Measure each layout on a server of its own."""
+    found: dict[str, Any] = {"tenants": tenants, "chunks": chunks, "layouts": {}}
+    for name in layouts:
+        with tempfile.TemporaryDirectory() as directory:
+            async with started(program, Path(directory), 1) as [node]:
+                asked = Node.at(f"http://{node.address}", None, SECONDS)
+                told = await asked.call(SECONDS, AsyncQdrantClient.info)
+                await asked.aclose()
+                found["server"] = f"{told.title} {told.version}"
+                layout = Layout(shared=name == "shared")
+                found["layouts"][name] = await measure(node, layout, tenants, chunks, seconds)
+    return found
+
+
+def page(result: dict[str, Any], *, with_times: bool) -> str:
+    """The figures, for people."""
+    lines = [
+        "# An index for each of many tenants on a Qdrant server",
+        "",
+        f"{result['date']}, {result['machine']}. {result['server']}, one node; {result['tenants']} tenants with an "
+        f"index of {result['chunks']} chunks each. Retriever and server share the machine.",
+        "",
+    ]
+    if not with_times:
+        lines += ["The server is the stand-in of the tests. It has no times that say anything of a server.", ""]
+    titles = {"shared": "Indexes share a collection", "own": "A collection for each index"}
+    for name, measured in result["layouts"].items():
+        lines += [f"## {titles[name]}", "", "| | p50 ms | p99 ms | calls | KB sent | KB received | which calls |"]
+        lines += ["|---|--:|--:|--:|--:|--:|---|"]
+        for operation, row in measured["operations"].items():
+            times = [f"{row[each]:.1f}" if with_times and each in row else "" for each in ("p50", "p99")]
+            which = ", ".join(f"{number:g} {call}" for call, number in row["calls"].items())
+            calls = sum(row["calls"].values())
+            lines.append(
+                f"| {operation} | {times[0]} | {times[1]} | {calls:.1f} | {row['sent_kb']:.1f} | "
+                f"{row['received_kb']:.1f} | {which} |"
+            )
+        if with_times:
+            lines += [
+                "",
+                f"The server has {measured['memory_mb']:.0f} MB. While nothing is asked it uses "
+                f"{measured['idle_cores'] * 100:.2f} % of a core.",
+            ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def stand_in(directory: Path) -> Path:
+    """Write a program that starts the stand-in."""
+    path = directory / "qdrant"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -m causeway_testing.retriever.qdrant_program "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def main() -> int:
+    """Run everything and write page and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
+    parser.add_argument("--chunks", type=int, default=50, help="of each index, 5 at least (default: 50)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="that the server is idle (default: 15)")
+    parser.add_argument("--layouts", nargs="+", choices=("shared", "own"), default=["shared", "own"])
+    parser.add_argument("--stand-in", action="store_true", help="use the stand-in of the tests")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            program = stand_in(Path(directory)) if asked.stand_in else server_program()
+        except NoServer as error:
+            say(str(error))
+            return 2
+        figures = asyncio.run(run(program, asked.layouts, asked.tenants, asked.chunks, asked.seconds))
+    result = {**circumstances(), **figures}
+    write(asked.results, "qdrant_tenants", result, page(result, with_times=not asked.stand_in))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
