@@ -1,4 +1,4 @@
-"""The job queue as the gateway fills it: when it has room, and in which lane a job waits (docs/ingest.md)."""
+"""The gateway's view of the job queue: whether it has room, and in which lane a job waits (docs/ingest.md)."""
 
 import time
 from collections import Counter
@@ -18,20 +18,20 @@ from gateway.ports.jobs import Lane
 _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
-"""How many jobs of one tenant wait in each lane but the last, which takes the others."""
+"""The most waiting jobs of one tenant in each lane but the last, which takes the others."""
 _MOST_TENANTS = 1000
 
 
 class Backlog:
-    """What may wait.
+    """The limits of waiting jobs.
 
-    How much does is asked of the queue every now and then, and counted in between: a question for each of ten
-    thousand files would be much of the work of taking them. What is refused is refused by a fresh answer.
+    The queue is asked for its length periodically, and new jobs are counted in between: a request to the queue per
+    file would slow down large uploads. A job is refused only by a fresh answer.
 
     Args:
-        most: Jobs of all tenants.
-        most_of_tenant: Jobs of one.
-        fresh: Seconds for which an answer is good.
+        most: The most jobs of all tenants.
+        most_of_tenant: The most jobs of one tenant.
+        fresh: Seconds for which an answer is reused.
     """
 
     def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000, *, fresh: float = 0.25) -> None:
@@ -41,13 +41,13 @@ class Backlog:
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
-        """Where the tenant's next job shall wait: in the first lane that holds few of its jobs.
+        """Return the lane of the tenant's next job: the first one with few of its jobs.
 
-        So the first lanes hold a little of everybody, whatever somebody else has brought.
+        So the first lanes hold a few jobs of each tenant, even if one tenant has many.
 
         Raises:
-            RateLimited: Too many of its jobs wait already.
-            Unavailable: Too many of all tenants do.
+            RateLimited: Too many of the tenant's jobs wait already.
+            Unavailable: Too many jobs of all tenants wait already.
         """
         waiting = self._waiting.get(tenant)
         if waiting is None or waiting.until < time.monotonic() or self._refusal(waiting) is not None:
@@ -60,7 +60,7 @@ class Backlog:
         return lane
 
     async def lanes(self, transport: IngestTransport, tenant: str) -> tuple[Lane, ...]:
-        """Return how many of a tenant's jobs are in each lane now, and how many have room there."""
+        """Return the number of a tenant's jobs in each lane, and the limit of each lane."""
         waiting = await self._asked(transport, tenant)
         return tuple(Lane(waiting.lanes[lane], places) for lane, places in enumerate((*_PLACES, None)))
 
@@ -84,7 +84,7 @@ class Backlog:
 
 @dataclass(slots=True)
 class _Waiting:
-    """How many jobs wait: of all tenants, and of one by lane; and how long that is good."""
+    """The numbers of waiting jobs, of all tenants and of one by lane, and how long they are valid."""
 
     all: int
     until: float
@@ -95,10 +95,10 @@ def queued(principal: Principal, job_id: str, index: str, **rest: Any) -> ingest
     """Return the state of a job that waits for a worker.
 
     Args:
-        principal: Whose job it is.
-        job_id: Its id.
-        index: It changes this one.
-        rest: More members of the state.
+        principal: The caller.
+        job_id: The id of the job.
+        index: The index that it changes.
+        rest: Further members of the state.
     """
     now = Timestamp()
     now.GetCurrentTime()
@@ -117,7 +117,7 @@ def queued(principal: Principal, job_id: str, index: str, **rest: Any) -> ingest
 async def enqueue(
     transport: IngestTransport, lane: int, message: ingest_pb2.IngestJob, state: ingest_pb2.Job
 ) -> None:
-    """Records a job's state, then puts the job on the queue: what is in the queue can be asked for."""
+    """Record a job's state, then enqueue the job, so that every queued job has a state."""
     tenant = message.principal.tenant
     await transport.jobs.put(keys.job_key(tenant, message.job_id), state.SerializeToString())
     payload = message.SerializeToString()

@@ -1,4 +1,4 @@
-"""A bucket of NATS that is followed: what is in it, and what changes, reaches a copy in memory within seconds."""
+"""A watched NATS bucket: a copy in memory follows its entries within seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,15 +18,15 @@ FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 
 
 class BucketWatch:
-    """Follows a bucket until it is closed. While NATS is away the copy stays as it is.
+    """Follows a bucket until it is closed. While NATS is unavailable the copy does not change.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
-        fill: Takes all entries, deletions too, at the begin and after something was missed.
-        change: Takes an entry that is new.
-        what: What is in the bucket, for the log.
-        check: Seconds of silence after which the bucket is asked whether something was missed: a watch ends without
-            a word where its server has forgotten it.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        fill: Takes all entries, including deletions, at the start and after a gap.
+        change: Takes a new entry.
+        what: The contents of the bucket, for the log.
+        check: Seconds of silence after which the watch is checked for a gap: it ends silently if its server has
+            forgotten it.
         retry: Seconds between attempts.
     """
 
@@ -49,7 +49,7 @@ class BucketWatch:
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Begins; the copy is filled as soon as NATS answers."""
+        """Start; the copy is filled as soon as NATS answers."""
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -64,18 +64,18 @@ class BucketWatch:
                 await self._follow(await self._bucket())
                 told = ""
             except Unavailable:
-                await asyncio.sleep(self._retry)  # the link says it itself
+                await asyncio.sleep(self._retry)  # the link logs the failure
             except FAILURES as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
                     _log.warning(f"{self._what} cannot be watched; keeping those that are known", error=text)
                 await asyncio.sleep(self._retry)
-            except Exception:  # a watch that has ended would take every change with it
+            except Exception:  # if the watch ended here, it would miss every later change
                 _log.exception(f"{self._what} cannot be watched; keeping those that are known")
                 await asyncio.sleep(self._check)
 
     async def _follow(self, bucket: KeyValue) -> None:
-        """Fills the copy and keeps it so; returns when the watch has missed something."""
+        """Fill the copy and keep it up to date; return if the watch has missed something."""
         async with key_value.watched(bucket) as (entries, watcher):
             self._fill(entries)
             revision = max((entry.revision or 0 for entry in entries), default=0)

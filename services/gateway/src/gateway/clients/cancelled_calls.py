@@ -1,6 +1,6 @@
-"""Which calls of agents were cancelled, between replicas of the gateway over NATS.
+"""Cancelled calls of agents, sent between replicas of the gateway over NATS.
 
-A client's next request may reach another gateway than the one that works on its call. Nothing is stored: a call
+The next request of a client may reach another gateway than the one that runs its call. Nothing is stored: a call
 that no gateway knows has ended.
 """
 
@@ -23,10 +23,10 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class CancelledCalls:
-    """Tells the other gateways, and hears them, while the block runs.
+    """Sends and receives cancellations while the block runs.
 
     Args:
-        client: Gives the connection; raises `Unavailable` while NATS is away.
+        client: Returns the connection; raises `Unavailable` while NATS is unavailable.
         calls: The calls of this gateway.
         retry: Seconds between attempts to listen.
     """
@@ -51,13 +51,13 @@ class CancelledCalls:
             client = await self._client()
             await client.publish(keys.CANCELLED_CALLS_SUBJECT, name.encode())
         except _FAILURES as error:
-            _log.warning("the other gateways do not hear of a cancelled call", error=str(error))
+            _log.warning("a cancelled call could not be sent to the other gateways", error=str(error))
 
     async def _listen(self) -> None:
         while True:
             try:
                 client = await self._client()
-                # The client subscribes again by itself when the connection is there again.
+                # The client subscribes again after each reconnection.
                 await client.subscribe(keys.CANCELLED_CALLS_SUBJECT, cb=self._heard)
             except _FAILURES:
                 await asyncio.sleep(self._retry)

@@ -1,4 +1,4 @@
-"""The history of chats over NATS: two keys a conversation, a small one for lists and a compressed one to read."""
+"""The chat history over NATS: per conversation, a small key for lists and a compressed one for the messages."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from servicekit.principal import Principal
 from gateway.clients.nats_calls import reached
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
 
-# NATS takes 1 MiB a message; its headers and subject are part of that.
+# NATS accepts 1 MiB per message, including headers and subject.
 _MOST_BYTES = 1_000_000
 _WHAT = "The chat history"
 
@@ -26,8 +26,8 @@ class NatsHistory:
     """`ports.chat_history.History` over a key-value bucket.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
-        most: Conversations that are kept of one user.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        most: The most conversations of one user.
     """
 
     def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MOST_CONVERSATIONS) -> None:
@@ -39,20 +39,20 @@ class NatsHistory:
     ) -> Conversation:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # In a thread: a long conversation would keep every answer that is under way waiting.
+        # In a thread: a long conversation would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, answers_json)
         if len(packed) > _MOST_BYTES:
-            raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
+            raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
         head_key = keys.history_head_key(principal.tenant, principal.owner, conversation_id)
         try:
             await self._get(bucket, keys.history_head_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             if len(await self._heads(bucket, principal, deadline)) >= self._most:
                 raise Conflict(
-                    f"The history holds {self._most} conversations already; delete some to keep this one."
+                    f"The history has {self._most} conversations already; delete some to save this one."
                 ) from None
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
-        # The head last: what a list names can be read.
+        # The head is last, so that each listed conversation can be read.
         answers_key = keys.history_answers_key(principal.tenant, principal.owner, conversation_id)
         await reached(bucket.put(answers_key, packed), deadline, _WHAT)
         await reached(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
@@ -77,7 +77,7 @@ class NatsHistory:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
         try:
-            # The answers are there before the head, and after it.
+            # The answers are written before the head and deleted after it.
             await self._get(bucket, keys.history_answers_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             raise _missing(conversation_id) from None
@@ -87,7 +87,7 @@ class NatsHistory:
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # All keys, not those of a list: a save that was cut short has left what was said without a head.
+        # All keys, not those of a list: an interrupted save has left messages without a head.
         found = await reached(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
         for name in found:
             await reached(bucket.purge(name), deadline, _WHAT)
@@ -101,7 +101,7 @@ class NatsHistory:
         conversation_id: str,
         deadline: Deadline,
     ) -> KeyValue.Entry:
-        """An entry of a conversation, also of one that is still under the user's former name."""
+        """Return an entry of a conversation, also of one under the user's former name."""
         *others, last = principal.owners
         for owner in others:
             with contextlib.suppress(KeyNotFoundError):
@@ -117,7 +117,7 @@ class NatsHistory:
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
         found: dict[str, Conversation] = {}
         for owner in reversed(principal.owners):
-            # These keys alone; a list of keys would read the whole bucket.
+            # Only these keys; listing all keys would read the whole bucket.
             entries = await reached(
                 key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _WHAT
             )

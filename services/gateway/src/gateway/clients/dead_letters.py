@@ -1,4 +1,4 @@
-"""Jobs that were given up, in a stream of their own: lists of them, and sending them again."""
+"""Jobs that failed for good, in their own stream: listing them, and sending them again."""
 
 import contextlib
 import math
@@ -28,8 +28,8 @@ class DeadLetters:
     """The dead letters of tenants.
 
     Args:
-        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
-        backlog: What may wait in the queue.
+        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        backlog: The limits of waiting jobs.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog) -> None:
@@ -37,7 +37,7 @@ class DeadLetters:
         self._backlog = backlog
 
     async def page(self, principal: Principal, count: int, before: int, deadline: Deadline) -> DeadPage:
-        """Those before a place in the stream, the newest first; see `ports.jobs.Jobs.dead`."""
+        """Return those before a position in the stream, the newest first; see `ports.jobs.Jobs.dead`."""
         transport = await self._transport()
 
         async def read() -> DeadPage:
@@ -74,13 +74,14 @@ class DeadLetters:
         return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
-        """Sends a letter again: its state first, then the job; the letter goes last, for it may be read again until
-        then. With the generation that it had: a newer version of the document must not give way to it.
+        """Send a letter again: first its state, then the job; delete the letter last.
+
+        The job keeps its generation, so that it does not replace a newer version of the document.
         """
         try:
             job = ingest_pb2.IngestJob.FromString(message.data)
         except DecodeError:
-            return False  # it would be buried again
+            return False  # it would fail again
         lane = await self._backlog.lane(transport, principal.tenant)
         if not await _revived(transport, keys.job_key(principal.tenant, job_id), job):
             return False
@@ -95,7 +96,7 @@ class DeadLetters:
                 **{name: headers[name] for name in _KEPT if name in headers},
             },
         )
-        with contextlib.suppress(NotFoundError):  # somebody else has sent it, too: the server takes one of the two
+        with contextlib.suppress(NotFoundError):  # a concurrent replay was faster: the server keeps one job
             await transport.jetstream.delete_msg(keys.INGEST_DEAD_STREAM, place)
         return True
 
@@ -106,7 +107,7 @@ def _letters(transport: IngestTransport, principal: Principal, before: int = 0) 
 
 
 async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob) -> bool:
-    """Puts the record of a job that failed back to its beginning; False where it is not over, or did not fail."""
+    """Reset the record of a failed job; return False if the job has not ended, or has not failed."""
     state = ingest_pb2.Job(
         job_id=job.job_id,
         principal=job.principal,
@@ -120,10 +121,10 @@ async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJ
     try:
         entry = await transport.jobs.get(key)
     except KeyNotFoundError:
-        pass  # its time is over; the letter's is not
+        pass  # the record has expired; the letter has not
     else:
         there = ingest_pb2.Job.FromString(entry.value or b"")
-        begun = there.attempt or there.state != ingest_pb2.JOB_STATE_QUEUED  # else this broke off before
+        begun = there.attempt or there.state != ingest_pb2.JOB_STATE_QUEUED  # else an earlier replay stopped here
         if begun and there.state != ingest_pb2.JOB_STATE_FAILED:
             return False
         state.created_at.CopyFrom(there.created_at)

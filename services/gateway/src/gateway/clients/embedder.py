@@ -12,7 +12,7 @@ from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 _MOST_TEXTS = 256
 _MOST_CHARACTERS = 1_000_000
-"""Of one call, as the contract has it."""
+"""The most texts of one call, by the contract."""
 
 
 class GrpcEmbedder:
@@ -22,7 +22,7 @@ class GrpcEmbedder:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
 
     async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
-        """See `ports.index_management.Embedder`. One call after the other: the model is busy with one already."""
+        """See `ports.index_management.Embedder`. The calls are sequential: one already occupies the model."""
         vectors: list[Sequence[float]] = []
         tokens = 0
         for some in _calls(texts):

@@ -1,4 +1,4 @@
-"""Files that are fetched once and kept on the disk, up to a limit; those not used for longest go first."""
+"""Files that are fetched once and cached on disk, up to a limit; the least recently used are removed first."""
 
 import asyncio
 from collections import OrderedDict
@@ -23,11 +23,11 @@ class _Entry:
 
 
 class FileCache:
-    """Files by name; what a name holds never changes.
+    """Files by name; the content of a name never changes.
 
     Args:
-        directory: Its own; it is empty.
-        limit: Most bytes on the disk. A single file may be larger, while it is used.
+        directory: An empty directory of its own.
+        limit: The most bytes on disk. A single file may be larger while it is used.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -38,19 +38,19 @@ class FileCache:
 
     @asynccontextmanager
     async def file(self, name: str, size: int, fetch: Callable[[Path], Awaitable[None]]) -> AsyncIterator[Path]:
-        """The file, which stays until the block is left.
+        """Provide the file until the block ends.
 
         Args:
-            name: Names its content.
-            size: Its bytes.
-            fetch: Writes it, where it is not there. Its errors come through, and nothing is kept then.
+            name: The name of its content.
+            size: Its size in bytes.
+            fetch: Writes the file if it is not cached. Its errors are passed on, and nothing is cached then.
 
         Raises:
-            Unavailable: The disk is full, with files that are being used.
+            Unavailable: The disk is full of files in use.
         """
         entry = self._enter(name, size)
         try:
-            # One fetches, the others wait.
+            # One caller fetches, the others wait.
             async with entry.fetching:
                 if not entry.there:
                     await self._fetch(entry, fetch)
@@ -75,14 +75,14 @@ class FileCache:
         try:
             await fetch(entry.path)
         except OSError as error:
-            raise Unavailable("There is no room to read the document.", retry_after=5) from error
+            raise Unavailable("There is no disk space to read the document.", retry_after=5) from error
         entry.there = True
 
     def _make_room(self, size: int) -> None:
-        """Removes unused files until so many bytes more are within the limit.
+        """Remove unused files until this many more bytes fit the limit.
 
         Raises:
-            Unavailable: What is used leaves no room.
+            Unavailable: The files in use leave no room.
         """
         used = sum(entry.size for entry in self._entries.values())
         for name, entry in list(self._entries.items()):
@@ -92,7 +92,7 @@ class FileCache:
                 self._drop(name, entry)
                 used -= entry.size
         if size and used and used + size > self._limit:
-            raise Unavailable("Too many documents are being read at once.", retry_after=5)
+            raise Unavailable("Too many documents are being read concurrently.", retry_after=5)
 
     def _drop(self, name: str, entry: _Entry) -> None:
         del self._entries[name]

@@ -1,4 +1,4 @@
-"""Which gateways are there, told between them over NATS every second; not stored."""
+"""Heartbeats of the gateways, exchanged over NATS every second; not stored."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,12 +19,12 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class GatewayBeats:
-    """Tells the other gateways that this one is there, and hears them, while the block runs.
+    """Sends and receives heartbeats while the block runs.
 
     Args:
-        client: Gives the connection; raises `Unavailable` while NATS is away.
-        peers: Learns who is there.
-        every: Seconds between beats.
+        client: Returns the connection; raises `Unavailable` while NATS is unavailable.
+        peers: Takes the received heartbeats.
+        every: Seconds between heartbeats.
     """
 
     def __init__(self, client: Callable[[], Awaitable[Client]], peers: Peers, *, every: float = SECONDS) -> None:
@@ -47,12 +47,12 @@ class GatewayBeats:
             try:
                 client = await self._client()
                 if not listening:
-                    # The client subscribes again by itself when the connection is there again.
+                    # The client subscribes again after each reconnection.
                     await client.subscribe(keys.GATEWAY_BEATS_SUBJECT, cb=self._heard)
                     listening = True
                 await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
             except _FAILURES as error:
-                _log.debug("the other gateways do not hear of this one", error=str(error))
+                _log.debug("no heartbeat could be sent", error=str(error))
             await asyncio.sleep(self._every)
 
     async def _heard(self, message: Msg) -> None:

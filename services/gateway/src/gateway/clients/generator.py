@@ -36,7 +36,7 @@ _BELIEVED_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a generator said of a model when it counted, and until when it is believed."""
+    """The properties of a model from the generator's last count, and until when they are used."""
 
     counting: str
     known: TokenCounts
@@ -62,7 +62,7 @@ class GrpcGenerator:
         try:
             async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
                 async for message in messages:
-                    # Kinds that a newer generator may know are passed over.
+                    # Unknown kinds of a newer generator are ignored.
                     yield [_EVENTS[event.kind](event) for event in message.events if event.kind in _EVENTS]
         except UpstreamRejected as error:
             error.resource = prompt.model
@@ -83,7 +83,7 @@ class GrpcGenerator:
         new = [text for text, count in zip(texts, known, strict=True) if count is None]
         response = await self._count(principal, model, new, messages, deadline)
         if len(new) < len(texts) and response.counting != counting:
-            # The model counts otherwise now.
+            # The model's counting has changed.
             known, new = [None] * len(texts), list(texts)
             response = await self._count(principal, model, new, messages, deadline)
         if response.counting:
@@ -104,7 +104,7 @@ class GrpcGenerator:
             principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
-        # Only a model that there is gets here, so that there are no more of these than models.
+        # Only existing models get here, so the number of entries is bounded.
         known = TokenCounts(
             (), 0, response.context_window, response.only_quotes, response.takes_pictures, response.calls_tools
         )
@@ -165,7 +165,7 @@ def _messages(messages: Iterable[Message]) -> list[generator_pb2.ChatMessage]:
     ]
 
 
-# One look-up an event: this is the hot path.
+# One look-up per event: this is the hot path.
 _EVENTS: dict[int, Callable[[generator_pb2.GenerateEvent], Event]] = {
     generator_pb2.EVENT_KIND_START: lambda event: Start(event.raw_json or b"{}"),
     generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, b"", event.raw_json),

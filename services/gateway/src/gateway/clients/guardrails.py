@@ -114,7 +114,7 @@ class GrpcGuardrails:
 
     async def policy(self, deadline: Deadline) -> Policy | None:
         """See `ports.answering.Guardrails`."""
-        # The policy is the deployment's own; no tenant has another.
+        # The policy is the deployment's own, the same for all tenants.
         request = guardrails_pb2.GetPolicyRequest(principal=LOCAL.to_proto())
         response: guardrails_pb2.GetPolicyResponse = await rpc.unary(self._stub.GetPolicy, request, deadline)
         if not response.block_message:
@@ -133,7 +133,7 @@ class GrpcGuardrails:
 
 
 class _GrpcWatch:
-    """`ports.answering.Watch` over one call. A service that blocks ends the call and ignores later input."""
+    """`ports.answering.Watch` over one call. After a block, the service ends the call and ignores later input."""
 
     def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
@@ -176,7 +176,7 @@ def _configs(detectors: Iterable[Detector]) -> list[guardrails_pb2.DetectorConfi
 def _detector(config: guardrails_pb2.DetectorConfig) -> Detector:
     return Detector(
         config.detector_id,
-        # What a newer service may say is taken for the strictest.
+        # An unknown action of a newer service counts as the strictest.
         _ACTIONS.get(config.action or guardrails_pb2.ACTION_REPORT, Action.BLOCK),
         config.on_error == guardrails_pb2.ON_ERROR_ALLOW,
         config.params_json or b"{}",
@@ -197,7 +197,7 @@ def _context(context: DetectionContext) -> guardrails_pb2.Surroundings:
 def _info(detector: guardrails_pb2.Detector) -> DetectorInfo:
     return DetectorInfo(
         detector.detector_id,
-        # One of a kind that only a newer service has is told apart by looking at nothing that is known here.
+        # A detector of an unknown kind matches none of the known kinds.
         next((_KINDS[kind] for kind in detector.kinds if kind in _KINDS), DetectorKind.CONTENTS),
         detector.streaming,
         detector.description,

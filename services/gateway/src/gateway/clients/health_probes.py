@@ -1,4 +1,4 @@
-"""Whether the services behind the gateway answer."""
+"""Health probes of the services that the gateway calls."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from gateway.clients.nats_connection import NatsLink
 
 
 class GrpcProbe:
-    """Asks a service's own health check."""
+    """Calls a service's own health check."""
 
     def __init__(self, name: str, channel: grpc.aio.Channel) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class GrpcProbe:
 
 
 class NatsProbe:
-    """Asks the broker for a round trip."""
+    """Measures a round trip to the broker."""
 
     name = "nats"
 
@@ -48,7 +48,7 @@ class NatsProbe:
 
 
 class OriginalsProbe:
-    """Asks the store of the originals, where it is not NATS."""
+    """Checks the store of the originals, if it is not NATS."""
 
     name = "originals"
 

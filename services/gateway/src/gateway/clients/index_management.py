@@ -177,7 +177,7 @@ class GrpcIndexes:
 
 @contextlib.contextmanager
 def _in_the_routes_words() -> Iterator[None]:
-    """Names a setting that is wrong as the route's request does."""
+    """Rename an invalid setting to its name in the route's request."""
     try:
         yield
     except InvalidRequest as error:
@@ -224,6 +224,6 @@ def _rebuild(message: retriever_pb2.IndexRebuild) -> IndexRebuild:
 
 
 def metadata_condition(equals: Equals) -> filter_pb2.Condition:
-    """The retriever's condition that metadata have a value."""
+    """Return the retriever's condition that metadata have a value."""
     field = f"metadata.{equals.key}"
     return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field=field, json_values=[equals.json_value]))

@@ -22,10 +22,10 @@ from gateway.domain.documents import AccessChange, Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
-"""What messages call it."""
+"""The name of the queue in messages."""
 _QUICKLY_HASHED = 64 * 1024
 STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
-"""A state's name → its number on the wire."""
+"""The number of each state on the wire."""
 _NAMES = {number: name for name, number in STATES.items()}
 _OUTCOMES = {
     ingest_pb2.TEXT_OUTCOME_STORED: TextOutcome.STORED,
@@ -39,8 +39,8 @@ class NatsIngest:
     """`ports.documents.Ingest` over JetStream.
 
     Args:
-        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
-        backlog: What may wait.
+        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        backlog: The limits of waiting jobs.
         originals: Takes what is uploaded; None: the transport's object store.
     """
 
@@ -57,9 +57,8 @@ class NatsIngest:
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`.
 
-        The order matters: the original first, then the job's state, then the job itself. What a failure leaves
-        behind is an original that nobody asks for, and a state that never goes on; neither is a job that the client
-        was told of.
+        The order matters: first the original, then the job's state, then the job itself. A failure in between
+        leaves an unused original, or a state that never changes; the client has received neither as a job.
         """
         keys.index_name(upload.index)
         transport = await self._transport()
@@ -134,12 +133,12 @@ class NatsIngest:
 async def _sha256(content: bytes) -> str:
     if len(content) <= _QUICKLY_HASHED:
         return hashlib.sha256(content).hexdigest()
-    # In a thread: a large file would keep every answer that is under way waiting.
+    # In a thread: a large file would delay all running answers.
     return await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
 
 
 def job_of(message: ingest_pb2.Job) -> Job:
-    """A job's record as the gateway speaks of it."""
+    """Convert a job's record to the domain type."""
     progress = message.progress
     return Job(
         id=message.job_id,
@@ -170,7 +169,7 @@ def job_of(message: ingest_pb2.Job) -> Job:
 
 
 def _documents(progress: ingest_pb2.Progress) -> dict[str, int]:
-    # Only a job with texts has several.
+    # Only a job for texts has several documents.
     if not progress.documents_total:
         return {}
     return {"documents_done": progress.documents_done, "documents_total": progress.documents_total}

@@ -1,4 +1,4 @@
-"""Jobs over NATS: their states in a key-value bucket, lists of them, changes as they come, cancellation."""
+"""Jobs over NATS: their states in a key-value bucket, lists, changes, cancellation."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MOST_READ = 2000
-"""Jobs that one page looks at: a filter that nothing meets must not read them all."""
+"""The most jobs that one page examines: a filter without matches must not read all of them."""
 _AT_ONCE = 100
-"""Jobs that are looked at before others get their turn."""
+"""The jobs that are examined before other tasks run."""
 _QUIET_SECONDS = 5.0
 _READ_SECONDS = 10.0
 _TRIES = 10
@@ -36,9 +36,9 @@ class NatsJobs:
     """`ports.jobs.Jobs` over JetStream.
 
     Args:
-        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
-        backlog: What may wait; dead letters that are sent again need room, too.
-        quiet: Seconds without a change after which a watch looks again, and says so.
+        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        backlog: The limits of waiting jobs; they also apply to dead letters that are sent again.
+        quiet: Seconds without a change after which a watch reads the job again and yields None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class NatsJobs:
     async def page(
         self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
     ) -> JobPage:
-        """See `ports.jobs.Jobs`. Pages follow the bucket's order, in which a job stands where it last changed."""
+        """See `ports.jobs.Jobs`. Pages follow the bucket's order, which is the order of the last changes."""
         wanted = STATES[state] if state else None
         before = place_of(token)
         transport = await self._transport()
@@ -89,8 +89,8 @@ class NatsJobs:
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
         """See `ports.jobs.Jobs`.
 
-        A plain subscription wakes it, and it reads for itself: unlike a watch of the bucket that survives a
-        broker's restart, and takes nothing of the server.
+        A plain subscription wakes it, and it then reads the state. Unlike a watch of the bucket, a subscription
+        survives a restart of the broker and uses no resources of the server.
         """
         transport = await self._transport()
         key = keys.job_key(principal.tenant, job_id)
@@ -109,7 +109,7 @@ class NatsJobs:
                 except Unavailable:
                     if not begun:
                         raise
-                    yield None  # the job goes on, and so does this
+                    yield None  # the job still runs
                     await asyncio.sleep(self._quiet)
                     continue
                 begun = True
@@ -129,7 +129,7 @@ class NatsJobs:
             await subscription.unsubscribe()
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """See `ports.jobs.Jobs`. The state alone decides: a worker looks at it before it shows anything."""
+        """See `ports.jobs.Jobs`. The state alone decides: a worker checks it before it publishes its result."""
         transport = await self._transport()
         for _ in range(_TRIES):
             entry = await self._entry(transport, principal, job_id, deadline)
@@ -137,16 +137,16 @@ class NatsJobs:
             if job.state == ingest_pb2.JOB_STATE_CANCELLED:
                 return job_of(job)
             if (state := job_of(job).state) in ENDED:
-                raise Conflict(f"The job is over: it {_ENDS[state]}.", resource=job_id)
+                raise Conflict(f"The job has ended: it {_ENDS[state]}.", resource=job_id)
             if job.committing:
-                raise Conflict("The job is about to end: what it makes can be found already.", resource=job_id)
+                raise Conflict("The job is about to end: its result can be found already.", resource=job_id)
             job.state = ingest_pb2.JOB_STATE_CANCELLED
             job.ClearField("error")
             job.ClearField("waiting_since")
             job.updated_at.GetCurrentTime()
             if await reached(_replaced(transport.jobs, job, entry), deadline, QUEUE):
                 return job_of(job)
-        raise Unavailable("The job changes too fast to be cancelled. Try again.")
+        raise Unavailable("The job changes too often to be cancelled. Try again.")
 
     async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
         """See `ports.jobs.Jobs`."""
@@ -170,18 +170,18 @@ _ENDS = {"succeeded": "succeeded", "unchanged": "changed nothing", "failed": "fa
 
 
 def place_of(token: str) -> int:
-    """The place in a stream that a page's token names; 0 where there is no token.
+    """Return the position in a stream that a page's token names; 0 without a token.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: The token is invalid.
     """
     if not token:
         return 0
     if not (token.isascii() and token.isdecimal() and len(token) < 20 and int(token) > 0):
-        raise InvalidRequest("No page has this token.", field="page_token")
+        raise InvalidRequest("The token comes from no earlier page.", field="page_token")
     return int(token)
 
 
 async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
-    """Whether nobody else was faster."""
+    """Replace an entry; return False if another writer was faster."""
     return await key_value.accepted(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))

@@ -1,4 +1,4 @@
-"""The API keys over NATS: the bucket is watched, so that what is made or revoked is so here within seconds."""
+"""The API keys over NATS: the bucket is watched, so that a new or revoked key has effect here within seconds."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
@@ -15,14 +15,13 @@ _log = structlog.get_logger(__name__)
 
 
 class KeyWatch:
-    """Keeps a ring as the bucket is. A `Probe`: before the keys are known nobody can be let in.
+    """Keeps a key ring up to date. It is a `Probe`: before the keys are known the gateway can admit no caller.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
-        ring: What is filled.
-        check: Seconds of silence after which the bucket is asked whether something was missed: a watch ends without
-            a word where its server has forgotten it.
-        retry: Likewise.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        ring: The key ring.
+        check: As in `BucketWatch`.
+        retry: As in `BucketWatch`.
     """
 
     name = "api-keys"
@@ -34,7 +33,7 @@ class KeyWatch:
         self._watch = BucketWatch(bucket, self._fill, self._change, what="the API keys", check=check, retry=retry)
 
     async def __aenter__(self) -> Self:
-        """Begins; the ring is filled as soon as NATS answers."""
+        """Start; the ring is filled as soon as NATS answers."""
         await self._watch.__aenter__()
         return self
 
@@ -56,7 +55,7 @@ class KeyWatch:
 
 
 def _key(entry: KeyValue.Entry) -> ApiKey | None:
-    """The record; None where the key was revoked, or where it is none, which is refused like a revoked one."""
+    """Return the record; None for a revoked key and for an invalid record, which is refused like a revoked key."""
     if entry.operation is not None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Sessions over NATS: a key each, which goes by itself some time after its last turn."""
+"""Sessions over NATS: one key each, which expires some time after its last turn."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,7 @@ class NatsMemory:
     """`ports.memory.Memory` over a key-value bucket.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, bucket: Callable[[], Awaitable[KeyValue]]) -> None:

@@ -1,4 +1,4 @@
-"""Calls of NATS: whatever keeps it from answering is one error."""
+"""Calls of NATS, whose failures are reported as one kind of error."""
 
 import asyncio
 import time
@@ -14,33 +14,33 @@ from servicekit.errors import DeadlineExceeded, Unavailable
 from servicekit.stream_room import is_full
 
 _calls = metrics.durations(
-    __name__, "causeway.nats.call.duration", "Seconds of a call of NATS, by what is reached and error."
+    __name__, "causeway.nats.call.duration", "Seconds of a call of NATS, by target and error."
 )
 T = TypeVar("T")
 
 
 async def reached(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
-    """The operation's result within the deadline. That a key or an object is not there comes through as it is.
+    """Return the operation's result within the deadline. A missing key or object is raised unchanged.
 
     Args:
-        operation: A call, not begun.
-        deadline: When it must be over.
-        what: What is being reached, for the message and the metrics: one of few.
-        at_most: Seconds, whatever the deadline says.
+        operation: A call that has not begun.
+        deadline: When the call must end.
+        what: The name of the target, for the message and the metrics; the number of names is small.
+        at_most: The most seconds, for any deadline.
 
     Raises:
-        DeadlineExceeded: It has passed already; the call was not begun.
-        Unavailable: NATS is away, full, or too slow.
+        DeadlineExceeded: The deadline has already passed; the call was not begun.
+        Unavailable: NATS is unavailable, full, or too slow.
     """
     try:
         seconds = deadline.timeout(at_most)
     except DeadlineExceeded:
-        operation.close()  # else Python warns of a coroutine that nobody awaited
+        operation.close()  # else Python warns about a coroutine that was never awaited
         raise
     labels = {"causeway.what": what.removeprefix("The ")}
     begin = time.perf_counter()
     try:
-        # Not `wait_for`: a cancellation that comes together with the result is lost there (Python 3.11).
+        # Not `wait_for`: it loses a cancellation that comes together with the result (Python 3.11).
         async with asyncio.timeout(seconds):
             return await operation
     except (KeyNotFoundError, ObjectNotFoundError):
@@ -48,7 +48,7 @@ async def reached(operation: Coroutine[Any, Any, T], deadline: Deadline, what: s
     except (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
         labels["error.type"] = "Unavailable"
         if is_full(error):
-            raise Unavailable(f"{what} is full: nothing more is taken. Try again later.", retry_after=30) from error
+            raise Unavailable(f"{what} is full. Try again later.", retry_after=30) from error
         raise Unavailable(f"{what} cannot be reached. Try again shortly.", retry_after=2) from error
     finally:
         _calls.record(time.perf_counter() - begin, labels)

@@ -1,4 +1,4 @@
-"""The gateway's connection to NATS: made when it can be, there again when it was gone."""
+"""The gateway's connection to NATS, established in the background and after each loss."""
 
 import asyncio
 from typing import Self
@@ -26,21 +26,21 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Una
 
 
 class NatsLink:
-    """Connects in the background and makes the streams: the gateway starts, and answers chats, without NATS, too.
+    """Connects in the background and creates the streams. Without NATS the gateway still starts and answers chats.
 
     Args:
-        url: Where NATS is.
+        url: The address of NATS.
         certificates: For mutual TLS.
         replicas: Copies of everything stored.
-        history_days: How long a conversation is kept after it was last saved.
-        memory_hours: How long a session is remembered after its last turn.
-        response_days: How long a response is kept.
-        response_bytes: Most bytes of the responses, and of the large ones among them.
-        response_log_bytes: Most bytes of their logs.
-        record_days: How long a record of usage or audit is kept at most.
-        stream_bytes: Most bytes of each stream.
-        usage_bytes: Most bytes of the usage; None: as each other stream.
-        audit_bytes: Most bytes of the audit, likewise.
+        history_days: How long a conversation is stored after it was last saved.
+        memory_hours: How long a session is stored after its last turn.
+        response_days: How long a response is stored.
+        response_bytes: The most bytes of the responses.
+        response_log_bytes: The most bytes of their logs.
+        record_days: The longest time for which a record of usage or audit is stored.
+        stream_bytes: The most bytes of each stream.
+        usage_bytes: The most bytes of the usage records; None: ``stream_bytes``.
+        audit_bytes: The most bytes of the audit records; None: ``stream_bytes``.
         retry: Seconds between attempts.
     """
 
@@ -98,60 +98,60 @@ class NatsLink:
             await self._client.close()
 
     async def client(self) -> Client:
-        """The connection itself, for messages that are not stored.
+        """Return the connection itself, for messages that are not stored.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._client is None or not self._client.is_connected:
             raise Unavailable("NATS cannot be reached. Try again shortly.", retry_after=2)
         return self._client
 
     async def ingest(self) -> IngestTransport:
-        """The streams and buckets of ingest.
+        """Return the streams and buckets of ingest.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._ingest is None or self._client is None or not self._client.is_connected:
             raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2)
         return self._ingest
 
     async def history(self) -> KeyValue:
-        """The bucket of the chat history.
+        """Return the bucket of the chat history.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._history is None or self._client is None or not self._client.is_connected:
             raise Unavailable("The chat history cannot be reached. Try again shortly.", retry_after=2)
         return self._history
 
     async def api_keys(self) -> KeyValue:
-        """The bucket of the API keys.
+        """Return the bucket of the API keys.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._api_keys is None or self._client is None or not self._client.is_connected:
             raise Unavailable("The API keys cannot be reached. Try again shortly.", retry_after=2)
         return self._api_keys
 
     async def quotas(self) -> KeyValue:
-        """The bucket of the quotas; made anew where the server has forgotten it.
+        """Return the bucket of the quotas; create it again if the server has lost it.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._client is None or not self._client.is_connected:
             raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
         return await transport.quotas_bucket(self._client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
-        """The bucket of the keys of signed links; made when it is first wanted.
+        """Return the bucket of the keys of signed links; create it at the first use.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
@@ -159,7 +159,7 @@ class NatsLink:
         """The bucket of the keys of encrypted contents; made when it is first wanted.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         return await self._period_keys(keys.CONTENT_KEYS_BUCKET, _CONTENT_KEY_HOURS)
 
@@ -168,10 +168,10 @@ class NatsLink:
         return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
-        """The bucket of the conversations' memory; made when it is first wanted.
+        """Return the bucket of the sessions; create it at the first use.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._client is None or not self._client.is_connected:
             raise Unavailable("The memory of conversations cannot be reached. Try again shortly.", retry_after=2)
@@ -187,10 +187,10 @@ class NatsLink:
         return self._memory
 
     async def responses(self) -> KeyValue:
-        """The bucket of the responses; made when it is first wanted.
+        """Return the bucket of the responses; create it at the first use.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         message = "The store of responses cannot be reached. Try again shortly."
         if self._client is None or not self._client.is_connected:
@@ -209,7 +209,7 @@ class NatsLink:
         """The object store of large responses; made when it is first wanted.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         message = "The store of large responses cannot be reached. Try again shortly."
         if self._client is None or not self._client.is_connected:
@@ -225,10 +225,10 @@ class NatsLink:
         return self._large_responses
 
     async def response_log(self) -> JetStreamContext:
-        """The stream of the logs of responses; made when it is first wanted.
+        """Return the stream of the logs of responses; create it at the first use.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         message = "The log of responses cannot be reached. Try again shortly."
         if self._client is None or not self._client.is_connected:
@@ -247,10 +247,10 @@ class NatsLink:
         return self._response_log
 
     async def response_jobs(self) -> JetStreamContext:
-        """The queue of the responses that run in the background; made when it is first wanted.
+        """Return the queue of the background responses; create it at the first use.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         message = "The queue of responses cannot be reached. Try again shortly."
         if self._client is None or not self._client.is_connected or self._ingest is None:
@@ -264,21 +264,21 @@ class NatsLink:
         return self._response_jobs
 
     async def records(self) -> JetStreamContext:
-        """The streams of usage and audit.
+        """Return the streams of usage and audit.
 
         Raises:
-            Unavailable: NATS is away.
+            Unavailable: NATS cannot be reached.
         """
         if self._records is None or self._client is None or not self._client.is_connected:
             raise Unavailable("The usage and audit records cannot be reached. Try again shortly.", retry_after=2)
         return self._records
 
     async def problem(self, deadline: Deadline) -> str | None:
-        """None when NATS answers, else what is wrong."""
+        """Return None if NATS answers, else the problem."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
             return self._trouble or "not connected"
         try:
-            # Not the client's `flush`: an answer to it that comes too late ends the client's reading for a minute.
+            # Not the client's `flush`: a late answer to it stops the client's reading for a minute.
             async with asyncio.timeout(deadline.timeout()):
                 await self._ingest.jetstream.account_info()
         except _FAILURES as error:
@@ -309,7 +309,7 @@ class NatsLink:
                 )
             except _FAILURES as error:
                 self._trouble = str(error) if isinstance(error, Unavailable) else ""
-                _log.warning("nats is not there yet", error=str(error) or type(error).__name__)
+                _log.warning("NATS cannot be reached yet", error=str(error) or type(error).__name__)
                 await asyncio.sleep(self._retry)
             else:
                 # Not a task group: it cancels each task once, and nats-py may lose that (`servicekit.tasks.ended`).

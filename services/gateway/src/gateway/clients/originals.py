@@ -1,6 +1,6 @@
-"""Originals of documents from their store, through a cache on the disk.
+"""Originals of documents from their store, with a cache on disk.
 
-The store gives originals whole or not at all; who reads a document asks for its parts one after the other.
+The store returns only whole originals, while readers of a document request its parts one after the other.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ class CachedOriginals:
     """`ports.documents.Originals` over their store.
 
     Args:
-        store: Has them.
-        cache: Keeps what was read.
+        store: The store.
+        cache: Caches what was read.
     """
 
     def __init__(self, store: OriginalStore, cache: FileCache) -> None:
@@ -47,7 +47,7 @@ class CachedOriginals:
 
         async def fetch(path: Path) -> None:
             with path.open("wb") as file:
-                # Never into memory, and never without an end.
+                # Not in memory, and limited in size.
                 await reached(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:
@@ -69,4 +69,4 @@ class CachedOriginals:
         try:
             await reached(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
         except Unavailable as error:
-            _log.warning("an original is left behind", name=name, error=error.message)
+            _log.warning("an original could not be deleted", name=name, error=error.message)

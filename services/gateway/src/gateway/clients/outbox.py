@@ -18,9 +18,9 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (*FAILURES, Unavailable)
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
-"""Bytes of a record; half of what a broker takes unless it is told otherwise."""
+"""The most bytes of a record; half of a broker's default limit."""
 _SPARE = 0.125
-"""Share of the room that must be left where nothing may be missed: a request writes many records."""
+"""The share of the room that must be free if no record may be lost: one request writes many records."""
 
 
 class Outbox:
@@ -84,7 +84,7 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """Number of records that are not in their stream yet."""
+        """Return the number of records that are not in their stream yet."""
         return len(self._waiting)
 
     def write(self, record: Record) -> None:

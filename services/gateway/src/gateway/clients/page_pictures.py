@@ -1,4 +1,4 @@
-"""Pictures of documents' pages from a key-value bucket, where ingest puts them."""
+"""Pictures of documents' pages from the key-value bucket that ingest fills."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,7 +22,7 @@ class NatsPictures:
     """`ports.answering.Pictures` over a key-value bucket.
 
     Args:
-        transport: Gives the bucket; raises `Unavailable` while NATS is away.
+        transport: Returns the bucket; raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
@@ -51,4 +51,4 @@ class NatsPictures:
             for pattern in patterns:
                 await reached(transport.remove_pictures(pattern), deadline, _WHAT)
         except CausewayError as error:
-            _log.warning("pictures are left behind", index=index, documents=document_ids, error=error.message)
+            _log.warning("pictures could not be deleted", index=index, documents=document_ids, error=error.message)

@@ -27,7 +27,7 @@ class PeriodKeyWatch:
     The first replica makes a key and the others read it. Old keys leave the bucket by themselves.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
         ring: What is filled.
         what: What the keys are, for the log.
         now: Seconds since 1970.

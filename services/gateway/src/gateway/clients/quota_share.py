@@ -1,4 +1,4 @@
-"""The quotas' news between replicas of the gateway, over NATS: each tells what it let in, and hears the others."""
+"""The exchange of quota usage between replicas of the gateway, over NATS."""
 
 import asyncio
 import contextlib
@@ -23,15 +23,16 @@ _BEAT = 2.0
 
 
 class QuotaShare:
-    """Keeps a ledger and those of the other replicas in step, in the background.
+    """Synchronises a ledger with those of the other replicas, in the background.
 
-    What a key of the bucket holds only one replica writes, and always as a whole: nothing is lost or counted twice,
-    whatever is sent again. A round of news begins when the last one is stored, so that a slow server is asked less.
+    Each key of the bucket has one writer, which always writes the whole value: repeated messages neither lose usage
+    nor count it twice. A round of news begins when the previous one is stored, so that a slow server gets fewer
+    calls.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
-        ledger: What is shared.
-        pause: Seconds between rounds of news, at least.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        ledger: The ledger.
+        pause: The minimum of seconds between rounds.
         retry: Seconds between attempts to reach the bucket.
     """
 
@@ -52,14 +53,14 @@ class QuotaShare:
         ledger.on_change = self._some.set
 
     async def __aenter__(self) -> Self:
-        """Begins; the others are known as soon as NATS answers."""
+        """Start; the other replicas are known as soon as NATS answers."""
         self._sharing = asyncio.create_task(self._share())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if self._sharing is not None:
             await ended(self._sharing)
-        with contextlib.suppress(Unavailable, *_FAILURES):  # else the others will miss it by themselves
+        with contextlib.suppress(Unavailable, *_FAILURES):  # else the others notice the missing heartbeats
             async with asyncio.timeout(_BEAT):
                 bucket = await self._bucket()
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
@@ -70,7 +71,7 @@ class QuotaShare:
             try:
                 await self._follow(await self._bucket())
             except Unavailable:
-                pass  # the link says it itself
+                pass  # the link logs the failure
             except _FAILURES as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
@@ -81,7 +82,7 @@ class QuotaShare:
             await asyncio.sleep(self._retry)
 
     async def _follow(self, bucket: KeyValue) -> None:
-        """Shares as long as nothing fails."""
+        """Share until something fails."""
         async with key_value.watched(bucket) as (entries, watcher):
             members = []
             for entry in entries:
@@ -98,11 +99,11 @@ class QuotaShare:
                 await ended(*both)
         for task in both:
             if not task.cancelled():
-                task.result()  # neither ends but by failing
+                task.result()  # a task ends only by failing
 
     async def _hear(self, watcher: key_value.Watcher) -> None:
         while True:
-            # This replica's own heartbeats come back, too: silence means that the watch is lost.
+            # The watch also returns this replica's own heartbeats: silence means that the watch is lost.
             entry = await key_value.update(watcher, 3 * _BEAT)
             if entry is None:
                 continue

@@ -1,4 +1,4 @@
-"""The room that records share while they wait: bounded in number and in bytes, and fair between tenants."""
+"""The room that waiting records share: bounded in number and in bytes, and fair between tenants."""
 
 from collections import deque
 
@@ -6,17 +6,17 @@ from gateway.ports.records import Record
 
 
 class RecordQueue:
-    """Records by their tenants; each tenant's stay in their order.
+    """Records by tenant; each tenant's records keep their order.
 
     A tenant may hold as much as it leaves free: one alone half of the room, two a third each. So there is always
-    some for who comes next, and nothing that was taken is thrown out again. Records are taken from the tenants in
-    turn: before the next one of a tenant there is at most one of each other.
+    some room for the next tenant, and no accepted record is dropped. Records are taken from the tenants in turn:
+    between two records of one tenant there is at most one of each other tenant.
 
     Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 
     Args:
-        most: Records.
-        size: Bytes of their payloads.
+        most: The most records.
+        size: The most bytes of their payloads.
     """
 
     def __init__(self, most: int, size: int) -> None:
@@ -26,11 +26,11 @@ class RecordQueue:
         self._count = self._bytes = 0
 
     def __len__(self) -> int:
-        """How many records wait, or are being sent."""
+        """Return the number of records that wait or are being sent."""
         return self._count
 
     def add(self, record: Record) -> bool:
-        """Whether the record has found room."""
+        """Add a record; return whether it has found room."""
         lane = self._waiting.get(record.tenant) or _Lane()
         length = len(record.payload)
         if lane.count >= self._most - self._count or lane.size + length > self._size - self._bytes:
@@ -41,31 +41,31 @@ class RecordQueue:
         return True
 
     def left(self, tenant: str) -> float:
-        """How much of the whole room the tenant has before it, where nobody else takes any."""
+        """Return the share of the whole room that the tenant can still use, if no other tenant takes any."""
         lane = self._waiting.get(tenant) or _Lane()
         records = (self._most - self._count - lane.count) / self._most
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
 
     def take(self, most: int) -> list[Record]:
-        """The next ones, of each tenant in turn. They keep their room until they are `done` or put `back`."""
+        """Take the next records, from each tenant in turn. They keep their room until `done` or `back`."""
         taken: list[Record] = []
         while len(taken) < most:
             tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
             if tenant is None:
                 break
-            lane = self._waiting[tenant] = self._waiting.pop(tenant)  # at the end, until its turn comes again
+            lane = self._waiting[tenant] = self._waiting.pop(tenant)  # moves it to the end of the turns
             taken.append(lane.records.popleft())
         return taken
 
     def done(self, record: Record) -> None:
-        """Gives the room of a record back that was taken."""
+        """Release the room of a record that was taken."""
         lane = self._waiting[record.tenant]
         self._counted(lane, -1, -len(record.payload))
         if not lane.count:
             del self._waiting[record.tenant]
 
     def back(self, records: list[Record]) -> None:
-        """Puts records that were taken back in front, in their order."""
+        """Put records that were taken back to the front, in their order."""
         for record in reversed(records):
             self._waiting[record.tenant].records.appendleft(record)
 
@@ -77,7 +77,7 @@ class RecordQueue:
 
 
 class _Lane:
-    """One tenant's; what is being sent counts."""
+    """The records of one tenant; those being sent count."""
 
     __slots__ = ("count", "records", "size")
 

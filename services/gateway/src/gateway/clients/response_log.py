@@ -55,7 +55,7 @@ class NatsResponseLog:
     """`ports.response_log.ResponseLog` over a stream.
 
     Args:
-        stream: Gives what writes to it; raises `Unavailable` while NATS is away.
+        stream: Gives what writes to it; raises `Unavailable` while NATS is unavailable.
         most: Logs that are kept of one tenant, the oldest go; now and then there are a tenth more.
     """
 

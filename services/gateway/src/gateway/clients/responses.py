@@ -53,7 +53,7 @@ class NatsResponses:
     """`ports.responses.ResponseStore` over a key-value bucket.
 
     Args:
-        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
         large: Gives what writes to the object store of those that are too large for a key, likewise.
         most: Responses and conversations that are kept of one user; now and then there are a tenth more.
     """

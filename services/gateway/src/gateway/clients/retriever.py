@@ -36,7 +36,7 @@ _FOUND_BY = {
 
 
 class GrpcRetriever:
-    """`ports.answering.Retriever` and `ports.documents.Catalogue` over a channel: one service has both."""
+    """`ports.answering.Retriever` and `ports.documents.Catalogue` over a channel: one service implements both."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
@@ -65,7 +65,8 @@ class GrpcRetriever:
             if retrieval.minimum_reranker_score is not None:
                 request.rerank.minimum_score = retrieval.minimum_reranker_score
         if retrieval.similarity_threshold is not None and retrieval.mode is RetrievalMode.TEXT:
-            # Leaves nothing out, but has the cosine of what only words have found computed.
+            # It filters nothing, but makes the retriever compute the cosine of passages that only text search
+            # found.
             request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
         steps = tuple((step.name, step.duration_ms) for step in response.steps)

@@ -1,4 +1,4 @@
-"""Reads a stream backwards, a stretch at a time: JetStream itself only goes forwards."""
+"""Reads a stream backwards in chunks, because JetStream only reads forwards."""
 
 import uuid
 from collections.abc import AsyncGenerator
@@ -17,16 +17,13 @@ _SILENT_FETCHES = 3
 async def newest_first(
     jetstream: JetStreamContext, stream: str, subjects: str, before: int = 0
 ) -> AsyncGenerator[Msg, None]:
-    """The messages of a stream whose subjects match, the newest first; to be closed.
+    """Yield the messages of a stream whose subjects match, the newest first; the caller must close the iterator.
 
     Args:
-        jetstream: Has the stream.
-        stream: Its name.
+        jetstream: The connection.
+        stream: The name of the stream.
         subjects: A pattern.
-        before: Only those with a lower sequence; 0: all.
-
-    Raises:
-        nats.errors.Error, nats.js.errors.Error: The stream cannot be read.
+        before: Only messages with a lower sequence; 0: all.
     """
     state = (await jetstream.stream_info(stream)).state
     end = min(before - 1, state.last_seq) if before else state.last_seq
@@ -58,7 +55,7 @@ async def _stretch(jetstream: JetStreamContext, stream: str, subjects: str, star
             try:
                 messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
             except nats.errors.TimeoutError:
-                # What was there has been replaced meanwhile, and stands farther up; or the server is slow.
+                # The message was replaced by a later one meanwhile; or the server is slow.
                 silent += 1
                 left = (await subscription.consumer_info()).num_pending or 0
                 if left and silent == _SILENT_FETCHES:

@@ -1,4 +1,4 @@
-"""Numbers of tokens that a model has counted before: passages and earlier messages come again and again."""
+"""Cached token counts: passages and earlier messages are counted again and again."""
 
 import hashlib
 from collections import OrderedDict
@@ -9,10 +9,10 @@ MOST_COUNTS = 65_536
 
 
 class TextCounts:
-    """Counts of texts, by the way of counting; those that were used last are kept.
+    """Token counts of texts, by the way of counting; the least recently used are removed.
 
     Args:
-        most: How many are kept.
+        most: The most cached counts.
     """
 
     def __init__(self, most: int = MOST_COUNTS) -> None:
@@ -20,7 +20,7 @@ class TextCounts:
         self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def known(self, counting: str, texts: Sequence[str]) -> list[int | None]:
-        """Return the count of each text; None where it is not kept."""
+        """Return the count of each text; None if it is not cached."""
         found = []
         for text in texts:
             key = (counting, _digest(text))
@@ -31,7 +31,7 @@ class TextCounts:
         return found
 
     def keep(self, counting: str, texts: Sequence[str], counts: Sequence[int]) -> None:
-        """Keep the counts of texts."""
+        """Cache the counts of texts."""
         for text, count in zip(texts, counts, strict=True):
             self._counts[counting, _digest(text)] = count
         while len(self._counts) > self._most:

@@ -1,4 +1,4 @@
-"""Texts over NATS: all of a request in one object, one job on the queue, its end from the key-value bucket."""
+"""Texts over NATS: one object and one job per request; the result comes from the key-value bucket."""
 
 import asyncio
 import hashlib
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import BinaryIO, cast
 
 from causeway.ingest.v1 import ingest_pb2
-from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
+from google.protobuf import proto  # type: ignore[attr-defined]  # missing in the stubs
 from grpc import StatusCode
 from nats.js.errors import KeyNotFoundError
 from servicekit import errors, keys
@@ -34,8 +34,8 @@ class NatsTexts:
     """`ports.index_management.Texts` over JetStream.
 
     Args:
-        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
-        backlog: What may wait.
+        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        backlog: The limits of waiting jobs.
         originals: Takes the texts; None: the transport's object store.
     """
 
@@ -82,9 +82,9 @@ class NatsTexts:
             )
             await enqueue(transport, lane, message, state)
 
-        # On the disk where it is large: it stands beside the request's own texts.
+        # On disk if it is large: the request's own texts are already in memory.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-            # In a thread: many texts would keep every answer that is under way waiting.
+            # In a thread: many texts would delay all running answers.
             batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
             await reached(send(batch), deadline, QUEUE)
         return job_of(state)
@@ -101,7 +101,7 @@ class NatsTexts:
             try:
                 job = await self._read(principal, job)
             except errors.Unavailable:
-                continue  # it is accepted, and goes on when the broker is back
+                continue  # the job is accepted, and continues when the broker is back
             if job.state in ENDED:
                 break
         if job.state == "failed":
@@ -121,11 +121,11 @@ class NatsTexts:
 
 
 class _Batch:
-    """The object of a job: the documents one after the other, each behind its length.
+    """The object of a job: the documents one after the other, each after its length.
 
     Args:
-        file: Written from its beginning, and left there.
-        documents: What goes in.
+        file: Written from its start, and left open there.
+        documents: The documents.
     """
 
     def __init__(self, file: BinaryIO, documents: Sequence[TextDocument]) -> None:

@@ -234,7 +234,7 @@ class FakeHistory:
         """See `ports.chat_history.History`."""
         kept = self._of(principal)
         if len(answers_json) > _MOST_BYTES:
-            raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
+            raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
         if conversation_id not in kept and len(kept) >= self.most:
             raise Conflict("The history holds too many conversations already.")
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)

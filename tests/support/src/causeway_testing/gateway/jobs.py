@@ -104,7 +104,7 @@ class FakeJobs:
 
 def _start(token: str) -> int:
     if token and not (token.isascii() and token.isdecimal() and int(token) > 0):
-        raise InvalidRequest("No page has this token.", field="page_token")
+        raise InvalidRequest("The token comes from no earlier page.", field="page_token")
     return int(token or 0)
 
 
