@@ -185,7 +185,7 @@ async def test_there_is_no_speech(client: httpx.AsyncClient) -> None:
     """501, and the error is a text, as on all these routes."""
     response = await client.post("/speech", json={"text": "Hello"})
     assert response.status_code == 501
-    assert response.json() == {"error": "Speech is not offered here."}
+    assert response.json() == {"error": "Speech is not supported."}
 
 
 async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:

@@ -1,4 +1,4 @@
-"""HTTP endpoints: which path calls which dialect, port or pipeline, and what its answer looks like.
+"""The HTTP endpoints: they map paths to dialects, ports or the pipeline, and format the answers.
 
-What applies to every path belongs to `server`, and how a wire format is read and written to `dialects`.
+Rules for every path belong to `server`; reading and writing of wire formats belongs to `dialects`.
 """

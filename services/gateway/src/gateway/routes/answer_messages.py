@@ -1,4 +1,4 @@
-"""The messages of ASGI that an answer is sent in."""
+"""The ASGI messages of an answer."""
 
 from starlette.types import Send
 
@@ -8,7 +8,7 @@ from gateway.server.responses import NOSNIFF
 
 
 def server_timing(steps: tuple[Step, ...]) -> bytes:
-    """The steps as a ``Server-Timing`` header (W3C Server Timing), durations in milliseconds."""
+    """Return the steps as a ``Server-Timing`` header (W3C Server Timing), durations in milliseconds."""
     return ", ".join(f"{step.name.replace(' ', '-')};dur={step.duration_ms:g}" for step in steps).encode()
 
 
@@ -25,6 +25,6 @@ async def begin_stream(send: Send, media: Media, exchange: Exchange) -> None:
 
 
 async def write(send: Send, body: bytes) -> None:
-    """Send a part of a streamed answer; nothing where it is empty."""
+    """Send a part of a streamed answer; send nothing if it is empty."""
     if body:
         await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -1,4 +1,4 @@
-"""What chat front ends ask for besides answers: what is configured, how to sign in, the user's own documents.
+"""Routes of chat front ends other than chats: configuration, sign-in, the user's own documents.
 
 Source: the React front end of the Azure RAG demo, which reads these routes and an error's text under ``error``.
 """
@@ -48,8 +48,8 @@ class Login:
 
     Attributes:
         client_id: The page's id at the provider.
-        authority: The provider's address, as the front end's login library takes it.
-        scopes: What the token is asked for.
+        authority: The provider's address in the format of the front end's login library.
+        scopes: The scopes of the token.
     """
 
     client_id: str
@@ -58,8 +58,8 @@ class Login:
 
     @classmethod
     def at(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
-        """Return how pages sign users in at a provider; None where no page is known to the provider."""
-        # Entra ID's issuers end with a version that its login library adds by itself.
+        """Return the sign-in of pages at a provider; None if the provider has no client for pages."""
+        # Entra ID's issuers end with a version that the login library appends itself.
         return cls(client_id, issuer.removesuffix("/v2.0"), scopes) if client_id else None
 
 
@@ -78,33 +78,33 @@ def router(
     """``/config``, ``/auth_setup``, ``/upload``, ``/list_uploaded``, ``/delete_uploaded``, ``/speech``.
 
     Args:
-        ingest: Takes documents in.
+        ingest: Adds documents.
         catalogue: Knows the documents.
-        pictures: Has pictures of their pages, which go with them.
-        originals: Has their originals, likewise.
-        generator: Says what its models take.
-        turns: How many uploads are handed over at once.
-        draining: Set when the gateway begins to stop: who waits for an upload gets its job.
-        timeout: Seconds that an upload may take, until the document can be found.
-        login: How pages sign their users in; None: they do not.
+        pictures: Stores pictures of their pages, which are deleted with them.
+        originals: Stores their originals, which are deleted with them.
+        generator: Knows which models accept pictures.
+        turns: Limits concurrent uploads.
+        draining: Set when the gateway begins to stop: a waiting upload then answers with its job.
+        timeout: The most seconds until an uploaded document can be found.
+        login: How pages sign their users in; None: no sign-in.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
-    @routes.get("/config", summary="What a front end shall offer")
+    @routes.get("/config", summary="The features that a front end offers")
     async def config(request: Request) -> Response:
-        """Booleans that the Azure RAG demo's front end reads at its start."""
+        """Return booleans that the Azure RAG demo's front end reads at its start."""
         frontend = state_of(request.scope).frontend
         takes_pictures = await _takes_pictures(generator, frontend, _reader(request))
         return json_answer(_config(frontend, pictures=takes_pictures, signs_in=login is not None))
 
     @routes.get("/auth_setup", summary="How a front end signs its users in")
     async def auth_setup(request: Request) -> Response:
-        """By OpenID Connect where a client for it is set, else not at all: who answers for the page sends a key."""
+        """Return the OpenID Connect client if one is configured, else no sign-in: then a proxy sends a key."""
         return json_answer(_auth_setup(state_of(request.scope).frontend, login))
 
-    @routes.get("/me", summary="Who asks, and what the front end has for the caller")
+    @routes.get("/me", summary="The caller, and what the front end offers to it")
     async def me(request: Request) -> Response:
-        """Tenant, user, roles, the index that is searched where a request names none, and the assistants."""
+        """Return tenant, user, roles, the default index, and the assistants."""
         state = state_of(request.scope)
         principal, frontend = state.principal, state.frontend
         return json_answer(
@@ -117,25 +117,25 @@ def router(
             }
         )
 
-    @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
+    @routes.post("/speech", summary="Speech", responses={501: {"description": "Speech is not supported"}})
     async def speech() -> Response:
-        """There is none: front ends have their browser's."""
-        raise NotSupported("Speech is not offered here.")
+        """Refuse: front ends use their browser's speech output."""
+        raise NotSupported("Speech is not supported.")
 
     @routes.post(
         "/upload",
-        summary="Upload a document of one's own",
+        summary="Upload a document of the user's own",
         dependencies=[Depends(multipart)],
         responses={
-            202: {"description": "The document is stored, and is still being read"},
-            400: {"description": "The file is missing, empty, or its name is none"},
+            202: {"description": "The document is stored, and is still being indexed"},
+            400: {"description": "The file is missing or empty, or its name is invalid"},
             413: {"description": "The upload is too large"},
             422: {"description": "The document cannot be read"},
-            503: {"description": "The queue is away; see Retry-After"},
+            503: {"description": "The queue is unavailable; see Retry-After"},
         },
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
-        """Puts a document into the front end's index, for the user alone; answers once it can be found."""
+        """Add a document to the front end's index, for the user alone; answer when it can be found."""
         principal = state_of(request.scope).principal
         index = _index(request)
         [name] = file_names([file])
@@ -148,38 +148,38 @@ def router(
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
         if job.state not in ENDED:
-            return json_answer({"message": f"{name} is stored, and is still being read.", "job": job.id}, 202)
+            return json_answer({"message": f"{name} is stored, and is still being indexed.", "job": job.id}, 202)
         return json_answer({"message": f"{name} was uploaded."})
 
-    @routes.get("/list_uploaded", summary="Names of one's own documents")
+    @routes.get("/list_uploaded", summary="Names of the user's own documents")
     async def list_uploaded(request: Request) -> Response:
-        """Those that came by ``/upload``, in order of their names."""
+        """Return the names of documents from ``/upload``, in order."""
         principal = _reader(request)
         try:
             found = await catalogue.find(principal, _index(request), owned_by(principal), Deadline.after(timeout))
         except NotFound:
-            return json_answer([])  # nobody has uploaded anything yet
+            return json_answer([])  # the first upload creates the index
         return json_answer(sorted(document.sourcefile for document in found))
 
     @routes.post(
         "/delete_uploaded",
-        summary="Remove a document of one's own",
+        summary="Delete a document of the user's own",
         responses={
-            400: {"description": "The name is no text"},
-            404: {"description": "The user has uploaded no such document"},
+            400: {"description": "The name is not valid text"},
+            404: {"description": "The user has no such document"},
         },
     )
     async def delete_uploaded(
         request: Request, filename: Annotated[str, Body(embed=True, description="Its name")]
     ) -> Response:
-        """Removes a document that came by ``/upload``, with all its passages."""
+        """Delete a document from ``/upload`` with all its passages."""
         if any("\ud800" <= character <= "\udfff" for character in filename):
             raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
         wanted = {**owned_by(principal), "sourcefile": [filename]}
         found = await catalogue.find(principal, index, wanted, deadline)
         if not found:
-            raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
+            raise NotFound(f"You have no document {filename[:200]!r}.", resource=filename)
         removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
         await pictures.forget(principal, index, removal.pictured)
         await originals.forget(principal, index, removal.originals)
@@ -189,11 +189,11 @@ def router(
 
 
 async def _takes_pictures(generator: Generator, frontend: Frontend, principal: Principal) -> bool:
-    """Whether the model that the front end asks takes pictures; the generator's default one stands first."""
+    """Return whether the front end's model accepts pictures; the generator's default model is the first one."""
     try:
         models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
     except CausewayError as error:
-        # The page must begin; what it offers in vain is noted in the answers.
+        # The page must start; a note in the answers tells if pictures are not supported.
         _log.warning("the models are not known", error=error.message)
         return False
     asked = [model for model in models if not frontend.model or model.name == frontend.model]
@@ -201,17 +201,17 @@ async def _takes_pictures(generator: Generator, frontend: Frontend, principal: P
 
 
 def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, Any]:
-    """Return the switches of a front end.
+    """Return the features of a front end.
 
     Args:
         frontend: Its profile.
-        pictures: The model takes pictures.
-        signs_in: The page signs its users in. Without it the page fails where it is offered uploads.
+        pictures: The model accepts pictures.
+        signs_in: The page signs its users in. Without sign-in the page fails if it offers uploads.
     """
     overrides = frontend.overrides
     effort = str(overrides.get("reasoning_effort") or "")
     return {
-        # Under its name of then and of now.
+        # Under its former and its present name.
         "showGPT4VOptions": pictures,
         "showMultimodalOptions": pictures,
         "showSemanticRankerOption": bool(overrides.get("semantic_ranker")),
@@ -226,7 +226,7 @@ def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, 
         "showSpeechInput": False,
         "showSpeechOutputBrowser": False,
         "showSpeechOutputAzure": False,
-        # Kept by the browser, and here where a user has signed in.
+        # In the browser, and on the server for signed-in users.
         "showChatHistoryBrowser": True,
         "showChatHistoryCosmos": signs_in,
         "showAgenticRetrievalOption": False,
@@ -271,7 +271,7 @@ def _reader(request: Request) -> Principal:
 
 
 async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline) -> str:
-    """Id of the user's own document of a name; one that is there under the user's former name keeps its id."""
+    """Return the id of the user's own document of a name; one under the user's former name keeps its id."""
     if principal.has_former_name:
         wanted = {**owned_by(principal), "sourcefile": [name]}
         with contextlib.suppress(NotFound):
@@ -281,7 +281,7 @@ async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: 
 
 
 def _own(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
-    """The user's own document: nobody else sees it, and it replaces nobody else's."""
+    """Return the upload of the user's own document: only the user sees it, and it replaces only the user's."""
     user = principal.owner
     return Upload(
         index=index,
@@ -294,7 +294,7 @@ def _own(principal: Principal, index: str, name: str, document_id: str, content:
 
 
 async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
-    """The job at its end, or as it is when the time is over."""
+    """Return the job at its end, or its present state at the deadline."""
     pause = _POLL
     with contextlib.suppress(TimeoutError, DeadlineExceeded):
         async with asyncio.timeout(deadline.timeout()):

@@ -1,4 +1,4 @@
-"""Bodies of the routes that FastAPI only dispatches: read once, checked by their protocol, answered as bytes."""
+"""Request and response bodies of the FastAPI routes: read once, validated by the protocol, answered as bytes."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -16,15 +16,15 @@ _LARGE = 1024 * 1024
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
-    """Return the media type of a body, without its parameters and in lower case; empty where none is said."""
+    """Return the media type of a body, without its parameters and in lower case; empty if it is missing."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def json_body(request: Request) -> bytes:
-    """The body, not yet parsed; the request keeps no copy of it.
+    """Return the unparsed body; the request keeps no copy of it.
 
     Raises:
-        UnsupportedMedia: It is said to be something else than JSON.
+        UnsupportedMedia: The media type is not JSON.
         Cancelled: The client left.
     """
     media = media_type_of(request.headers)
@@ -37,19 +37,19 @@ async def json_body(request: Request) -> bytes:
 
 
 def is_large(request: Request) -> bool:
-    """Whether the body has more bytes than can be in memory for everybody at once, as far as is known."""
+    """Return whether the body is too large to be in memory for many requests at once, as far as is known."""
     length = request.headers.get("content-length")
     return length is None or int(length) > _LARGE
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer of JSON: bytes go as they are, anything else is written as msgspec does."""
+    """Return a JSON answer; bytes are sent unchanged, other values are encoded with msgspec."""
     encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return Response(encoded, status, headers, media_type=_JSON)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result; a client that leaves stops it.
+    """Return the work's result; cancel the work if the client leaves.
 
     Raises:
         Cancelled: The client left.

@@ -1,7 +1,7 @@
-"""The chat routes: raw ASGI, one endpoint a path. Which dialect is spoken there, `dispatch` knows.
+"""The chat routes: raw ASGI, one endpoint per path. `dispatch` selects the dialect.
 
-FastAPI's request and response machinery is left aside here, because every token of every answer passes through:
-the body is read once, the events are written as bytes.
+They do not use FastAPI's request and response machinery, because every token of every answer passes here: the body
+is read once, the events are written as bytes.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from gateway.server.responses import JSON, break_off, refuse, respond
 
 _log = structlog.get_logger(__name__)
 
-# The services' own deadlines come first, because their errors say more.
+# The services' own deadlines end first, because their errors are more precise.
 _SLACK = 1.0
 _FORM = b"multipart/form-data"
 
@@ -53,15 +53,15 @@ class ChatEndpoint:
     """An ASGI application that answers one path.
 
     Args:
-        chat: The path, and which dialect is spoken there.
+        chat: The path and its dialects.
         pipeline: Answers.
-        timeout: Seconds a whole answer may take, once the request is there.
-        heartbeat: Seconds of silence after which a stream gets a sign of life.
-        memory: Has what the client's session said before.
-        stored: Has what requests continue, and keeps their answers; None: nothing is stored.
-        acceptance: Takes responses that run in the background.
-        reading: Follows them.
-        links: Make links of citations, where a profile wants them.
+        timeout: The most seconds of a whole answer, after the request was read.
+        heartbeat: Seconds of silence after which a stream gets a comment.
+        memory: Stores the client's sessions.
+        stored: Stores responses, which requests continue; None: nothing is stored.
+        acceptance: Takes background responses.
+        reading: Follows background responses.
+        links: Makes links of citations, if a profile wants them.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
@@ -90,11 +90,11 @@ class ChatEndpoint:
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
-        """What is spoken with a client, as far as it is known without the body."""
+        """Return the dialect of a request, as far as it is known without the body."""
         return self._chat.choose(state_of(scope).frontend, dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; a client that leaves stops everything that runs for it."""
+        """Answer one request; cancel all its work if the client leaves."""
         dialect = self.dialect(scope)
         if scope["method"] != "POST":
             wrong = MethodNotAllowed(f"{scope['path']} does not take {scope['method']}.")
@@ -122,7 +122,7 @@ class ChatEndpoint:
             answering.result()
 
     async def _answer(self, dialect: Dialect, scope: Scope, body: bytes, send: Send) -> None:
-        begun = False  # the client has got something
+        begun = False  # whether the answer has begun
         timeline = Timeline()
 
         async def send_noted(message: Message) -> None:
@@ -175,11 +175,11 @@ class ChatEndpoint:
         except TimeoutError as error:
             failure = DeadlineExceeded("The request took longer than its deadline.")
             failure.__cause__ = error
-        except Exception as error:  # the boundary: the client gets the dialect's answer, the log the cause
+        except Exception as error:  # the boundary: the client gets the dialect's error, the log gets the cause
             _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
         if begun:
-            # The client reads no more, or is too slow: nothing that was written now would reach it in time.
+            # The client does not read, or is too slow: further data would not reach it in time.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return
@@ -194,7 +194,7 @@ class ChatEndpoint:
     async def _accepted(
         self, exchange: ResponsesExchange, accepted: bytes, request: ChatRequest, send: Send
     ) -> None:
-        """Send a response that runs in the background: as it waits, or its events."""
+        """Send a background response: its queued state, or its events."""
         media = self._chat.choose(request.frontend, {}, request.body).media
         if self._reading is None or not exchange.streaming:
             await respond(send, 200, media.unary, accepted, list(exchange.headers))
@@ -233,10 +233,10 @@ class ChatEndpoint:
     async def _stream(
         self, dialect: Dialect, exchange: Exchange, answer: Answer, scope: Scope, send: Send
     ) -> Done | None:
-        """The answer's end; None where it broke off."""
+        """Send the answer and return its end; None if it broke off."""
         broken = False
         async with aclosing(answer) as events:
-            # Until the first events are there the answer can still be a status.
+            # Before the first events the answer can still be an HTTP status.
             try:
                 batch = await anext(events)
                 first = exchange.render(batch)
@@ -268,12 +268,12 @@ class ChatEndpoint:
 
 
 def _repeated(status: int) -> bool:
-    """Whether a client that repeats requests by itself does so after this status."""
+    """Return whether clients with automatic retries repeat a request after this status."""
     return status == 429 or status >= 500
 
 
 def _counts(done: Done | None) -> dict[str, int]:
-    """What the request's line in the log says of the passages that were found."""
+    """Return the counts of passages for the request's log line."""
     if done is None or done.selection is None:
         return {}
     selection = done.selection

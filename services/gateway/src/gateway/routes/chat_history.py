@@ -1,4 +1,4 @@
-"""The history of a user's chats, as the React front end of the Azure RAG demo keeps it on a server."""
+"""The server-side history of a user's chats for the React front end of the Azure RAG demo."""
 
 from typing import Annotated
 
@@ -29,42 +29,42 @@ _answers = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 
 
 def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
-    """``/chat_history`` and what is below.
+    """Return the routes of ``/chat_history``.
 
     Args:
-        history: Keeps the conversations.
-        memory: Keeps the sessions, whose names clients give their conversations.
-        timeout: Seconds that a request may take.
+        history: Stores the conversations.
+        memory: Stores the sessions, whose names clients use for their conversations.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(prefix="/chat_history", tags=[FRONT_ENDS])
 
     @routes.post(
         "",
         status_code=201,
-        summary="Keep a conversation",
+        summary="Save a conversation",
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
         responses={
             400: {"description": "The id or the answers are wrong"},
-            409: {"description": "The user keeps too many conversations"},
+            409: {"description": "The user has too many conversations"},
             413: {"description": "The conversation is too long"},
         },
     )
     async def save(request: Request) -> Response:
-        """Keeps a conversation under the client's own id, in the place of what was kept of it."""
+        """Store a conversation under the client's id; replace its previous version."""
         saved, title = _conversation(await request.body())
         await history.save(
             state_of(request.scope).principal, saved.id, title, bytes(saved.answers), Deadline.after(timeout)
         )
         return json_answer({}, 201)
 
-    @routes.get("/sessions", summary="One's conversations, those last saved first")
+    @routes.get("/sessions", summary="The user's conversations, most recently saved first")
     async def sessions(
         request: Request,
         count: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = 10,
-        camel: Annotated[str, Query(alias="continuationToken", description="Of the page before")] = "",
+        camel: Annotated[str, Query(alias="continuationToken", description="Of the previous page")] = "",
         snake: Annotated[str, Query(alias="continuation_token", description="The same")] = "",
     ) -> Response:
-        """A page of them; the token continues the list."""
+        """Return a page of conversations; the token continues the list."""
         principal = state_of(request.scope).principal
         page = await history.page(principal, count, camel or snake, Deadline.after(timeout))
         listed = [
@@ -75,11 +75,11 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
 
     @routes.get(
         "/sessions/{session:path}",
-        summary="What was said in a conversation",
+        summary="The messages of a conversation",
         responses={404: {"description": "The user has no such conversation"}},
     )
     async def read(request: Request, session: str) -> Response:
-        """The answers as they were saved."""
+        """Return the answers as they were saved."""
         principal = state_of(request.scope).principal
         answers = msgspec.Raw(await history.read(principal, session, Deadline.after(timeout)))
         return json_answer({"id": session, "entra_oid": principal.user, "answers": answers})
@@ -87,11 +87,11 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
     @routes.delete(
         "/sessions/{session:path}",
         status_code=204,
-        summary="Forget a conversation",
+        summary="Delete a conversation",
         responses={404: {"description": "The user has no such conversation"}},
     )
     async def delete(request: Request, session: str) -> Response:
-        """It is gone then, and so is what the gateway remembers of the session of this name."""
+        """Delete the conversation and the gateway's session of this name."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
         forgotten = is_name(session) and await memory.forget(
             state.principal, state.frontend.name, session, deadline
@@ -122,10 +122,10 @@ _SCHEMA = {
 
 
 def _conversation(body: bytes) -> tuple[_Saved, str]:
-    """What is to be kept, and its title, the beginning of the first question.
+    """Return the conversation to store, and its title, the beginning of the first question.
 
     Raises:
-        InvalidRequest: Names the field.
+        InvalidRequest: The body is invalid; the error names the field.
     """
     try:
         saved = _saved.decode(body)

@@ -1,7 +1,7 @@
-"""Citations as Markdown links, for clients that show text alone: ``[name]`` becomes ``[name](signed URL)``.
+"""Citations as Markdown links, for clients that show only text: ``[name]`` becomes ``[name](signed URL)``.
 
-The links are made from what the detectors have released, behind the memory and the records of an answer. Links that
-come back in a conversation are marks again before anything reads the request.
+The links are made after the detectors, the session and the records of an answer. Links in a later request become
+citation marks again before anything reads the request.
 """
 
 import re
@@ -22,9 +22,9 @@ from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import RequestState, state_of
 
 _UNLINKABLE = frozenset("[]\\\n")
-"""Characters that would end the text of a link, or change it."""
+"""Characters that would end or change the text of a link."""
 
-# JSON encoders write some characters as escapes, such as "=" and "/"; proxies encode the "=".
+# JSON encoders may escape characters such as "=" and "/"; proxies encode the "=".
 _SIGNED = rb"[?&]%b(?:=|%%3[dD]|\\u003[dD])%b[A-Za-z0-9_.-]*" % (PARAMETER.encode(), re.escape(PREFIX.encode()))
 _IN_BODY = re.compile(rb"\]\((?:[^()\s\"<>\\]|\\/|\\u[0-9a-fA-F]{4})*?" + _SIGNED + rb"[^()\s\"<>]*\)")
 _BARE = re.compile(_SIGNED)
@@ -32,8 +32,7 @@ _MARKER = PREFIX.encode()
 
 
 def unlinked(body: bytes) -> bytes:
-    """Return the body of a request with the marks that its signed links were made from, and without signatures.
-
+    """Return the body of a request with its signed links replaced by their citation marks.
     >>> unlinked(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
     b'{"content": "See [a.pdf#page=2]."}'
     """
@@ -46,8 +45,8 @@ class CitationLinks:
     """Makes links of the citations in answers.
 
     Args:
-        keys: Sign them.
-        address: What a link begins with.
+        keys: Sign the links.
+        address: The public address for the links.
     """
 
     def __init__(self, keys: LinkKeys, address: PublicAddress) -> None:
@@ -55,7 +54,7 @@ class CitationLinks:
         self._address = address
 
     def through(self, answer: AsyncGenerator[Batch, None], scope: Scope) -> AsyncGenerator[Batch, None]:
-        """Return the batches of an answer with links; of a request that an ASGI scope describes."""
+        """Yield the batches of an answer with links; ``scope`` is that of its request."""
         return _Linking(self._keys, state_of(scope), self._address.root(scope)).through(answer)
 
 
@@ -77,7 +76,7 @@ class _Linking:
                     yield linked
 
     def _of(self, event: Event) -> Iterator[Event]:
-        """The events that stand for one."""
+        """Yield the events that replace an event."""
         if type(event) is Delta:
             if not event.text or not self._cited:
                 yield event
@@ -146,12 +145,12 @@ class _Linking:
             )
         )
         if signature is None:
-            return ""  # no link is better than one that opens nothing
+            return ""  # without a link, rather than with one that opens nothing
         page = f"#page={passage.page}" if passage.page and name == passage.sourcepage else ""
         return f"({self._base}/content/{quote(passage.sourcefile)}?{PARAMETER}={signature}{page})"
 
     def _whole(self, raw_json: bytes) -> bytes:
-        """A model server's own answer in one piece."""
+        """Return a model server's own answer in one piece, with links."""
         body = members_of(raw_json)
         changed = False
         choices = body.get("choices")

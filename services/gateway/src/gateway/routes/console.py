@@ -1,4 +1,4 @@
-"""The web page of the platform: static files, which are the same for every caller."""
+"""The web console: static files, the same for every caller."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from servicekit.errors import InvalidRequest
 from gateway.server.not_found import nothing_at
 
 FILES: Final = Path(__file__).parents[1] / "static"
-"""Where the build puts the page (`console/` of the repository)."""
+"""The folder of the built page (`console/` of the repository)."""
 
 _PAGE = "index.html"
 _MEDIA = {
@@ -31,7 +31,7 @@ _MEDIA = {
     ".pfb": "application/octet-stream",
     ".ttf": "font/ttf",
 }
-# The build puts a hash of what is in it into a file's name; the sample corpus keeps its names.
+# The build puts a hash of the content into a file's name; the sample corpus keeps its names.
 _HASHED = re.compile(r"console/[^/]+-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_EACH_TIME = "no-cache"
@@ -45,42 +45,42 @@ class _File:
 
 
 Origins = Callable[[], Awaitable[Sequence[str]]]
-"""Tells the origins that the page speaks to besides the gateway, in order to sign a user in."""
+"""Returns the origins that the page calls besides the gateway to sign a user in."""
 
 
 async def no_origins() -> Sequence[str]:
-    """Return nothing: no tokens are taken."""
+    """Return no origins: tokens are not accepted."""
     return ()
 
 
 def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
-    """``GET /`` for browsers, and ``GET /console/{path}``.
+    """Return ``GET /`` for browsers, and ``GET /console/{path}``.
 
     Args:
         origins: Those of the provider that issues the tokens.
-        files: Where the page is.
+        files: The folder of the page.
 
     Raises:
-        InvalidRequest: The page was not built.
+        InvalidRequest: The page is not built.
     """
     known = _known(files)
     if _PAGE not in known:
         raise InvalidRequest(
-            "CAUSEWAY_CONSOLE is set, and the console was not built: run `make setup`, or unset it.",
+            "CAUSEWAY_CONSOLE is set, but the console is not built: run `make setup`, or unset it.",
             field="CAUSEWAY_CONSOLE",
         )
     routes = APIRouter(tags=["console"], include_in_schema=False)
 
     @routes.get("/")
     async def page(request: Request) -> Response:
-        """The page, to who takes HTML; programs are told that there is nothing."""
+        """Return the page to clients that accept HTML; others get a 404."""
         if "text/html" not in request.headers.get("accept", ""):
             raise nothing_at(request.scope)
         return _sent(request, known[_PAGE], {"content-security-policy": _policy(await origins())})
 
     @routes.get("/console/{path:path}")
     async def asset(request: Request, path: str) -> Response:
-        """A script, a style or a picture of the page, or a file of the sample corpus."""
+        """Return a script, a style or a picture of the page, or a file of the sample corpus."""
         found = known.get(f"console/{path}")
         if found is None:
             raise nothing_at(request.scope)
@@ -90,7 +90,7 @@ def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
 
 
 def _known(files: Path) -> dict[str, _File]:
-    """The files by their paths below the root; what is asked for is looked up here and nowhere else."""
+    """Return the files by their relative paths; requests are looked up only here."""
     listed = {path.relative_to(files).as_posix(): path for path in sorted(files.rglob("*")) if path.is_file()}
     return {
         name: _File(path, listed.get(f"{name}.gz"), _headers(name))
@@ -116,7 +116,7 @@ def _headers(name: str) -> dict[str, str]:
 
 
 def _policy(origins: Sequence[str]) -> str:
-    """What the page may do: load its own files, and speak to the gateway and to who issues the tokens."""
+    """Return the page's policy: it may load its own files, and call the gateway and the issuer of tokens."""
     rules = {
         "default-src": "'none'",
         "script-src": "'self'",

@@ -1,4 +1,4 @@
-"""How the services and the detectors are, on a port of its own: the guardrails orchestrator's health API."""
+"""The health of services and detectors on a separate port: the guardrails orchestrator's health API."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,15 +20,17 @@ _PACKAGE = "causeway"
 
 
 class DetectorHealth:
-    """An ASGI application: ``GET /health`` says that the process lives, ``GET /info`` how each service and each
-    remote detector is, as far as a look of the last second tells. Both are always 200.
+    """An ASGI application for ``GET /health`` and ``GET /info``; both always answer 200.
+
+    ``/health`` tells that the process runs. ``/info`` tells the health of each service and each remote detector, at
+    most a second old.
 
     Args:
-        guardrails: Have the detectors.
+        guardrails: Knows the detectors.
         probes: One for each service.
-        version: The platform's.
-        timeout: Seconds that each look may take.
-        fresh: Seconds for which what was seen is told again: who asks needs no credentials.
+        version: The platform's version.
+        timeout: The most seconds of each check.
+        fresh: Seconds for which a result is reused, because callers need no credentials.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class DetectorHealth:
             async with asyncio.timeout(self._timeout):
                 known = await self._guardrails.detectors(LOCAL, Deadline.after(self._timeout), health=True)
         except (TimeoutError, CausewayError):
-            return {}  # the probe of the guardrails says why
+            return {}  # the probe of the guardrails reports the reason
         return {info.detector_id: _said(info.healthy, info.reason) for info in known if info.remote}
 
 

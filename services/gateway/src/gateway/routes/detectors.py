@@ -1,4 +1,4 @@
-"""The detectors that requests can ask for."""
+"""The detectors that requests can name."""
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -16,7 +16,7 @@ _DETECTOR = {
         "id": {"type": "string"},
         "kind": {"enum": ["text_contents", "text_chat", "text_context_doc", "text_generation"]},
         "streaming": {"type": "boolean", "description": "It judges a growing answer before the answer is complete"},
-        "remote": {"type": "boolean", "description": "It asks another server"},
+        "remote": {"type": "boolean", "description": "It calls another server"},
         "description": {"type": "string"},
         "params": {"type": "object", "description": "JSON Schema of its parameters"},
     },
@@ -29,17 +29,17 @@ _LIST = {
 
 
 def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
-    """``GET /detectors``.
+    """Return ``GET /detectors``.
 
     Args:
-        guardrails: Have the detectors.
-        timeout: Seconds that a request may take.
+        guardrails: Knows the detectors.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["guardrails"])
 
     @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
     async def list_detectors(request: Request) -> Response:
-        """Ordered by id, with what each looks at and what it can be told."""
+        """List the detectors by id, with their kinds and parameters."""
         known = await guardrails.detectors(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
             {

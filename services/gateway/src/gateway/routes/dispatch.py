@@ -1,4 +1,4 @@
-"""Takes a request for a chat to its endpoint."""
+"""Dispatches a chat request to its endpoint."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,15 @@ from gateway.routing.table import RouteTable
 
 
 class ChatRoutes:
-    """Answers the chat paths; what is asked of others goes to another application.
+    """Answers the chat paths; passes other requests to another application.
 
-    A look-up, because the matching of a router and the layers that a framework puts around each of its routes would
-    cost a sixth of what a short answer does.
+    It uses a look-up: a router's matching and a framework's layers around each route would cost a sixth of a short
+    answer's time.
 
     Args:
         table: Finds the path of a route.
         endpoints: By path of the route.
-        others: All other paths.
+        others: Answers all other paths.
     """
 
     def __init__(self, table: RouteTable, endpoints: Mapping[str, ASGIApp], others: ASGIApp) -> None:

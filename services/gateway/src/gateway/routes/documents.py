@@ -1,4 +1,4 @@
-"""Documents in, and what is there."""
+"""The routes to upload and list documents."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from gateway.server.responses import error_headers
 
 _MOST_DOCUMENTS = 1000
 _AT_ONCE = 8
-"""Documents of an upload that are handed over at the same time."""
+"""Documents of an upload that are passed on concurrently."""
 
 
 def router(
@@ -40,54 +40,52 @@ def router(
     timeout: float,
     most_characters: int,
 ) -> APIRouter:
-    """``/documents``.
+    """Return the routes of ``/documents``.
 
     Args:
         ingest: Takes the documents.
-        catalogue: Knows those that are there.
-        turns: How many uploads are handed over at once.
-        allowed: Where documents may be fetched from.
-        timeout: Seconds that handing over an upload may take.
-        most_characters: Of a document's text.
+        catalogue: Knows the indexed documents.
+        turns: Limits concurrent uploads.
+        allowed: The hosts from which documents may be fetched.
+        timeout: The most seconds to pass on an upload.
+        most_characters: The most characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
     @routes.post(
         "/documents",
         status_code=202,
-        summary="Upload files, or name URLs, to be indexed",
+        summary="Upload files, or URLs, to be indexed",
         dependencies=[Depends(media_type)],
         responses={
             400: {"description": "A field, a file or a URL is wrong; nothing was accepted"},
-            403: {"description": "Documents are not fetched from that URL, or would be somebody else's own"},
+            403: {"description": "Documents of that URL are not fetched, or a document would have another owner"},
             413: {"description": "The upload is too large"},
-            415: {"description": "The body is neither a form of several parts nor JSON"},
+            415: {"description": "The body is neither a multipart form nor JSON"},
             429: {
                 "description": "Too many uploads are in progress, or too many of your jobs wait; see Retry-After"
             },
             503: {
-                "description": "The queue is away, or full; see Retry-After. Where that happened in the middle, "
-                "`jobs` holds those of the documents that were accepted"
+                "description": "The queue is unavailable, or full; see Retry-After. If only some documents were "
+                "accepted, `jobs` holds theirs"
             },
         },
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": LINKS}}}},
     )
     async def upload_documents(
         request: Request,
-        index: Annotated[str, Form(description="Index to write to; made where it does not exist")] = "",
+        index: Annotated[str, Form(description="Index to write to; created if it does not exist")] = "",
         file: Annotated[list[UploadFile] | None, File(description="Files")] = None,
-        url: Annotated[list[str] | None, Form(description="URLs of documents that are to be fetched")] = None,
-        category: Annotated[str, Form(description="A category that questions can be narrowed to")] = "",
+        url: Annotated[list[str] | None, Form(description="URLs of documents to fetch")] = None,
+        category: Annotated[str, Form(description="A category to which questions can be limited")] = "",
         metadata: Annotated[str, Form(description="A JSON object kept with each document")] = "",
         oids: Annotated[list[str] | None, Form(description="Users who may see the documents")] = None,
         groups: Annotated[list[str] | None, Form(description="Groups who may see the documents")] = None,
         pictures: Annotated[
-            bool, Form(description="Keep pictures of the pages of PDFs, for models that take pictures")
+            bool, Form(description="Store pictures of the pages of PDFs, for models that accept pictures")
         ] = False,
     ) -> Response:
-        """Stores the files and queues a job for each, and for each URL. Nothing is accepted unless everything can
-        be.
-        """
+        """Store the files and queue a job for each, and for each URL; if one is invalid, accept none."""
         if is_json(request):
             submission = await of_json(allowed, request)
         else:
@@ -121,9 +119,11 @@ def router(
         request: Request,
         index: Annotated[str, Query(description="The index")],
         limit: Annotated[int, Query(ge=1, le=_MOST_DOCUMENTS)] = 100,
-        page_token: Annotated[str, Query(max_length=4096, description="`next_page_token` of the page before")] = "",
+        page_token: Annotated[
+            str, Query(max_length=4096, description="`next_page_token` of the previous page")
+        ] = "",
     ) -> Response:
-        """What is known of each, without its text; by id, in pages."""
+        """List the documents by id, in pages, without their texts."""
         keys.index_name(index)
         principal = state_of(request.scope).principal
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
@@ -136,9 +136,9 @@ def router(
 async def _submitted(
     ingest: Ingest, principal: Principal, submission: Submission, deadline: Deadline
 ) -> tuple[dict[int, Job], CausewayError | None]:
-    """Jobs by their document's place, in order, and what kept the others from being accepted.
+    """Return the jobs by position of their documents, in order, and the error that stopped the others.
 
-    Some at a time: each waits for the disks of others, not for the one before.
+    A few are submitted concurrently, because each waits for disks.
     """
     places = iter(range(len(submission.uploads)))
     accepted: dict[int, Job] = {}
@@ -160,10 +160,10 @@ async def _submitted(
 
 
 def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
-    """The answer where some are accepted and the others are not: what is accepted cannot be taken back."""
+    """Return the answer for a partly accepted upload: accepted documents cannot be taken back."""
     first = next(name for place, name in enumerate(names) if place not in jobs)
     accepted = (
-        f"Of {len(names)} documents {len(jobs)} were accepted, those in jobs; {first!r} is the first of the others."
+        f"Of {len(names)} documents {len(jobs)} were accepted, see jobs; {first!r} is the first of the others."
     )
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
     told = kind(f"{error.message} {accepted}", retry_after=error.retry_after)

@@ -1,4 +1,4 @@
-"""What waits for something that goes on without it ends when the gateway begins to stop."""
+"""Ends waiting requests when the gateway begins to stop, if their work continues without them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-    """Return the result of `work`; where the gateway begins to stop first, cancel it and return `otherwise`."""
+    """Return the result of `work`; if the gateway begins to stop first, cancel it and return `otherwise`."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(draining.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -20,7 +20,7 @@ async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T],
 
 
 async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yield the items until there is none left, or the gateway begins to stop; to be closed, as `items` is."""
+    """Yield the items until the end, or until the gateway begins to stop; close both iterators."""
     nothing: Any = object()
     while (item := await unless_draining(draining, anext(items, nothing), nothing)) is not nothing:
         yield item

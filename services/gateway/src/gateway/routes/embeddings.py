@@ -1,4 +1,4 @@
-"""Vectors of texts, as OpenAI's clients ask for them."""
+"""Embeddings in OpenAI's format."""
 
 import asyncio
 
@@ -13,40 +13,40 @@ from gateway.server.request_state import state_of
 
 PATH = "/v1/embeddings"
 DEPLOYMENT_PATH = "/openai/deployments/{model:path}/embeddings"
-"""Where Azure's clients ask, with the model in the path."""
+"""The path of Azure's clients, with the model in it."""
 
 
 def router(embedder: Embedder, *, timeout: float) -> APIRouter:
-    """`PATH` and `DEPLOYMENT_PATH`.
+    """Return the routes of `PATH` and `DEPLOYMENT_PATH`.
 
     Args:
-        embedder: Makes the vectors.
-        timeout: Seconds that a request may take.
+        embedder: Computes the vectors.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["openai"])
 
     @routes.post(
         PATH,
-        summary="Vectors of texts, as those of the indexes are made",
+        summary="Vectors of texts, like those of the indexes",
         responses=answers(EMBEDDINGS, {404: "No such model"}),
         openapi_extra=body(EMBEDDING),
     )
     async def embed(request: Request) -> Response:
-        """Each of length 1. What a text has beyond the model's `max_model_len` tokens does not reach its vector."""
+        """Return one vector of length 1 per text. Tokens beyond the model's `max_model_len` are ignored."""
         return await answer(request, "")
 
     @routes.post(
         DEPLOYMENT_PATH,
-        summary="Vectors of texts of the model in the path, as Azure's clients ask for them",
+        summary="Vectors of texts by the model in the path, for Azure's clients",
         responses=answers(EMBEDDINGS, {404: "No such model"}),
         openapi_extra=body(EMBEDDING),
     )
     async def embed_with_deployment(request: Request, model: str) -> Response:
-        """As `/v1/embeddings`; the path's model comes before the body's."""
+        """Answer like `/v1/embeddings`; the path's model has priority over the body's."""
         return await answer(request, model)
 
     async def answer(request: Request, model: str) -> Response:
-        # In a thread, because tokens are decoded there, and their table is read for the first of them.
+        # In a thread, because it decodes tokens, and loads their table at the first use.
         asked = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         if asked.dimensions is not None:

@@ -1,4 +1,4 @@
-"""Whether the gateway lives, and whether it can answer."""
+"""Liveness and readiness of the gateway."""
 
 import asyncio
 import time
@@ -15,31 +15,31 @@ from gateway.server.single_flight import SharedLook
 
 
 def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
-    """``GET /health``, ``GET /healthz`` and ``GET /readyz``.
+    """Return ``GET /health``, ``GET /healthz`` and ``GET /readyz``.
 
     Args:
         probes: One for each dependency.
-        timeout: Seconds that a dependency has to answer.
+        timeout: The most seconds for a dependency's answer.
     """
     routes = APIRouter(tags=["health"])
-    # Dependencies gate the start only. Later a dead one must not take all gateways out of service: that would turn
+    # Dependencies only delay the start. A later failure must not take all gateways out of service: that would turn
     # a clear 503 into refused connections.
     started = False
 
     async def seen() -> list[dict[str, Any]]:
         return await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
 
-    # Who asks needs no credentials: however many do, each dependency is asked by one of them at a time.
+    # Callers need no credentials: concurrent requests share one check of each dependency.
     look = SharedLook(seen, fresh=0.0)
 
-    @routes.get("/health", summary="The process lives, in RAGEngine's words")
+    @routes.get("/health", summary="The process runs (RAGEngine's format)")
     async def health() -> dict[str, str | None]:
-        """Always 200."""
+        """Answer 200."""
         return {"status": "Healthy", "detail": None}
 
-    @routes.get("/healthz", summary="The process lives")
+    @routes.get("/healthz", summary="The process runs")
     async def healthz() -> dict[str, str]:
-        """Always 200."""
+        """Answer 200."""
         return {"status": "ok"}
 
     @routes.get(
@@ -50,7 +50,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         },
     )
     async def readyz(verbose: str | None = None) -> Response:
-        """200 once every dependency has answered; with ``?verbose`` each one's state, and 503 while one is away."""
+        """Answer 200 after every dependency has answered once; ``?verbose`` shows each state, or 503."""
         nonlocal started
         if started and verbose is None:
             return _state(True, {})

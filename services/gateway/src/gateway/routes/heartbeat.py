@@ -1,6 +1,6 @@
-"""Signs of life on streams that are silent while a model thinks.
+"""Comments on streams that are silent while a model thinks.
 
-Proxies cut a connection on which nothing has come for 50 to 60 seconds. In server-sent events a comment is ignored;
+Proxies close a connection that is silent for 50 to 60 seconds. In server-sent events clients ignore a comment;
 one every 15 seconds is advised (https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes).
 """
 
@@ -13,12 +13,12 @@ from starlette.types import Message, Send
 
 
 class Heartbeat:
-    """Sends a beat on a stream that has begun, whenever nothing else was sent for an interval.
+    """Sends a comment on a stream that has begun, after each silent interval.
 
     Args:
         send: Takes the messages of the response.
-        beat: What clients ignore; empty: nothing is sent.
-        interval: Seconds of silence before a beat.
+        beat: The comment; empty: nothing is sent.
+        interval: Seconds of silence before a comment.
     """
 
     def __init__(self, send: Send, beat: bytes, interval: float) -> None:
@@ -31,12 +31,12 @@ class Heartbeat:
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, message: Message) -> None:
-        """Send a message of the answer itself."""
+        """Send a message of the answer."""
         self._last = self._loop.time()
         await self._send(message)
 
     async def __aenter__(self) -> Self:
-        """Begin to watch for silence."""
+        """Start to watch for silence."""
         if self._beat["body"]:
             self._timer = self._loop.call_later(self._interval, self._look)
         return self
@@ -44,7 +44,7 @@ class Heartbeat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send no more beats."""
+        """Stop to send comments."""
         if self._timer is not None:
             self._timer.cancel()
         if self._sending is not None:
@@ -54,7 +54,7 @@ class Heartbeat:
         now = self._loop.time()
         if now - self._last >= self._interval:
             self._last = now
-            # A client that does not read holds one beat back, not one more with each interval.
+            # If the client does not read, at most one comment waits.
             if self._sending is None or self._sending.done():
                 self._sending = self._loop.create_task(self._send_beat())
         self._timer = self._loop.call_later(self._last + self._interval - now, self._look)

@@ -1,4 +1,4 @@
-"""Indexes with settings of their own, and rebuilding them under others while they go on answering."""
+"""Routes to create indexes with their own settings, and to rebuild them in the background."""
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -15,29 +15,29 @@ from gateway.server.request_state import state_of
 
 _SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "language", "ocr")
 _REBUILT = ("embedding", "language")
-"""What only a rebuild changes."""
+"""The settings that only a rebuild can change."""
 _MOST_TOKENS = 8192
 _UNKNOWN = {404: "No such index"}
 
 
 def router(indexes: Indexes, *, timeout: float) -> APIRouter:
-    """``POST /indexes``, ``/indexes/{index}`` and ``/indexes/{index}/rebuild``.
+    """Return ``POST /indexes``, ``/indexes/{index}`` and ``/indexes/{index}/rebuild``.
 
     Args:
-        indexes: Manages them.
-        timeout: Seconds that a request may take.
+        indexes: Manages the indexes.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["indexes"])
 
     @routes.post(
         "/indexes",
-        summary="Make an index with settings of its own",
+        summary="Create an index with its own settings",
         status_code=201,
         responses={201: answers(INDEX_SETTINGS)[200], 409: {"description": "There is one of this name"}},
         openapi_extra=body(CREATION),
     )
     async def create_index(request: Request) -> Response:
-        """It holds nothing yet. Others are made by the first document that they are given."""
+        """Create an empty index. Other indexes are created by their first document."""
         raw = members(await json_body(request))
         fields = _fields(raw, ("index_name", *_SETTINGS))
         name = ragengine.index_name(fields.text("index_name"), "index_name")
@@ -48,21 +48,19 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
     async def describe_index(request: Request, index: str) -> Response:
-        """Its embedding model and language, and what else is its own; null: as the platform is configured. And how
-        much of what it holds is open to the caller.
-        """
+        """Return the settings of the index, and counts of what the caller may see; null: the platform's."""
         name = ragengine.index_name(index, "index")
         summary = await indexes.summary(state_of(request.scope).principal, name, Deadline.after(timeout))
         return json_answer(index_json(summary))
 
     @routes.patch(
         "/indexes/{index}",
-        summary="Give an index other settings",
-        responses=answers(INDEX_SETTINGS, {**_UNKNOWN, 409: "It is being rebuilt"}),
+        summary="Change the settings of an index",
+        responses=answers(INDEX_SETTINGS, {**_UNKNOWN, 409: "The index is being rebuilt"}),
         openapi_extra=body(CHANGES),
     )
     async def update_index(request: Request, index: str) -> Response:
-        """Those that are named; null makes one the platform's again. Model and language take a rebuild."""
+        """Change the named settings; null restores the platform's. Model and language need a rebuild."""
         name = ragengine.index_name(index, "index")
         raw = members(await json_body(request))
         fields = _fields(raw, _SETTINGS)
@@ -80,13 +78,15 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         responses={
             202: answers(REBUILD)[200],
             404: {"description": "No such index"},
-            409: {"description": "It is being rebuilt otherwise"},
+            409: {"description": "Another rebuild of the index runs"},
         },
         openapi_extra=body(SETTINGS),
     )
     async def rebuild_index(request: Request, index: str) -> Response:
-        """Begins in the background. The index answers as it was, and takes documents, until it is replaced in one
-        step. Asked again for the same it tells how far that is.
+        """Start the rebuild in the background.
+
+        Until the rebuild replaces the index in one step, the index answers and accepts documents. A repeated
+        request returns the progress.
         """
         name = ragengine.index_name(index, "index")
         fields = _fields(members(await json_body(request)), _SETTINGS)
@@ -97,11 +97,11 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     @routes.get(
         "/indexes/{index}/rebuild",
-        summary="How far the rebuild of an index is",
+        summary="The progress of an index's rebuild",
         responses=answers(REBUILD, {404: "No such index, or it has not been rebuilt"}),
     )
     async def last_rebuild(request: Request, index: str) -> Response:
-        """The one that goes on, or the last one."""
+        """Return the running rebuild, or the last one."""
         name = ragengine.index_name(index, "index")
         found = await indexes.last_rebuild(state_of(request.scope).principal, name, Deadline.after(timeout))
         return json_answer(_rebuild(found))
@@ -130,7 +130,7 @@ def _settings(fields: Fields) -> IndexSettings:
 
 
 def index_json(summary: IndexSummary) -> dict[str, object]:
-    """An index as the routes tell it."""
+    """Return an index in the routes' format."""
     return {**_own(summary.name, summary.settings), "documents": summary.documents, "chunks": summary.chunks}
 
 

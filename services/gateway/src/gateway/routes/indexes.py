@@ -1,4 +1,4 @@
-"""The indexes and their documents, as RAGEngine's clients manage them."""
+"""The indexes and their documents, in RAGEngine's format."""
 
 import dataclasses
 import posixpath
@@ -21,7 +21,7 @@ from gateway.server.request_state import state_of
 _LARGEST_OFFSET = 2**53
 _LONGEST_PATH = 1024
 _MOST_CHARACTERS = 1_000_000
-"""Of all texts of a page together."""
+"""The most characters of all texts of a page."""
 _UNKNOWN = {404: "No such index"}
 _NAMES = {"type": "array", "items": {"type": "string"}}
 _LISTED = {"oneOf": [_NAMES, {"type": "array", "items": INDEX}]}
@@ -31,35 +31,35 @@ _PAGE = {
 }
 
 _Name = Annotated[str, Path(description="The index")]
-_Details = Annotated[bool, Query(description="As GET /indexes/{index} tells them, in place of their names")]
+_Details = Annotated[bool, Query(description="Objects as in GET /indexes/{index} instead of names")]
 _SnapshotPath = Annotated[
     str,
     Query(
         max_length=_LONGEST_PATH,
-        description="A directory below the snapshots' directory; the snapshot is in it, under the index's name",
+        description="A directory below the snapshot directory; it contains the snapshot under the index's name",
     ),
 ]
 
-_Snapshot = Annotated[str, Path(max_length=_LONGEST_PATH, description="Its path, as the list tells it")]
+_Snapshot = Annotated[str, Path(max_length=_LONGEST_PATH, description="Its path, as in the list")]
 
 
 def router(
     indexes: Indexes, catalogue: Catalogue, pictures: Pictures, originals: Originals, *, timeout: float
 ) -> APIRouter:
-    """Listing, deleting, and snapshots.
+    """Return the routes to list, delete and snapshot indexes.
 
     Args:
-        indexes: Manages them.
+        indexes: Manages the indexes.
         catalogue: Removes documents.
-        pictures: Has pictures of their pages, which go with them.
-        originals: Has their originals, likewise.
-        timeout: Seconds that a request may take.
+        pictures: Stores pictures of their pages, which are deleted with them.
+        originals: Stores their originals, which are deleted with them.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["indexes"])
 
     @routes.get("/indexes", summary="The names of the indexes", responses=answers(_LISTED))
     async def list_indexes(request: Request, *, details: _Details = False) -> Response:
-        """In order."""
+        """List the indexes in order."""
         found = await indexes.summaries(state_of(request.scope).principal, Deadline.after(timeout))
         return json_answer([index_json(each) if details else each.name for each in found])
 
@@ -78,7 +78,7 @@ def router(
             str, Query(description="A JSON object; documents that have all these values in their metadata")
         ] = "",
     ) -> Response:
-        """Whole documents, ordered by id, with the beginning of their text."""
+        """List documents by id, each with the beginning of its text."""
         name = ragengine.index_name(index, "index")
         if limit * max_text_length > _MOST_CHARACTERS:
             said = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
@@ -99,14 +99,14 @@ def router(
 
     @routes.post(
         "/indexes/{index}/documents/delete",
-        summary="Remove documents from an index",
+        summary="Delete documents of an index",
         responses=answers(
             {"type": "object", "properties": {"deleted_doc_ids": _NAMES, "not_found_doc_ids": _NAMES}}, _UNKNOWN
         ),
         openapi_extra=body(REMOVALS),
     )
     async def delete_documents(request: Request, index: _Name) -> Response:
-        """Removes documents with all their passages; ids that are not there are named."""
+        """Delete documents with all their passages; the answer names unknown ids."""
         name = ragengine.index_name(index, "index")
         ids = ragengine.removals(await json_body(request))
         removal = await catalogue.remove(state_of(request.scope).principal, name, ids, Deadline.after(timeout))
@@ -115,9 +115,9 @@ def router(
         said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
         return json_answer(said)
 
-    @routes.delete("/indexes/{index}", summary="Remove an index", responses=answers(MESSAGE, _UNKNOWN))
+    @routes.delete("/indexes/{index}", summary="Delete an index", responses=answers(MESSAGE, _UNKNOWN))
     async def delete_index(request: Request, index: _Name) -> Response:
-        """Removes an index with everything in it, for good."""
+        """Delete an index with all its contents, irrevocably."""
         name = ragengine.index_name(index, "index")
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         documents = await catalogue.find(principal, name, {}, deadline)
@@ -128,7 +128,7 @@ def router(
 
     @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
     async def persist_index(request: Request, index: _Name, path: _SnapshotPath = "") -> Response:
-        """Write `path/index`, in the place of a snapshot of the same index that is there."""
+        """Write `path/index`; replace a snapshot of the same index."""
         name = ragengine.index_name(index, "index")
         directory = _directory(path)
         await indexes.persist(state_of(request.scope).principal, name, directory, Deadline.after(timeout))
@@ -136,16 +136,16 @@ def router(
 
     @routes.post(
         "/load/{index}",
-        summary="Make an index from a snapshot",
+        summary="Create an index from a snapshot",
         responses=answers(
             MESSAGE,
-            {404: "There is no snapshot at the path", 409: "The index exists, and is not to be overwritten"},
+            {404: "The path has no snapshot", 409: "The index exists, and overwrite is false"},
         ),
     )
     async def load_index(
         request: Request, index: _Name, path: _SnapshotPath = "", *, overwrite: bool = False
     ) -> Response:
-        """In one step; with `overwrite` also in the place of an index, with everything in it."""
+        """Load the index in one step; with `overwrite` replace an existing index and all its contents."""
         name = ragengine.index_name(index, "index")
         directory = _directory(path)
         await indexes.load(
@@ -155,17 +155,17 @@ def router(
 
     @routes.get("/snapshots", summary="The tenant's snapshots", responses=answers(SNAPSHOTS))
     async def list_snapshots(request: Request) -> Response:
-        """Ordered by path. One that cannot be read has an empty `index`."""
+        """List the snapshots by path. An unreadable snapshot has an empty `index`."""
         found = await indexes.stored(state_of(request.scope).principal, Deadline.after(timeout))
         return json_answer({"snapshots": [dataclasses.asdict(each) for each in found]})
 
     @routes.delete(
         "/snapshots/{path:path}",
         summary="Delete a snapshot",
-        responses=answers(MESSAGE, {404: "There is no snapshot at the path", 409: "It is being written"}),
+        responses=answers(MESSAGE, {404: "The path has no snapshot", 409: "The snapshot is being written"}),
     )
     async def delete_snapshot(request: Request, path: _Snapshot) -> Response:
-        """Deletes a snapshot, by the path that the list tells."""
+        """Delete a snapshot by its path in the list."""
         name = _directory(path)
         await indexes.delete_snapshot(state_of(request.scope).principal, name, Deadline.after(timeout))
         return _message(f"Successfully deleted snapshot {name}.")
@@ -175,7 +175,7 @@ def router(
 
 def _directory(path: str) -> str:
     if "\0" in path:
-        raise InvalidRequest("path must not hold NUL characters.", field="path")
+        raise InvalidRequest("path must not contain NUL characters.", field="path")
     return path.strip()
 
 

@@ -1,4 +1,4 @@
-"""Jobs: what there is, how far each is, stopping one, and sending again what was given up."""
+"""Jobs: list, progress, cancel, and replay of failed ones."""
 
 import asyncio
 import contextlib
@@ -24,37 +24,37 @@ from gateway.server.request_state import state_of
 
 _MOST_JOBS = 1000
 _MOST_IDS = 10_000
-_AWAY = {503: "The queue is away; see Retry-After"}
+_AWAY = {503: "The queue is unavailable; see Retry-After"}
 _UNKNOWN = {404: "No such job"} | _AWAY
 _STREAM = "text/event-stream"
-# Within a second, not the three of most browsers.
+# Within one second, instead of most browsers' three.
 _RECONNECT = b"event: reconnect\nretry: 1000\ndata: {}\n\n"
 
 State = Literal["", "queued", "parsing", "indexing", "succeeded", "unchanged", "failed", "cancelled"]
 _Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Most entries of the page")]
-_Token = Annotated[str, Query(max_length=20, description="`next_page_token` of the page before")]
+_Token = Annotated[str, Query(max_length=20, description="`next_page_token` of the previous page")]
 
 
 class _Ids(msgspec.Struct, forbid_unknown_fields=True):
-    """What shall be sent again."""
+    """The jobs to send again."""
 
     job_ids: list[str] | None = None
     all: bool = False
 
 
 def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: float, watch: float) -> APIRouter:
-    """``/jobs`` and what is below it.
+    """Return the routes of ``/jobs``.
 
     Args:
         ingest: Knows each job.
-        jobs: Looks after them.
+        jobs: Manages the jobs.
         draining: Set when the gateway begins to stop: streams of events end.
-        timeout: Seconds that an answer may take.
-        watch: Seconds that a stream of events may last; who still wants to know goes on with another one.
+        timeout: The most seconds of an answer.
+        watch: The most seconds of a stream of events; clients then open another one.
     """
     routes = APIRouter(tags=["documents"])
 
-    @routes.get("/jobs", summary="The jobs, those that changed last first", responses=answers(JOB_PAGE, _AWAY))
+    @routes.get("/jobs", summary="The jobs, most recently changed first", responses=answers(JOB_PAGE, _AWAY))
     async def list_jobs(
         request: Request,
         index: Annotated[str, Query(description="Only jobs that write to this index")] = "",
@@ -62,7 +62,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         limit: _Count = 50,
         page_token: _Token = "",
     ) -> Response:
-        """A page, perhaps shorter than `limit`; `next_page_token` gets the next one, and is null at the end."""
+        """Return a page, which may be shorter than `limit`; `next_page_token` gets the next one."""
         if index:
             keys.index_name(index)
         page = await jobs.page(
@@ -77,11 +77,13 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
             {"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None}
         )
 
-    # Before the routes of one job: their ids are no words.
-    @routes.get("/jobs/lanes", summary="How full the lanes of the queue are", responses=answers(LANES, _AWAY))
+    # Before the routes of one job: ids of jobs are not words.
+    @routes.get("/jobs/lanes", summary="The load of the queue's lanes", responses=answers(LANES, _AWAY))
     async def list_lanes(request: Request) -> Response:
-        """A job waits in the first lane that has a place for its tenant. `jobs` counts the tenant's own, those that
-        are worked on included; `places` is null for the last lane, which takes all others.
+        """Return the lanes. A job waits in the first lane that has room for its tenant.
+
+        `jobs` counts the tenant's waiting and running jobs; `places` is null for the last lane, which takes all
+        others.
         """
         lanes = await jobs.lanes(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
@@ -89,10 +91,11 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         ]
         return json_answer({"lanes": listed})
 
-    @routes.get("/jobs/dead", summary="The jobs that were given up", responses=answers(DEAD_PAGE, _AWAY))
+    @routes.get("/jobs/dead", summary="The jobs that failed for good", responses=answers(DEAD_PAGE, _AWAY))
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
-        """Those that failed again and again although nothing is known to be wrong with their documents, the newest
-        first. They are kept until they are sent again.
+        """Return the jobs that failed repeatedly without a known fault of their documents, the newest first.
+
+        They are stored until they are sent again.
         """
         deadline = Deadline.after(timeout)
         page = await jobs.dead(state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline)
@@ -101,51 +104,52 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
 
     @routes.post(
         "/jobs/dead/replay",
-        summary="Send jobs again that were given up",
+        summary="Send failed jobs again",
         responses=answers(REPLAYED, _AWAY | {429: "Too many of your jobs wait already; see Retry-After"}),
         openapi_extra=body(REPLAY),
     )
     async def replay(request: Request) -> Response:
-        """As the jobs that they were, under their ids: they do not replace newer versions of their documents."""
+        """Send them under the same ids: they do not replace newer versions of their documents."""
         job_ids = _ids(await json_body(request))
         found = await jobs.replay(state_of(request.scope).principal, job_ids, Deadline.after(timeout))
         return json_answer({"replayed": found.replayed, "not_found": found.not_found})
 
-    @routes.get("/jobs/{job_id}", summary="How far a job is", responses=answers(JOB, _UNKNOWN))
+    @routes.get("/jobs/{job_id}", summary="The progress of a job", responses=answers(JOB, _UNKNOWN))
     async def read_job(request: Request, job_id: str) -> Response:
-        """The job as it stands now."""
+        """Return the present state of the job."""
         return json_answer(
             job_json(await ingest.job(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
 
     @routes.post(
         "/jobs/{job_id}/cancel",
-        summary="Stop a job",
-        responses=answers(JOB, _UNKNOWN | {409: "It is over, or about to end"}),
+        summary="Cancel a job",
+        responses=answers(JOB, _UNKNOWN | {409: "It has ended, or is about to end"}),
     )
     async def cancel_job(request: Request, job_id: str) -> Response:
-        """Whether it waits or is being worked on: nothing of it can be found, its document stays as it was."""
+        """Cancel a waiting or running job: nothing of it can be found, and its document does not change."""
         return json_answer(
             job_json(await jobs.cancel(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
 
     @routes.get(
         "/jobs/{job_id}/events",
-        summary="A job's progress, as it comes",
+        summary="A job's progress as a stream",
         response_class=StreamingResponse,
         responses={
             200: {
-                "description": "Server-sent events: `progress` and, at the end, `end`, or `reconnect` to go on",
+                "description": "Server-sent events: `progress`; at the end `end`, or `reconnect` to continue",
                 "content": {_STREAM: {}},
             },
-            204: {"description": "The job is over, and Last-Event-ID names its last event"},
+            204: {"description": "The job has ended, and Last-Event-ID names its last event"},
             **{status: {"description": text} for status, text in _UNKNOWN.items()},
         },
     )
     async def job_events(request: Request, job_id: str) -> Response:
-        """Each event holds the job as `GET /jobs/{id}` has it; the first one as it stands now. The stream ends with
-        the job, or, when it has lasted long or the server stops, with the event `reconnect`. A client that comes
-        again with `Last-Event-ID` gets what has changed since.
+        """Stream the job's changes; each event holds the job as in `GET /jobs/{id}`.
+
+        The stream ends with the job. After a time limit, or when the server stops, it ends with the event
+        `reconnect`. A client that reconnects with `Last-Event-ID` gets the changes since then.
         """
         changes = jobs.watch(
             state_of(request.scope).principal, job_id, _revision(request.headers.get("last-event-id", ""))
@@ -166,7 +170,7 @@ _NOTHING: Any = object()
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """A job as clients see it."""
+    """Return a job in the clients' format."""
     error = {"reason": job.error_reason, "message": job.error_message} if job.error_reason else None
     return {
         "id": job.id,
@@ -216,7 +220,7 @@ async def _events(
     draining: asyncio.Event,
     until: float,
 ) -> AsyncIterator[bytes]:
-    """Server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    """Yield server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html"""
     change = first
     async with contextlib.aclosing(changes), contextlib.aclosing(until_draining(draining, changes)) as following:
         yield _event(first)
@@ -243,9 +247,9 @@ def _ids(raw: bytes) -> list[str] | None:
     try:
         wanted = msgspec.json.decode(raw, type=_Ids)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The body is wrong: {error}.", field="job_ids") from None
+        raise InvalidRequest(f"The body is invalid: {error}.", field="job_ids") from None
     if wanted.all == bool(wanted.job_ids):
-        raise InvalidRequest("Name the jobs in job_ids, or say all.", field="job_ids")
+        raise InvalidRequest("Name the jobs in job_ids, or set all.", field="job_ids")
     if len(wanted.job_ids or ()) > _MOST_IDS:
-        raise InvalidRequest(f"At most {_MOST_IDS} jobs at once.", field="job_ids")
+        raise InvalidRequest(f"A request may name at most {_MOST_IDS} jobs.", field="job_ids")
     return None if wanted.all else wanted.job_ids

@@ -1,6 +1,6 @@
 """``POST /mcp``: one message of the Model Context Protocol, raw ASGI.
 
-Every request is complete in itself. Nothing is kept between requests, so that any gateway can serve any of them.
+Every request is self-contained. The gateway keeps no state between requests, so any replica can answer any request.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
 from gateway.server.running_calls import RunningCalls
 
-# The services' own deadlines come first, because their errors say more.
+# The services' own deadlines end first, because their errors are more precise.
 _SLACK = 1.0
 if TYPE_CHECKING:
     from gateway.routes.mcp_transport import McpTransport
@@ -56,7 +56,7 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class _Message(msgspec.Struct):
-    """What of a message decides how it is answered."""
+    """The members of a message that decide how it is answered."""
 
     id: Any = None
     method: Any = None
@@ -64,7 +64,7 @@ class _Message(msgspec.Struct):
 
     @property
     def streams(self) -> bool:
-        """Whether a stream answers it: something is to be told before the answer, or the answer takes long."""
+        """Return whether a stream answers it: for progress before the answer, or because the answer takes long."""
         if self.params is None or self.method != "tools/call":
             return False
         asks_for_progress = self.params.meta is not None and self.params.meta.progress_token is not None
@@ -80,11 +80,11 @@ class McpEndpoint:
     Args:
         pipeline: Answers questions.
         reading: Searches passages and reads documents.
-        catalogue: Has the documents.
+        catalogue: Knows the documents.
         indexes: Knows the indexes.
-        address: Says where clients find the gateway.
-        calls: The calls that run, which clients cancel.
-        timeout: Seconds that a request may take.
+        address: The public address of the gateway.
+        calls: The running calls, which clients can cancel.
+        timeout: The most seconds of a request.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
 
@@ -109,7 +109,7 @@ class McpEndpoint:
         self._passed_headers = passed_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one message; a client that leaves stops everything that runs for it."""
+        """Answer one message; cancel all its work if the client leaves."""
         if scope["method"] != "POST":
             raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.", details={"allow": "POST"})
         state = state_of(scope)
@@ -153,14 +153,14 @@ class McpEndpoint:
             raise DeadlineExceeded("The request took longer than its deadline.") from error
 
     async def _loaded(self) -> "McpTransport":
-        """The transport, which is made once; other requests go on meanwhile."""
+        """Return the transport, which is loaded once, in a thread."""
         async with self._loading:
             if self._transport is None:
                 self._transport = await asyncio.to_thread(self._load)
         return self._transport
 
     def _load(self) -> "McpTransport":
-        from gateway.routes.mcp_transport import transport_of  # its libraries are large, and may not be needed
+        from gateway.routes.mcp_transport import transport_of  # only if needed: its libraries are large
 
         return transport_of(*self._ports)
 
@@ -184,10 +184,10 @@ async def _leaving(receive: Receive, left: asyncio.Event) -> None:
 
 
 class _Exchange:
-    """What goes back to the client.
+    """The answer to the client.
 
     Args:
-        send: Takes it.
+        send: Takes the messages of the answer.
         begins_session: The answer gives the client's session a name.
     """
 
@@ -201,13 +201,13 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._begun = True
             if self._begins_session and message["status"] == _OK:
-                # Nothing is kept under the name: it tells calls of one client from those of another.
+                # Nothing is stored under the name: it distinguishes the calls of one client from those of another.
                 name = (_SESSION.encode(), uuid.uuid4().hex.encode())
                 message["headers"] = [*message["headers"], name]
         await self._send(message)
 
     async def end(self, message: "_Message") -> None:
-        """End the answer to a call that was cancelled; clients read no result any more."""
+        """End the answer to a cancelled call; clients do not read a result any more."""
         if self._begun:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
@@ -218,7 +218,7 @@ class _Exchange:
 
 
 def _require_json(headers: Headers) -> None:
-    """Refuse what the package `mcp` would refuse with a text that is no message of the protocol."""
+    """Refuse requests that the package `mcp` would refuse with a text that is no message of the protocol."""
     media = media_type_of(headers)
     if media != _JSON_MEDIA:
         raise UnsupportedMedia(
@@ -230,11 +230,11 @@ def _read(body: bytes) -> "_Message":
     try:
         return _message.decode(body)
     except (ValueError, RecursionError):
-        return _Message()  # the package says what is wrong with it
+        return _Message()  # the package reports the error
 
 
 def _call_name(caller: Caller, session: str, message: "_Message") -> str:
-    """Name a call among all gateways; only its own client can name it so. Empty: it has no name."""
+    """Return a call's name, unique among all gateways, that only its own client can make; empty: it has no name."""
     params = message.params or _Params()
     number = params.request_id if message.method == _CANCELLED else message.id
     if not session or number is None:

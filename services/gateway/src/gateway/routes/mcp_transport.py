@@ -1,4 +1,4 @@
-"""Streamable HTTP as the package `mcp` speaks it. Loaded with the first message, because the package is large."""
+"""Streamable HTTP by the package `mcp`. Loaded with the first message, because the package is large."""
 
 import asyncio
 from typing import Any
@@ -19,30 +19,30 @@ from gateway.ports.index_management import Indexes
 from gateway.routes.rest import VERSION
 from gateway.server.responses import NOSNIFF
 
-_MOST_BYTES = 2**40  # the layers around have their own limit
+_MOST_BYTES = 2**40  # the outer layers have their own limit
 
 
 class McpTransport:
     """Answers messages.
 
     Args:
-        server: Says which message is answered by what.
+            server: Handles the messages.
     """
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
 
     async def answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send, *, streaming: bool) -> None:
-        """Answers one message.
+        """Answer one message.
 
         Args:
             scope: The request, with its `Asking`.
             body: The message.
             left: Set when the client has left.
             send: Takes the answer.
-            streaming: The answer is a stream where the protocol leaves that open.
+            streaming: Answer with a stream if the protocol allows both.
         """
-        # One for each request: what it runs ends with the request.
+        # One per request: its tasks end with the request.
         manager = StreamableHTTPSessionManager(
             self._server, json_response=not streaming, stateless=True, max_request_body_size=_MOST_BYTES
         )
@@ -58,12 +58,12 @@ class McpTransport:
 
 
 def transport_of(pipeline: Pipeline, reading: Reading, catalogue: Catalogue, indexes: Indexes) -> McpTransport:
-    """Return the transport of the gateway's own server.
+    """Return the transport of the gateway's server.
 
     Args:
         pipeline: Answers questions.
         reading: Searches passages and reads documents.
-        catalogue: Has the documents.
+        catalogue: Knows the documents.
         indexes: Knows the indexes.
     """
     calls = Calls(pipeline, reading, indexes)

@@ -1,4 +1,4 @@
-"""What the gateway counts."""
+"""The gateway's metrics."""
 
 from fastapi import APIRouter, Response
 
@@ -6,11 +6,11 @@ from gateway.server.metrics import MEDIA, Metrics
 
 
 def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
-    """``GET /metrics``.
+    """Return ``GET /metrics``.
 
     Args:
-        metrics: What is counted.
-        tenants: What tells tenants apart is shown; not where one tenant's administrator may look.
+        metrics: The metrics.
+        tenants: Include the metrics by tenant; False if administrators of single tenants may read them.
     """
     routes = APIRouter(tags=["health"])
 
@@ -21,7 +21,7 @@ def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def read_metrics() -> Response:
-        """Latency and number of requests by route and outcome, and what answers rest on."""
+        """Return latency and number of requests by route and outcome, and figures of answers' passages."""
         return Response(metrics.text(tenants=tenants), media_type=MEDIA)
 
     return routes

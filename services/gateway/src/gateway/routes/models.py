@@ -1,4 +1,4 @@
-"""The models, as OpenAI's clients list them."""
+"""The models, in OpenAI's format."""
 
 import asyncio
 from dataclasses import replace
@@ -20,23 +20,23 @@ _OURS = "causeway"
 
 
 def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRouter:
-    """``GET /v1/models`` and ``GET /v1/models/{model}``.
+    """Return ``GET /v1/models`` and ``GET /v1/models/{model}``.
 
     Args:
-        generator: Has the models that chats ask.
-        embedder: Has those that make vectors.
-        timeout: Seconds that a request may take.
+        generator: Knows the chat models.
+        embedder: Knows the embedding models.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["openai"])
 
     async def offered(request: Request, deadline: Deadline) -> list[Model]:
-        """Return the models that the front end may ask, whether they can be reached or not."""
+        """Return the models that the front end offers, whether or not they are available."""
         chats = await generator.models(state_of(request.scope).principal, deadline)
         frontend = state_of(request.scope).frontend
         return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
 
     async def staffed(request: Request, deadline: Deadline) -> list[Model]:
-        """Return the assistants that the caller may use, each as its model is."""
+        """Return the assistants that the caller may use, each with the properties of its model."""
         principal, frontend = state_of(request.scope).principal, state_of(request.scope).frontend
         assistants = frontend.assistants_for(principal)
         chats = await generator.models(principal, deadline) if assistants else ()
@@ -46,8 +46,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """Those for chats that the front end may ask and that can be reached now, the default first; then the
-        assistants that the caller may use.
+        """List the available chat models of the front end, the default first, and the caller's assistants.
 
         Clients offer the listed models for chats, so those for embeddings are not among them.
         """
@@ -62,7 +61,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         responses=answers(MODEL, {404: "No such model", 503: "The model cannot be reached now; see Retry-After"}),
     )
     async def read_model(request: Request, model: str) -> Response:
-        """By its name, which may hold slashes; one for chats or for embeddings."""
+        """Return a chat or embedding model by its name, which may contain slashes."""
         deadline = Deadline.after(timeout)
         chats, assistants, embeddings = await asyncio.gather(
             offered(request, deadline),

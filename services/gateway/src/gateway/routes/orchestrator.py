@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's routes that ask the detectors alone; those that ask a model are chats."""
+"""The guardrails orchestrator's routes that only call detectors; its routes that call a model are chats."""
 
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
@@ -14,11 +14,11 @@ from gateway.server.request_state import state_of
 
 
 def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[str]) -> APIRouter:
-    """The routes that only detect and answer in one piece.
+    """Return the routes that only detect and answer in one piece.
 
     Args:
-        guardrails: Judge.
-        timeout: Seconds that a request may take.
+        guardrails: Judge texts.
+        timeout: The most seconds of a request.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
     routes = APIRouter(tags=["guardrails"], prefix="/api/v2/text/detection")
@@ -55,36 +55,34 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
 
     shown = answers(FOUND, {int(status): text for status, text in REFUSALS.items()})
 
-    @routes.post("/content", summary="What detectors find in a text", responses=shown, openapi_extra=body(CONTENT))
+    @routes.post("/content", summary="Findings in a text", responses=shown, openapi_extra=body(CONTENT))
     async def content(request: Request) -> Response:
-        """Detectors of the kind `text_contents`."""
+        """Call detectors of the kind `text_contents`."""
         return await found(request, text_detection.content)
 
-    @routes.post(
-        "/chat", summary="What detectors find in a conversation", responses=shown, openapi_extra=body(CHAT)
-    )
+    @routes.post("/chat", summary="Findings in a conversation", responses=shown, openapi_extra=body(CHAT))
     async def chat(request: Request) -> Response:
-        """Detectors of the kind `text_chat`."""
+        """Call detectors of the kind `text_chat`."""
         return await found(request, text_detection.chat)
 
     @routes.post(
         "/context",
-        summary="What detectors find in a text that should rest on others",
+        summary="Findings in a text and its sources",
         responses=shown,
         openapi_extra=body(CONTEXT),
     )
     async def context(request: Request) -> Response:
-        """Detectors of the kind `text_context_doc`."""
+        """Call detectors of the kind `text_context_doc`."""
         return await found(request, text_detection.context)
 
     @routes.post(
         "/generated",
-        summary="What detectors find in a generated text",
+        summary="Findings in a generated text",
         responses=shown,
         openapi_extra=body(GENERATED),
     )
     async def generated(request: Request) -> Response:
-        """Detectors of the kind `text_generation`."""
+        """Call detectors of the kind `text_generation`."""
         return await found(request, text_detection.generated)
 
     return routes

@@ -1,4 +1,4 @@
-"""The originals of documents, for who may see them: what a citation opens."""
+"""The originals of documents, which citations open, for callers that may see them."""
 
 import asyncio
 import re
@@ -24,32 +24,32 @@ from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
 _log = structlog.get_logger(__name__)
-# Some clients send the fragment that a citation ends with.
+# Some clients send the fragment of a citation.
 _PAGE = re.compile(r"#page=\d+$")
-# What browsers show without running anything of it. All else, known or not, gets an origin of its own.
+# Types that browsers show without running scripts. All others get a sandbox.
 _PASSIVE = frozenset(
     {
         *("application/pdf", "application/json", "text/plain", "text/markdown", "text/csv"),
         *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
     }
 )
-# Ranges of bytes as RFC 9110 has them; servers of files take others for an error.
+# Byte ranges by RFC 9110; libraries that serve files treat other ranges as an error.
 _RANGES = re.compile(
     r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
 )
 _RANGE = re.compile(r"(\d+)-(\d+)")
-# What is being read stays on the disk.
+# Originals that are being read stay on disk.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> APIRouter:
-    """``GET /content/{path}``.
+    """Return ``GET /content/{path}``.
 
     Args:
-        catalogue: Says which document it is, and whether the caller may see it.
-        originals: Has its bytes.
-        timeout: Seconds that fetching it may take.
+        catalogue: Finds the document, and knows whether the caller may see it.
+        originals: Stores its bytes.
+        timeout: The most seconds to fetch it.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
@@ -59,24 +59,25 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         response_class=Response,
         responses={
             200: {"description": "The document", "content": {"application/octet-stream": {}}},
-            206: {"description": "The parts that Range asks for"},
-            304: {"description": "If-None-Match names it"},
-            403: {"description": "A signed link is not valid, or not any more"},
-            404: {"description": "No such document, or not for the caller"},
-            416: {"description": "The document is shorter"},
+            206: {"description": "The parts in Range"},
+            304: {"description": "If-None-Match has the current version"},
+            403: {"description": "A signed link is invalid or has expired"},
+            404: {"description": "The document does not exist for the caller"},
+            416: {"description": "The range is beyond the end of the document"},
         },
     )
     async def content(
         request: Request,
         path: str,
-        index: Annotated[str, Query(description="Its index; without one the front end's own")] = "",
+        index: Annotated[str, Query(description="Its index; by default the front end's own")] = "",
     ) -> Response:
-        """The document as it was uploaded, whole or in ranges."""
+        """Return the document as it was uploaded, whole or in ranges."""
         frontend = state_of(request.scope).frontend
         linked = state_of(request.scope).linked
         if linked is not None:
             index = linked.index
-        # What the caller's assistants cite can be opened, too. A link says that the caller could use the assistant.
+        # Sources of the caller's assistants can be opened, too. A link shows that the caller could use the
+        # assistant.
         assistants = (
             frontend.assistants_for(state_of(request.scope).principal)
             if linked is None
@@ -90,7 +91,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
                 raise
             raise refused() from None
         if not chosen:
-            raise InvalidRequest("There is no index to look in; name one.", field="index")
+            raise InvalidRequest("The front end has no default index: name one.", field="index")
         principal = frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
         deadline = Deadline.after(timeout)
         if linked is not None:
@@ -118,7 +119,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
 
     async def _linked(linked: LinkedDocument, principal: Principal, deadline: Deadline) -> list[StoredDocument]:
-        """The version that a link was made for, as long as it is the current one and the caller may see it."""
+        """Return the linked version if it is the current one and the caller may see it."""
         try:
             found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
         except NotFound:
@@ -132,13 +133,13 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
 
 
 def _names(path: str) -> tuple[str, ...]:
-    """The names that a path can stand for: some clients encode a citation, whose name is encoded already."""
+    """Return the names that a path can mean: some clients encode a citation whose name is encoded already."""
     name = _PAGE.sub("", path)
     return tuple(dict.fromkeys((name, unquote(name))))
 
 
 class _Original(Response):
-    """The original, which is fetched when it is sent and kept until it was."""
+    """The original, fetched when the response is sent, and cached during that time."""
 
     def __init__(
         self,
@@ -163,12 +164,12 @@ class _Original(Response):
                 async with asyncio.timeout(_SENDING_SECONDS):
                     await FileResponse(path, headers=self._described)(_ranged(scope), receive, send)
             except TimeoutError:
-                # The server closes the connection of an answer that is not complete.
+                # The server closes the connection of an incomplete answer.
                 _log.warning("the client reads too slowly", document=document.document_id)
 
 
 def _headers(document: StoredDocument) -> dict[str, str]:
-    # FileResponse puts the name into the header so that no name can break it.
+    # FileResponse encodes the name safely in the header.
     media = document.content_type or "application/octet-stream"
     named = FileResponse(
         "", filename=PurePosixPath(document.sourcefile).name or "document", content_disposition_type="inline"
@@ -178,7 +179,7 @@ def _headers(document: StoredDocument) -> dict[str, str]:
         "content-disposition": named.headers["content-disposition"],
         "etag": f'"{document.sha256}"',
         "last-modified": formatdate(document.updated_at, usegmt=True),
-        # Who may see it can change, hence a browser asks each time.
+        # The access can change, so a browser must revalidate each time.
         "cache-control": "private, no-cache",
         "x-content-type-options": "nosniff",
     }
@@ -188,7 +189,7 @@ def _headers(document: StoredDocument) -> dict[str, str]:
 
 
 def _ranged(scope: Scope) -> Scope:
-    """The request without a ``Range`` that is none: it has to be ignored, and the whole sent (RFC 9110, 14.2)."""
+    """Return the request without an invalid ``Range``, which must be ignored (RFC 9110, 14.2)."""
     headers = [each for each in scope["headers"] if each[0] != b"range" or _is_range(each[1].decode("latin-1"))]
     return {**scope, "headers": headers}
 

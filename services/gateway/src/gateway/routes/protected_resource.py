@@ -1,4 +1,4 @@
-"""Which provider's tokens the protected resources take (OAuth 2.0 Protected Resource Metadata, RFC 9728)."""
+"""The metadata of protected resources: whose tokens they accept (RFC 9728)."""
 
 from dataclasses import dataclass
 
@@ -25,25 +25,25 @@ _DOCUMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who issues the tokens, and the scopes that clients ask it for."""
+    """The issuer of tokens, and the scopes that clients request from it."""
 
     issuer: str
     scopes: tuple[str, ...] = ()
 
 
 def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider | None) -> APIRouter:
-    """``GET /.well-known/oauth-protected-resource``, also with the path of a resource behind it.
+    """Return ``GET /.well-known/oauth-protected-resource``, also with the path of a resource after it.
 
     Args:
-        frontends: The profiles, whose mounts have resources of their own.
-        address: Says where clients find the gateway.
-        provider: Whose tokens are taken; None: none are.
+        frontends: The profiles, whose mounts have their own resources.
+        address: The public address of the gateway.
+        provider: The issuer of accepted tokens; None: tokens are not accepted.
     """
     routes = APIRouter(tags=["health"])
 
     def document(resource: str) -> Response:
         if provider is None:
-            raise NotFound("No tokens of a provider are taken here.", resource=METADATA)
+            raise NotFound("OpenID Connect tokens are not accepted here.", resource=METADATA)
         scopes = {"scopes_supported": list(provider.scopes)} if provider.scopes else {}
         said = {
             "resource": resource,
@@ -53,18 +53,18 @@ def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider |
         }
         return json_answer(said | scopes)
 
-    unknown = {404: "There is no such resource, or no tokens are taken"}
+    unknown = {404: "The resource does not exist, or tokens are not accepted"}
 
-    @routes.get(METADATA, summary="Whose tokens /mcp takes", responses=answers(_DOCUMENT, unknown))
+    @routes.get(METADATA, summary="The metadata of /mcp", responses=answers(_DOCUMENT, unknown))
     async def own(request: Request) -> Response:
-        """Of the front end that the request belongs to."""
+        """Return the metadata of the request's front end."""
         return document(address.of(request.scope) + PATH)
 
     @routes.get(
-        METADATA + "/{path:path}", summary="Whose tokens a resource takes", responses=answers(_DOCUMENT, unknown)
+        METADATA + "/{path:path}", summary="The metadata of a resource", responses=answers(_DOCUMENT, unknown)
     )
     async def of_path(request: Request, path: str) -> Response:
-        """Of ``/mcp``, or of ``/{mount}/mcp``."""
+        """Return the metadata of ``/mcp``, or of ``/{mount}/mcp``."""
         _, rest = frontends().resolve(f"/{path}")
         if rest != PATH:
             raise NotFound(f"There is no resource at /{path[:200]}.", resource=path)

@@ -1,4 +1,4 @@
-"""The routes that are no chats, in FastAPI."""
+"""The FastAPI application of the routes other than chats."""
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -36,22 +36,22 @@ VERSION = "0.1.0"
 def rest(
     routers: Sequence[APIRouter], error_body: ErrorBody, dialects: Sequence[Registration], routes: RouteTable
 ) -> FastAPI:
-    """The application that serves routers; its errors are those of the one tree.
+    """Return the application of the routers; its errors are those of the one error tree.
 
     Args:
         routers: The routes.
-        error_body: Writes the errors.
+        error_body: Renders the errors.
         dialects: Describe their routes in the OpenAPI document.
         routes: All routes.
     """
-    # With the page's scripts in the package: FastAPI's own page loads them from elsewhere.
+    # With the page's scripts in the package: FastAPI's own page loads them from another host.
     app = FastAPIOffline(
         title="Causeway",
         version=VERSION,
-        description="Retrieval-augmented generation behind every chat protocol.",
+        description="Retrieval-augmented generation for every chat protocol.",
         exception_handlers=_refusals(error_body),
         redoc_url=None,
-        # `Tracing` makes the one span of a request; FastAPI's own would be a second one beside it.
+        # `Tracing` makes the one span of a request; FastAPI would make a second one.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for router in routers:
@@ -62,9 +62,9 @@ def rest(
 
 
 class _Head(Route):
-    """Answers HEAD where a route answers GET, which FastAPI leaves aside (RFC 9110, 9.3.2).
+    """Answers HEAD for a route with GET, which FastAPI does not (RFC 9110, 9.3.2).
 
-    The server sends no body then. The application of the route is shared: to register a route once more would make
+    The server sends no body then. The route's application is shared: a second registration of the route would build
     its models again, and take as long as all routes together.
 
     Args:
@@ -76,13 +76,13 @@ class _Head(Route):
         self.app = route.app
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match a request, and name the route as FastAPI does."""
+        """Match a request, and name the route in FastAPI's way."""
         match, found = super().matches(scope)
         return match, {**found, "route": self}
 
 
 def _heads(*routers: FastAPI | APIRouter) -> Iterator[_Head]:
-    """Yield a HEAD for each GET; streams have no end that a client could wait for, and so no HEAD."""
+    """Yield a HEAD for each GET except streams, which have no end that a client could wait for."""
     for route in [route for router in routers for route in router.routes]:
         if not isinstance(route, APIRoute) or route.response_class is StreamingResponse:
             continue
@@ -91,12 +91,12 @@ def _heads(*routers: FastAPI | APIRouter) -> Iterator[_Head]:
 
 
 def _no_room() -> Unavailable:
-    # Large forms, and texts that wait to be sent, are on the disk.
+    # Large forms, and texts that wait to be sent, are on disk.
     return Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
 
 
 def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
-    """What FastAPI and Starlette raise in their routes, as errors of the one tree."""
+    """Return handlers that convert the errors of FastAPI and Starlette to the one error tree."""
 
     async def refused(request: Request, error: CausewayError) -> Response:
         response = Response(error_body(request.scope, error), http_status(error), media_type="application/json")
@@ -106,10 +106,10 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
     async def refused_by_routing(request: Request, error: HTTPException) -> Response:
         failure: CausewayError
         if isinstance(error.__cause__, CausewayError):
-            # A body that a limit stopped while a form was read.
+            # A limit stopped the body while a form was read.
             failure = error.__cause__
         elif is_full(error.__cause__):
-            # FastAPI says of whatever goes wrong while a form is read that the form is.
+            # FastAPI reports every failure during the reading of a form as an invalid form.
             _log.error("the disk is full", path=request.url.path, error=str(error.__cause__))
             failure = _no_room()
         elif error.status_code == 404:
@@ -128,7 +128,7 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
 
     async def refused_by_a_defect(request: Request, error: Exception) -> Response:
-        # It is raised on, and so gets to the log.
+        # FastAPI raises it again, so it gets to the log.
         if is_full(error):
             return await refused(request, _no_room())
         return await refused(request, Internal())

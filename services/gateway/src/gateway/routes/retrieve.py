@@ -13,22 +13,22 @@ from gateway.server.request_state import state_of
 
 
 def router(retriever: Retriever, *, timeout: float) -> APIRouter:
-    """``POST /retrieve``.
+    """Return ``POST /retrieve``.
 
     Args:
         retriever: Finds passages.
-        timeout: Seconds that a request may take.
+        timeout: The most seconds of a request.
     """
     routes = APIRouter(tags=["retrieval"])
 
     @routes.post(
         "/retrieve",
-        summary="The passages of an index that answer a query best",
+        summary="The best passages of an index for a query",
         responses=answers(FOUND, {404: "No such index"}),
         openapi_extra=body(SEARCH),
     )
     async def retrieve(request: Request) -> Response:
-        """By meaning and by words, best first, each with its scores."""
+        """Search by vectors and by text; return the passages with their scores, best first."""
         search = ragengine.search(await json_body(request))
         state_of(request.scope).log["index"] = search.index
         principal = state_of(request.scope).principal

@@ -1,4 +1,4 @@
-"""What the routes take and give, for the OpenAPI document; the protocols hold them to it."""
+"""The OpenAPI schemas of requests and answers; the protocol modules validate them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from gateway.dialects.ragengine.documents import DEFAULT_NODES, LONGEST_ID, MOST
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
-_METADATA: Schema = {"type": ["object", "null"], "description": "Kept with the document; null is {}"}
+_METADATA: Schema = {"type": ["object", "null"], "description": "Stored with the document; null is {}"}
 _ID: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
 
 
@@ -54,16 +54,16 @@ _OWN: dict[str, Schema] = {
     "expand": {"type": ["boolean", "null"]},
     "ocr": {"enum": ["auto", "off", None]},
 }
-"""What an index may have of its own; null: as the platform is configured."""
+"""The settings of an index; null: the platform's."""
 _LANGUAGE: Schema = {
     "type": "string",
-    "description": "Of its texts for text search: `auto` (each document's own), an ISO 639-1 code, or `legacy`",
+    "description": "Language of its texts for text search: `auto` (by document), an ISO 639-1 code, or `legacy`",
 }
 SETTINGS = _object(
     [],
     {"embedding": "bge-m3"},
-    embedding={"type": "string", "description": "One of GET /v1/models; the one that it has where none is named"},
-    language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; the one that it has where none is named"},
+    embedding={"type": "string", "description": "One of GET /v1/models; by default the present one"},
+    language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; by default the present one"},
     **_OWN,
 )
 CHANGES = _object([], {"fusion": "ranks", "dense_weight": None}, **_OWN)
@@ -136,18 +136,18 @@ SEARCH = _object(
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     },
     retrieval_mode={"enum": ["hybrid", "vectors", "text"], "default": "hybrid"},
-    semantic_ranker={"type": "boolean", "default": False, "description": "Have a reranker order what was found"},
-    fusion={"enum": ["scores", "ranks", None], "description": "Of a hybrid search; null: as the index has it"},
+    semantic_ranker={"type": "boolean", "default": False, "description": "Let a reranker order the results"},
+    fusion={"enum": ["scores", "ranks", None], "description": "Of a hybrid search; null: the index's setting"},
     dense_weight={
         "type": ["number", "null"],
         "minimum": 0,
         "maximum": 1,
-        "description": "What meaning counts for in a hybrid search; null: as the index has it",
+        "description": "Weight of vectors in a hybrid search; null: the index's setting",
     },
     expand={
         "type": ["boolean", "null"],
-        "description": "Search for further words, those that the best passages have in common; "
-        "null: as the index has it",
+        "description": "Expand the query with terms that the best passages have in common; "
+        "null: the index's setting",
     },
 )
 
@@ -158,19 +158,19 @@ MODEL = _object(
     object={"const": "model"},
     created={"type": "integer"},
     owned_by=_TEXT,
-    max_model_len={"type": "integer", "description": "Where it is known"},
+    max_model_len={"type": "integer", "description": "If it is known"},
 )
 MODELS = _object([], object={"const": "list"}, data=_list(MODEL))
 EMBEDDING = _object(
     ["input"],
     {"model": "all-MiniLM-L6-v2", "input": ["The pivot bearing"]},
-    model={"type": "string", "description": "The default one where none is named"},
+    model={"type": "string", "description": "By default the default model"},
     input={
         "anyOf": [_TEXT, _list({"anyOf": [_TEXT, _TOKENS]}, MOST_INPUTS), _TOKENS],
-        "description": "A text or texts; a text may be a list of ids of cl100k_base's tokens",
+        "description": "A text or texts; a text may be a list of cl100k_base token ids",
     },
     encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},
-    dimensions={"type": "integer", "description": "The model's own, or left out"},
+    dimensions={"type": "integer", "description": "The model's own; may be omitted"},
 )
 EMBEDDINGS = _object(
     [],
@@ -195,16 +195,16 @@ CONVERSATION_ITEMS = _object(["items"], {"items": [_HELLO]}, items=_list(_ITEM))
 
 
 def body(schema: Schema) -> dict[str, Any]:
-    """The request's body, as a route's addition to the document."""
+    """Return the OpenAPI description of a route's body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def answers(schema: Schema, others: Mapping[int, str] | None = None) -> dict[int | str, dict[str, Any]]:
-    """A route's responses: the answer's body, and what else may come.
+    """Return the OpenAPI description of a route's responses: the answer's body, and other statuses.
 
     Args:
-        schema: Of the answer.
-        others: What they mean, by status.
+        schema: The schema of the answer.
+        others: Descriptions of other statuses.
     """
     answer = {"description": "The answer", "content": {"application/json": {"schema": schema}}}
     return {200: answer, **{status: {"description": text} for status, text in (others or {}).items()}}

@@ -1,11 +1,11 @@
-"""What the routes of jobs and of documents take and give, for the OpenAPI document."""
+"""The OpenAPI schemas of jobs and documents."""
 
 from typing import Any
 
 Schema = dict[str, Any]
 
 MOST_READERS = 1000
-"""Users of an access list, and groups."""
+"""The users and the groups of an access list."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -22,8 +22,8 @@ JOB: Schema = {
         "stage": {
             "type": "string",
             "enum": ["waiting", "fetching", *_STATES],
-            "description": "The state, or `waiting` while something that is needed is away, or `fetching` "
-            "while the document comes from its URL",
+            "description": "The state, or `waiting` while a dependency is unavailable, or `fetching` "
+            "while the document is downloaded from its URL",
         },
         "percent": {"type": "integer", "minimum": 0, "maximum": 100},
         "index": _TEXT,
@@ -33,13 +33,13 @@ JOB: Schema = {
             "type": "object",
             "properties": {
                 **{f"{what}_{much}": _COUNT for what in ("pages", "chunks") for much in ("done", "total")},
-                "documents_done": {**_COUNT, "description": "Of a job with texts"},
-                "documents_total": {**_COUNT, "description": "Of a job with texts"},
+                "documents_done": {**_COUNT, "description": "Of a job for texts"},
+                "documents_total": {**_COUNT, "description": "Of a job for texts"},
             },
         },
         "error": {
             "oneOf": [_ERROR, {"type": "null"}],
-            "description": "Why it failed; of one that is queued, why the attempt before ended",
+            "description": "Why it failed; for a queued job, why the previous attempt failed",
         },
         "warnings": {
             "type": "array",
@@ -49,22 +49,22 @@ JOB: Schema = {
                     "reason": _TEXT,
                     "message": _TEXT,
                     "page": {"type": ["integer", "null"], "description": "From 1"},
-                    "part": {"type": ["string", "null"], "description": "Its name, as of an attachment"},
+                    "part": {"type": ["string", "null"], "description": "Its name, such as an attachment's"},
                 },
             },
-            "description": "What of the file could not be read, although the rest was; the first 50",
+            "description": "Parts of the file that could not be read, while the rest was read; the first 50",
         },
-        "warning_count": {**_COUNT, "description": "How many warnings there are"},
+        "warning_count": {**_COUNT, "description": "Number of all warnings"},
         "waiting_since": {
             **_TIME,
             "type": ["string", "null"],
-            "description": "Since when it waits for something that is away",
+            "description": "Since when it waits for an unavailable dependency",
         },
         "given_up": {
             "type": "boolean",
             "description": "It failed and is among the dead letters: POST /jobs/dead/replay sends it again",
         },
-        "attempt": {**_COUNT, "description": "Times that a worker began it"},
+        "attempt": {**_COUNT, "description": "Number of attempts"},
         "created_at": _TIME,
         "updated_at": _TIME,
         "trace_id": _TEXT,
@@ -83,7 +83,7 @@ DEAD_PAGE: Schema = {
             "items": {
                 "type": "object",
                 "properties": {
-                    "id": {**_TEXT, "description": "Empty where the message held no job"},
+                    "id": {**_TEXT, "description": "Empty if the message held no job"},
                     "index": _TEXT,
                     "document_id": _TEXT,
                     "sourcefile": _TEXT,
@@ -102,13 +102,13 @@ _DOCUMENT: Schema = {
         "document_id": _TEXT,
         "sourcefile": _TEXT,
         "content_type": _TEXT,
-        "sha256": {**_TEXT, "description": "Of the file, or of the text that it came as"},
+        "sha256": {**_TEXT, "description": "Of the file, or of the text"},
         "size_bytes": _COUNT,
-        "has_original": {"type": "boolean", "description": "It came as a file, which is kept"},
+        "has_original": {"type": "boolean", "description": "It was uploaded as a file, which is stored"},
         "oids": {**_IDS, "description": "Users who may see it"},
         "groups": {
             **_IDS,
-            "description": "Groups that may see it; with both lists empty all callers of the tenant may",
+            "description": "Groups that may see it; if both lists are empty, all callers of the tenant may",
         },
         "updated_at": _TIME,
     },
@@ -127,11 +127,11 @@ PASSAGES: Schema = {
                 "type": "object",
                 "properties": {
                     "id": _TEXT,
-                    "number": {**_COUNT, "description": "Its place in the document, from 0"},
+                    "number": {**_COUNT, "description": "Its position in the document, from 0"},
                     "page": {"type": ["integer", "null"], "description": "From 1"},
-                    "headings": {**_IDS, "description": "Those above it, the outermost first"},
+                    "headings": {**_IDS, "description": "The headings above it, the outermost first"},
                     "text": _TEXT,
-                    "sourcepage": {**_TEXT, "description": "How it is cited"},
+                    "sourcepage": {**_TEXT, "description": "Its name in citations"},
                 },
             },
         },
@@ -148,7 +148,7 @@ LANES: Schema = {
                 "properties": {
                     "lane": {"type": "integer", "minimum": 1},
                     "jobs": _COUNT,
-                    "places": {"type": ["integer", "null"], "description": "null: as many as there are"},
+                    "places": {"type": ["integer", "null"], "description": "null: no limit"},
                 },
             },
         },
@@ -163,7 +163,7 @@ ACCESS: Schema = {
         "groups": {
             **_IDS,
             "maxItems": MOST_READERS,
-            "description": "Groups that may see it; with both lists empty all callers of the tenant may",
+            "description": "Groups that may see it; if both lists are empty, all callers of the tenant may",
         },
     },
     "example": {"oids": ["ann"], "groups": []},

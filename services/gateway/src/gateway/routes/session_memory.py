@@ -1,4 +1,4 @@
-"""What was said before, for clients that send the newest message alone and the name of their session."""
+"""Adds stored messages to the turns of clients that send only the newest message and their session's name."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -22,11 +22,11 @@ _SECONDS = 2.0
 
 
 class SessionMemory:
-    """Adds to a turn what its session has said, and keeps the turn when it is answered.
+    """Adds the messages of a session to a turn, and stores the turn after its answer.
 
     Args:
-        memory: Keeps the sessions.
-        usual: Sessions are remembered where the dialect's clients expect it and the profile says nothing.
+        memory: Stores the sessions.
+        usual: Store sessions if the dialect's clients expect it and the profile does not decide.
     """
 
     def __init__(self, memory: Memory, *, usual: bool) -> None:
@@ -36,19 +36,19 @@ class SessionMemory:
     async def recall(
         self, exchange: Exchange, principal: Principal, frontend: Frontend, deadline: Deadline
     ) -> "Remembering | None":
-        """Put what was said before in front of a turn that has nothing but the newest message.
+        """Put the stored messages before a turn that has only the newest message.
 
         Args:
             exchange: Its turn is changed.
-            principal: Who asks. A session that another caller was given is unknown.
-            frontend: The profile, likewise.
-            deadline: When it must be over.
+            principal: The caller. A session of another caller is unknown.
+            frontend: The profile. A session of another front end is unknown.
+            deadline: When the call must end.
 
         Returns:
-            What keeps the turn; None where nothing is to be kept.
+            The object that stores the turn; None if it must not be stored.
 
         Raises:
-            Unavailable: A session cannot be read. To answer without it would be a wrong answer.
+            Unavailable: The session cannot be read. An answer without it would be wrong.
         """
         session = exchange.turn.session
         if session is None:
@@ -77,14 +77,14 @@ class SessionMemory:
 
 
 class Remembering:
-    """Keeps one turn, once, when its answer is complete.
+    """Stores one turn, once, when its answer is complete.
 
     Args:
-        memory: Keeps the sessions.
-        principal: Who asks.
+        memory: Stores the sessions.
+        principal: The caller.
         profile: Name of the front end.
-        session: The turn's.
-        known: What was kept before.
+        session: The turn's session.
+        known: The stored messages.
         said: The messages of the request.
     """
 
@@ -106,9 +106,7 @@ class Remembering:
         self._stopped = False
 
     async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
-        """Yield the answer's batches. The turn is kept before the last one leaves, so that the client's next
-        request finds it.
-        """
+        """Yield the answer's batches; store the turn before the last one, for the client's next request."""
         async with aclosing(answer) as batches:
             async for batch in batches:
                 for event in batch:
@@ -124,20 +122,20 @@ class Remembering:
     async def _keep(self) -> None:
         text = "".join(self._texts)
         if self._stopped or not text:
-            return  # what the detectors stopped is not kept
+            return  # a blocked turn is not stored
         said = (*self._said, Message("assistant", text))
         known: Remembered | None = self._known
         deadline = Deadline.after(_SECONDS)
         try:
             for _ in range(_TRIES):
                 if known is None:
-                    return  # it was deleted meanwhile
+                    return  # the session was deleted meanwhile
                 before = () if self._session.is_whole else known.messages
                 messages = bounded((*before, *said))
                 if await self._memory.replace(*self._of, messages, known.revision, deadline):
                     return
                 # Another turn of the same session was faster.
                 known = await self._memory.read(*self._of, deadline)
-            _log.warning("a turn was not remembered", error="the session changes all the time")
+            _log.warning("a turn was not remembered", error="the session changes too often")
         except CausewayError as error:
             _log.warning("a turn was not remembered", error=error.message)

@@ -1,4 +1,4 @@
-"""JSON that waits for its turn to be sent: on the disk where it is large, so that many may wait."""
+"""JSON records that wait to be sent; large ones are on disk, so that many may wait."""
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -9,11 +9,11 @@ _IN_MEMORY = 1024 * 1024
 _PIECE = 64 * 1024
 
 Part = bytes | int
-"""What is sent: bytes as they are, or a record by its number."""
+"""A part to send: bytes, or the number of a record."""
 
 
 class Spool:
-    """Records of JSON, to be sent later in any order. To be closed."""
+    """JSON records, to be sent later in any order. It must be closed."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # closed in `close`
@@ -29,16 +29,16 @@ class Spool:
             self.close()
 
     def add(self, record: bytes) -> None:
-        """Appends a record."""
+        """Append a record."""
         self._file.write(record)
         self._starts.append(self._starts[-1] + len(record))
 
     def length(self, parts: Sequence[Part]) -> int:
-        """Bytes that the parts have together."""
+        """Return the number of bytes of all parts."""
         return sum(self._length(part) if isinstance(part, int) else len(part) for part in parts)
 
     async def send(self, parts: Sequence[Part]) -> AsyncIterator[bytes]:
-        """The parts one after the other, in pieces; closes at the end."""
+        """Yield the parts in order, in pieces; close the spool at the end."""
         try:
             piece = bytearray()
             for part in parts:
@@ -56,7 +56,7 @@ class Spool:
             self.close()
 
     def close(self) -> None:
-        """Forgets everything."""
+        """Delete all records."""
         self._file.close()
 
     def _length(self, number: int) -> int:
@@ -64,7 +64,7 @@ class Spool:
 
 
 def listed(numbers: Sequence[int]) -> list[Part]:
-    """The parts of a JSON list of records."""
+    """Return the parts of a JSON list of records."""
     parts: list[Part] = [b"["]
     for place, number in enumerate(numbers):
         parts += (b",", number) if place else (number,)

@@ -1,4 +1,4 @@
-"""One document of an index: its passages, and who may see it."""
+"""One document of an index: its passages and its access list."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -28,12 +28,12 @@ _Document = Annotated[str, Path(description="`document_id` of the document; it m
 
 
 def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter:
-    """What is below ``/indexes/{index}/documents/{document_id}``.
+    """Return the routes below ``/indexes/{index}/documents/{document_id}``.
 
     Args:
         catalogue: Knows the documents.
         ingest: Takes changes of them.
-        timeout: Seconds that an answer may take.
+        timeout: The most seconds of an answer.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -49,7 +49,7 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         limit: Annotated[int, Query(ge=1, le=_MOST_PASSAGES)] = 50,
         offset: Annotated[int, Query(ge=0, le=_LARGEST_OFFSET)] = 0,
     ) -> Response:
-        """In the order of the document. `total` counts all of them."""
+        """Return passages in the order of the document. `total` counts all of them."""
         page = await catalogue.passages(
             state_of(request.scope).principal,
             keys.index_name(index),
@@ -71,16 +71,18 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         status_code=202,
         summary="Change who may see a document",
         responses={
-            202: answers(JOB, {})[200] | {"description": "The job that changes it"},
+            202: answers(JOB, {})[200] | {"description": "The job of the change"},
             404: {"description": "No such index or document"},
             429: {"description": "Too many of your jobs wait already; see Retry-After"},
-            503: {"description": "The queue is away, or full; see Retry-After"},
+            503: {"description": "The queue is unavailable, or full; see Retry-After"},
         },
         openapi_extra=body(ACCESS),
     )
     async def change_access(request: Request, index: _Index, document_id: _Document) -> Response:
-        """Replaces the access list of the document, and of the files within it. A job does it, after the jobs that
-        were accepted before for the index: a version of the document that is on its way has the list, too.
+        """Replace the access list of the document, and of the files within it.
+
+        A job does it after the earlier jobs of the index, so the list also applies to a queued version of the
+        document.
         """
         oids, groups = _readers(await json_body(request))
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
@@ -95,10 +97,10 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
 
 def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read both lists. Neither may be left out: a list that is missing would open the document to all callers."""
+    """Read both lists. Both are required: a missing list would open the document to all callers."""
     said = members(raw)
     if set(said) != {"oids", "groups"}:
-        raise InvalidRequest("The body has oids and groups, and nothing else.", field="oids")
+        raise InvalidRequest("The body must have oids and groups, and no other members.", field="oids")
     fields = Fields({name: value(each, name) for name, each in said.items()})
     lists = []
     for name in ("oids", "groups"):
@@ -114,7 +116,7 @@ def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def document_json(document: StoredDocument) -> dict[str, Any]:
-    """A document as clients see it."""
+    """Return a document in the clients' format."""
     return {
         "document_id": document.document_id,
         "sourcefile": document.sourcefile,

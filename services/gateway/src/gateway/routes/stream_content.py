@@ -1,4 +1,4 @@
-"""A stream of text in, a stream of what detectors find in it out: newline-delimited JSON both ways, raw ASGI."""
+"""Detection on a stream of text: newline-delimited JSON in both directions, raw ASGI."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -40,8 +40,8 @@ class StreamContent:
     """The application of the path `STREAM_CONTENT`. Each sentence is a chunk, judged once it is complete.
 
     Args:
-        guardrails: Judge.
-        timeout: Seconds that a request may take.
+        guardrails: Judge texts.
+        timeout: The most seconds of a request.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
 
@@ -51,7 +51,7 @@ class StreamContent:
         self._passed_headers = passed_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request; a client that leaves stops the detectors."""
+        """Serve one request; cancel the detectors if the client leaves."""
         wire = state_of(scope).frontend.guardrails_wire
         answer = _Answer(send, wire)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -64,7 +64,7 @@ class StreamContent:
             await answer.fail(DeadlineExceeded("The request took longer than its deadline."))
         except CausewayError as error:
             await answer.fail(error)
-        except Exception as error:  # the boundary: the client gets an answer, the log the cause
+        except Exception as error:  # the boundary: the client gets an answer, the log gets the cause
             _log.exception("detection failed", error=str(error))
             await answer.fail(Internal())
 
@@ -88,7 +88,7 @@ class StreamContent:
                     if info is None:
                         raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
                     _check(each, info.kind, streaming=info.streaming)
-                # Parameters that are wrong are a status, too; a client may wait for it before it sends more.
+                # Invalid parameters get an HTTP status, too; a client may wait for it before it sends more.
                 await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, around)
             except CausewayError:
                 if answer.wire is GuardrailsWire.ORCHESTRATOR:
@@ -111,7 +111,7 @@ class StreamContent:
 
 
 class _Answer:
-    """What has been answered so far."""
+    """The answer so far."""
 
     def __init__(self, send: Send, wire: GuardrailsWire) -> None:
         self.wire = wire
@@ -171,7 +171,7 @@ async def _lines(receive: Receive) -> AsyncGenerator[bytes, None]:
 
 
 async def _feed(watch: Watch, content: str, lines: AsyncGenerator[bytes, None], receive: Receive) -> None:
-    """Feeds the detectors; then waits for the client to leave."""
+    """Feed the detectors; then wait for the client to leave."""
     await watch.feed(0, content)
     async for line in lines:
         await watch.feed(0, text_detection.next_line(line))

@@ -1,4 +1,4 @@
-"""What ``POST /documents`` brings: files and URLs in a form, or URLs in JSON; all of it is looked at first."""
+"""The body of ``POST /documents``: files and URLs in a form, or URLs in JSON; it is validated first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ LINKS: dict[str, Any] = {
     "required": ["index", "urls"],
     "additionalProperties": False,
     "properties": {
-        "index": {"type": "string", "description": "Index to write to; made where it does not exist"},
+        "index": {"type": "string", "description": "Index to write to; created if it does not exist"},
         "urls": {
             "type": "array",
             "items": {"type": "string", "maxLength": 512},
             "minItems": 1,
             "maxItems": _MOST_URLS,
-            "description": "http or https, on hosts that the platform fetches from",
+            "description": "http or https, on hosts from which the platform fetches",
         },
         "category": {"type": "string"},
-        "metadata": {"type": "object", "description": "Kept with each document, beside its `url`"},
+        "metadata": {"type": "object", "description": "Stored with each document, with its `url`"},
         "oids": {"type": "array", "items": {"type": "string"}},
         "groups": {"type": "array", "items": {"type": "string"}},
         "pictures": {"type": "boolean"},
@@ -47,27 +47,27 @@ LINKS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Documents that shall be taken.
+    """The documents of a request.
 
     Attributes:
-        uploads: One for each; those of files still without their content.
-        files: Theirs, in the same order; None where it is a URL.
+        uploads: One per document; those of files do not have their content yet.
+        files: The files, in the same order; None for a URL.
     """
 
     uploads: tuple[Upload, ...]
     files: tuple[UploadFile | None, ...]
 
     async def read(self, place: int) -> Upload:
-        """An upload with its content."""
+        """Return an upload with its content."""
         upload, file = self.uploads[place], self.files[place]
         return upload if file is None else replace(upload, content=await file.read())
 
 
 def media_type(request: Request) -> str:
-    """A dependency: the body's media type.
+    """Return the body's media type; a dependency.
 
     Raises:
-        UnsupportedMedia: It is neither a form of several parts nor JSON.
+        UnsupportedMedia: It is neither a multipart form nor JSON.
     """
     media = media_type_of(request.headers)
     if media not in (_FORM, _JSON):
@@ -76,35 +76,35 @@ def media_type(request: Request) -> str:
 
 
 def is_json(request: Request) -> bool:
-    """Whether the body is JSON."""
+    """Return whether the body is JSON."""
     return media_type(request) == _JSON
 
 
 def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]) -> Submission:
-    """What a form brings; ``common`` says what holds of all of it.
+    """Return the documents of a form; ``common`` has the fields of all of them.
 
     Raises:
-        InvalidRequest: A field or a file is wrong, or there is nothing.
-        PermissionDenied: Nothing is fetched from one of the URLs.
+        InvalidRequest: A field or a file is invalid, or there are no documents.
+        PermissionDenied: One of the URLs may not be fetched.
     """
     keys.index_name(common.index)
     linked = _linked(allowed, common, urls, "url")
     if not files and not linked:
-        raise InvalidRequest("There is neither a file nor a URL.", field="file")
+        raise InvalidRequest("The form has neither a file nor a URL.", field="file")
     named = [replace(common, sourcefile=name) for name in file_names(files)]
     twice = {upload.sourcefile for upload in named} & {upload.sourcefile for upload in linked}
     if twice:
         name = min(twice)
-        raise InvalidRequest(f"A file and a URL are called {name!r}: one would replace the other.", field="url")
+        raise InvalidRequest(f"A file and a URL have the name {name!r}: one would replace the other.", field="url")
     return Submission((*named, *linked), (*files, *(None for _ in linked)))
 
 
 async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
-    """What JSON brings.
+    """Return the documents of a JSON body.
 
     Raises:
-        InvalidRequest: A field is wrong.
-        PermissionDenied: Nothing is fetched from one of the URLs.
+        InvalidRequest: A field is invalid.
+        PermissionDenied: One of the URLs may not be fetched.
     """
     raw = members(await _body(request))
     unknown = sorted(set(raw) - set(_FIELDS))
@@ -124,15 +124,15 @@ async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
     )
     linked = _linked(allowed, common, fields.texts("urls"), "urls")
     if not linked:
-        raise InvalidRequest("There is no URL.", field="urls")
+        raise InvalidRequest("The list of URLs is empty.", field="urls")
     return Submission(tuple(linked), (None,) * len(linked))
 
 
 def metadata_of(text: str) -> bytes:
-    """The metadata that a form's field holds.
+    """Return the metadata of a form's field.
 
     Raises:
-        InvalidRequest: It is no JSON object.
+        InvalidRequest: The field is no JSON object.
     """
     if not text.strip():
         return b"{}"
@@ -149,13 +149,13 @@ def _linked(allowed: AllowedUrls, common: Upload, urls: Sequence[str], field: st
     if not allowed.any:
         raise PermissionDenied("This platform fetches no documents from URLs.", field=field)
     if len(urls) > _MOST_URLS:
-        raise InvalidRequest(f"At most {_MOST_URLS} URLs at once.", field=field)
+        raise InvalidRequest(f"A request may have at most {_MOST_URLS} URLs.", field=field)
     linked: dict[str, Upload] = {}
     for place, each in enumerate(urls):
         url = allowed.checked(each, f"{field}[{place}]")
         name = document_name(url)
         if linked.setdefault(name, replace(common, sourcefile=name, url=url)).url != url:
-            raise InvalidRequest(f"Two URLs are called {name!r}: one would replace the other.", field=field)
+            raise InvalidRequest(f"Two URLs have the name {name!r}: one would replace the other.", field=field)
     return list(linked.values())
 
 
@@ -165,7 +165,7 @@ async def _body(request: Request) -> bytes:
         async for piece in request.stream():
             body += piece
             if len(body) > _LONGEST_JSON:
-                raise PayloadTooLarge(f"A body of URLs has at most {_LONGEST_JSON} bytes.")
+                raise PayloadTooLarge(f"A body of URLs may have at most {_LONGEST_JSON} bytes.")
     except ClientDisconnect:
         raise Cancelled("The client left.") from None
     return bytes(body)

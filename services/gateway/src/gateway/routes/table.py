@@ -1,7 +1,7 @@
-"""The routes that are not chats: the one table of what each needs and may take. Dialects register theirs.
+"""The table of the routes other than chats, with the requirements of each. Dialects register their own.
 
-From it come enforcement, the OpenAPI document and the table in docs/security.md. The gateway refuses a path
-without an entry, and a test holds that every route has one.
+Enforcement, the OpenAPI document and the table in docs/security.md use it. The gateway refuses a path without an
+entry, and a test checks that every route has one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error
 
 
 def _front_end(path: str, method: str, role: Role, reach: IndexReach = _PROFILE) -> Route:
-    """What a page calls beside the chat; its errors are a text."""
+    """Return a route that a page calls besides the chat; its errors are plain text."""
     return Route(path, method, role, reach, errors=_front_end_error)
 
 
@@ -42,7 +42,7 @@ def _detection(path: str) -> Route:
     return Route(path, "POST", _ASK, errors=orchestrator_error)
 
 
-# Below these a page is told in its own words that there is nothing.
+# Below these paths a missing path is reported in the page's own format.
 _FRONT_END_PREFIXES = (
     "/config/",
     "/auth_setup/",
@@ -55,7 +55,7 @@ _FRONT_END_PREFIXES = (
 )
 
 ROUTES = (
-    # Probes, and what a page needs before it can sign anybody in.
+    # Probes, and routes that a page needs before sign-in.
     Route("/health", "GET", _OPEN),
     Route("/healthz", "GET", _OPEN),
     Route("/readyz", "GET", _OPEN),
@@ -68,7 +68,7 @@ ROUTES = (
     Route("/openapi.json", "GET", _OPEN),
     Route(METADATA, "GET", _OPEN),
     Route(METADATA + "/{path:path}", "GET", _OPEN),
-    # Questions without an answer of a model.
+    # Questions that need no model.
     _detection("/api/v2/text/detection/content"),
     _detection(STREAM_CONTENT),
     _detection("/api/v2/text/detection/chat"),
@@ -87,7 +87,7 @@ ROUTES = (
     ),
     Route("/retrieve", "POST", _ASK, _TENANT),
     MCP,
-    # What a user has stored of the Responses API.
+    # A user's stored data of the Responses API.
     Route("/v1/responses/input_tokens", "POST", _ASK, _PROFILE),
     Route("/v1/responses/{response_id}", "GET", _ASK),
     Route("/v1/responses/{response_id}", "DELETE", _ASK),
@@ -104,7 +104,7 @@ ROUTES = (
     _front_end("/content/{path:path}", "GET", _ASK),
     _front_end("/speech", "POST", _ASK),
     _front_end("/me", "GET", _ASK),
-    # A user's own.
+    # A user's own data.
     _front_end("/chat_history", "POST", _ASK),
     _front_end("/chat_history/sessions", "GET", _ASK),
     _front_end("/chat_history/sessions/{session:path}", "GET", _ASK),
@@ -130,7 +130,7 @@ ROUTES = (
     Route("/indexes/{index}/documents/delete", "POST", _INGEST, _TENANT),
     Route("/indexes/{index}/documents/{document_id:path}/passages", "GET", _ASK, _TENANT),
     Route("/indexes/{index}/documents/{document_id:path}/access", "PUT", _INGEST, _TENANT),
-    # Indexes as a whole, and the platform.
+    # Whole indexes, and the platform.
     Route("/indexes/{index}", "GET", _ASK, _TENANT),
     Route("/indexes/{index}", "PATCH", _ADMIN, _TENANT),
     Route("/indexes/{index}", "DELETE", _ADMIN, _TENANT),
@@ -155,9 +155,9 @@ def route_table(
     """Return the routes of a gateway.
 
     Args:
-        dialects: What the dialects register.
+        dialects: The registrations of the dialects.
         metrics_open: The metrics need no role.
-        console: The page is served.
+        console: The console is served.
     """
     routes = [
         replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each

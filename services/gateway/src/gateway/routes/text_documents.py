@@ -1,4 +1,4 @@
-"""Documents that come as text: added to an index, or updated in it."""
+"""Documents that clients send as text: added to an index, or updated in it."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ from gateway.routes.uploads import Turns
 from gateway.server.request_state import state_of
 
 _OTHERS = {
-    202: "Accepted, but not done in time; the answer names the job",
-    400: "Something is wrong with the request; nothing of it is applied",
-    413: "Too many documents, or too large ones; nothing of it is applied",
+    202: "Accepted, but not finished in time; the answer names the job",
+    400: "The request is invalid; nothing of it is applied",
+    413: "There are too many documents, or they are too large; nothing is applied",
     415: "The body is not JSON",
-    403: "A document would be somebody else's own",
-    429: "Too many large requests are under way, or too many of your jobs wait; see Retry-After",
-    503: "The queue is away, or full; see Retry-After",
+    403: "A document would have another owner",
+    429: "Too many large requests are in progress, or too many of your jobs wait; see Retry-After",
+    503: "The queue is unavailable, or full; see Retry-After",
 }
 _GROUPS = {
     "updated_documents": (TextOutcome.STORED, TextOutcome.SUPERSEDED),
@@ -51,23 +51,23 @@ def router(
     index_timeout: float,
     most_characters: int,
 ) -> APIRouter:
-    """``POST /index`` and ``POST /indexes/{index}/documents``.
+    """Return ``POST /index`` and ``POST /indexes/{index}/documents``.
 
     Args:
         texts: Takes the documents.
         retriever: Knows the indexes.
-        turns: For what is large.
-        draining: Set when the gateway begins to stop: who waits for a job gets its id.
-        upload_timeout: Seconds that accepting a request may take.
-        index_timeout: Seconds that an accepted one may take before the answer is that it is under way.
-        most_characters: Of a document's text.
+        turns: Limits concurrent large requests.
+        draining: Set when the gateway begins to stop: a waiting request then answers with its job.
+        upload_timeout: The most seconds to accept a request.
+        index_timeout: The most seconds to wait for an accepted request; then the answer names the job.
+        most_characters: The most characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
     async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job, list[int]]:
-        """Reads the request, all of it, and queues it; its documents are kept for the answer.
+        """Read and queue the whole request; keep its documents for the answer.
 
-        The numbers are those of the document that each text of the request became.
+        The numbers are those of the stored document of each text of the request.
         """
         principal = state_of(request.scope).principal
         deadline = Deadline.after(upload_timeout)
@@ -75,7 +75,7 @@ def router(
             if is_large(request):
                 await stack.enter_async_context(turns.turn(deadline))
             raw = await json_body(request)
-            # In a thread: ten thousand documents would keep every answer that is under way waiting.
+            # In a thread: ten thousand documents would delay all running answers.
             if index is None:
                 name, documents, places = await asyncio.to_thread(ragengine.indexing, raw)
             else:
@@ -96,13 +96,14 @@ def router(
 
     @routes.post(
         "/index",
-        summary="Add documents to an index, which is made where it does not exist",
+        summary="Add documents to an index, which is created if it does not exist",
         responses=answers(DOCUMENTS, _OTHERS),
         openapi_extra=body(INDEXING),
     )
     async def index_documents(request: Request) -> Response:
-        """Adds documents that come as text, each under its `doc_id`, or under its text's SHA-256 in hex. A document
-        that is there with the same text gets the new metadata; with another text it is replaced.
+        """Add documents that are sent as text, each under its `doc_id`, or under its text's SHA-256 in hex.
+
+        An existing document with the same text gets the new metadata; one with another text is replaced.
         """
         with Spool() as spool:
             principal, job, places = await accept(request, spool, None)
@@ -118,7 +119,7 @@ def router(
         openapi_extra=body(UPDATES),
     )
     async def update_documents(request: Request, index: str) -> Response:
-        """Gives documents that are there another text, other metadata, or both, and says which were not there."""
+        """Change text or metadata of existing documents; the answer lists unknown ids."""
         with Spool() as spool:
             principal, job, _ = await accept(request, spool, ragengine.index_name(index, "index"))
             job = await finish(request, principal, job)
@@ -130,7 +131,7 @@ def router(
 
 
 def _check_lengths(documents: Sequence[TextDocument], most: int) -> None:
-    """Refuse texts that a worker would refuse, before anything is accepted."""
+    """Refuse texts that a worker would refuse, before any is accepted."""
     for document in documents:
         if len(document.text) > most:
             said = f"Document {document.document_id!r} has more than {most} characters."
