@@ -41,7 +41,7 @@ TOKENS, PACE, STREAMS = 72, 0.02, 32
 READERS, READ_TOKENS, READ_PACE = 1000, 60, 0.5
 RESUMED = 200
 _WAIT, _FIRST_WORDS = 0.7, 8
-_GATHER, _BETWEEN = 15.0, 0.01
+_GATHER = 15.0
 CPU_RATIO, DELAY_MS, RESUME_MS, LAG_MS, READER_KIB = 1.4, 80.0, 50.0, 1000.0, 50.0
 Row = dict[str, Any]
 
@@ -136,10 +136,7 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
     before = memory_mib(gateway)
     name = await begin(port)
     since = time.perf_counter_ns() + int(_GATHER * 1e9)
-    reading = []
-    for _ in range(readers):
-        reading.append(asyncio.create_task(read(port, name, keep=False, since=since)))
-        await asyncio.sleep(_BETWEEN)
+    reading = [asyncio.create_task(read(port, name, keep=False, since=since)) for _ in range(readers)]
     await asyncio.sleep(max(0.0, (since - time.perf_counter_ns()) / 1e9))
     memory = memory_mib(gateway)
     seen = await asyncio.gather(*reading)
@@ -147,6 +144,7 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
     return {
         "readers": readers,
         "tokens_each": len(delays) / readers,
+        "first_p95_ms": percentile([one.first for one in seen], 0.95) * 1000,
         "lag_p50_ms": percentile(delays, 0.5) * 1000,
         "lag_p95_ms": percentile(delays, 0.95) * 1000,
         "kib_each": (memory - before) * 1024 / readers,
@@ -211,7 +209,8 @@ def _page(found: dict[str, Any]) -> str:
         "",
         "## Many readers of one answer",
         "",
-        f"{readers['readers']} connections at one gateway, a token every {READ_PACE * 1000:.0f} ms: p50 of the lag "
+        f"{readers['readers']} connections at one gateway that begin at once, a token every "
+        f"{READ_PACE * 1000:.0f} ms: p95 of the first event {readers['first_p95_ms']:.0f} ms; p50 of the lag "
         f"{readers['lag_p50_ms']:.0f} ms, p95 {readers['lag_p95_ms']:.0f} ms (wanted: {LAG_MS:.0f}); "
         f"{readers['kib_each']:.0f} KiB of the gateway's memory for each (wanted: {READER_KIB:.0f}).",
         "",
