@@ -14,6 +14,7 @@ from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Us
 from gateway.domain.response_log import Entry
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
+from gateway.response_runs import feed
 from gateway.settings import Settings
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, Unavailable
@@ -79,8 +80,10 @@ def leaving(fakes: Any, settings: Settings) -> Leaving:
     return Leaving(build_app(settings, fakes.services()))
 
 
-async def test_what_was_sent_is_read_again(client: httpx.AsyncClient) -> None:
-    """From any cursor, byte for byte."""
+@pytest.mark.parametrize("room", [64, 256 * 1024])
+async def test_what_was_sent_is_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
+    """From any cursor, byte for byte, also where the gateway has no room for all of the log."""
+    monkeypatch.setattr(feed, "_MOST_BYTES", room)
     sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
     events = responses.events(sent)
     name = events[-1].response.id
@@ -333,6 +336,20 @@ async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
     assert fakes.response_log.reads == -(-len(log) // 3)  # the fake reads three entries at once
     await client.delete(f"{PATH}/{name}")
     assert (await client.get(f"{PATH}/{name}", params=query)).status_code == 404
+
+
+async def test_ended_logs_are_kept_within_a_bound(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
+    """The least recently read one goes, and is read from NATS again."""
+    texts = [(await client.post(PATH, json={"input": "When?", "stream": True})).text for _ in range(3)]
+    monkeypatch.setattr(feed, "_MOST_KEPT_BYTES", 2 * max(len(text) for text in texts))
+    names = [responses.events(text)[-1].response.id for text in texts]
+
+    async def reads(number: int) -> int:
+        before = fakes.response_log.reads
+        assert (await client.get(f"{PATH}/{names[number]}?stream=true")).text == texts[number]
+        return int(fakes.response_log.reads - before)
+
+    assert [await reads(number) > 0 for number in (0, 1, 0, 2, 0, 1)] == [True, True, False, True, False, True]
 
 
 async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
