@@ -21,7 +21,7 @@ test('an upload follows its job, and says why it failed or what is missing', () 
   assert.deepEqual([partly.state, partly.reason], ['partly', 'page 3: No text. And 4 more.'])
   assert.equal(warningsOf({ warnings, warning_count: 1 }), 'page 3: No text.')
   assert.ok(!isOver(begun) && isOver(partly))
-  assert.equal(summary([begun, partly, { ...begun, state: 'failed' }]), '1 of 3 in, 1 partly read, 1 failed')
+  assert.equal(summary([begun, partly, { ...begun, state: 'failed' }]), '1 of 3 indexed, 1 partly read, 1 failed')
 })
 
 test('files go in groups of a bounded number and size, in order', () => {

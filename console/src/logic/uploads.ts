@@ -77,7 +77,7 @@ export function summary(uploads: readonly Upload[]): string {
   const over = uploads.filter(isOver)
   const failed = over.filter((each) => each.state === 'failed').length
   const partly = over.filter((each) => each.state === 'partly').length
-  const parts = [`${over.length - failed} of ${uploads.length} in`]
+  const parts = [`${over.length - failed} of ${uploads.length} indexed`]
   if (partly) parts.push(`${partly} partly read`)
   if (failed) parts.push(`${failed} failed`)
   return parts.join(', ')

@@ -10,8 +10,8 @@ import { UploadAgain } from './upload_again.tsx'
 const STATES = [
   ['', 'All'],
   ['queued', 'Waiting'],
-  ['parsing', 'Being read'],
-  ['indexing', 'Being stored'],
+  ['parsing', 'Parsing'],
+  ['indexing', 'Indexing'],
   ['failed', 'Failed'],
   ['succeeded', 'Succeeded'],
   ['cancelled', 'Cancelled'],
@@ -126,15 +126,16 @@ function All() {
             ))}
           </select>
         </label>
-        {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, those that changed last first</span>}
+        {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, the last changed first</span>}
       </div>
+      {jobs.data?.jobs.some(needsFile) && <p className="muted fine">{WHY_NO_RETRY}</p>}
       {cancel.error && <Failure error={cancel.error} />}
       {replay.error && <Failure error={replay.error} />}
       {jobs.isPending && <Loading what="the jobs" />}
       {jobs.error && <Failure error={jobs.error} retry={() => void jobs.refetch()} />}
       {jobs.data?.jobs.length === 0 && (
-        <Empty title="No job here" icon="jobs">
-          <p>Each document that is brought in is a job. Bring one in on the page Documents.</p>
+        <Empty title="There are no jobs" icon="jobs">
+          <p>Each upload is a job. Upload documents on the page Documents.</p>
         </Empty>
       )}
       {!!jobs.data?.jobs.length && (
@@ -159,14 +160,18 @@ function All() {
                   <td className="name">
                     {job.sourcefile || job.id}
                     {job.error && <small className="reason bad">{job.error.message}</small>}
-                    {needsFile(job) && <small className="reason">{WHY_NO_RETRY}</small>}
+                    {needsFile(job) && (
+                      <Button icon="upload" aria-label={`Choose ${job.sourcefile} again`} onClick={() => setAgain(job)}>
+                        Choose again
+                      </Button>
+                    )}
                     {job.warning_count > 0 && <small className="reason warn">{warningsOf(job)}</small>}
                   </td>
-                  <td>{job.index}</td>
+                  <td className="index">{job.index}</td>
                   <td>
                     <Badge tone={TONES[job.state]}>{job.state}</Badge>
                   </td>
-                  <td>{RUNNING.includes(job.state) ? <Meter share={job.percent / 100} label={`${job.percent} %`} /> : <span className="muted">{passages(job)}</span>}</td>
+                  <td>{RUNNING.includes(job.state) ? <Meter share={job.percent / 100} label={`${job.percent} %`} /> : <span className="muted nowrap">{passages(job)}</span>}</td>
                   <td className="number">{job.attempt || '–'}</td>
                   <td className="muted nowrap">{ago(job.updated_at)}</td>
                   <td className="number">
@@ -178,11 +183,6 @@ function All() {
                     {job.given_up && (
                       <Button kind="quiet" disabled={replay.isPending} onClick={() => replay.mutate({ job_ids: [job.id] })}>
                         Send again
-                      </Button>
-                    )}
-                    {needsFile(job) && (
-                      <Button kind="quiet" icon="upload" onClick={() => setAgain(job)}>
-                        Choose again
                       </Button>
                     )}
                   </td>
@@ -219,7 +219,7 @@ function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) 
       )}
       {!jobs.length && (
         <Empty title="No job was given up" icon="check">
-          <p>A job is given up when it fails again and again although nothing is known to be wrong with its document. It is kept here until it is sent again.</p>
+          <p>A job is given up after several failed attempts for an unknown reason. It stays here until you send it again.</p>
         </Empty>
       )}
       {jobs.length > 0 && (
@@ -247,7 +247,7 @@ function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) 
                 {jobs.map((job) => (
                   <tr key={job.id}>
                     <td className="name">{job.sourcefile || job.id}</td>
-                    <td>{job.index}</td>
+                    <td className="index">{job.index}</td>
                     <td>{job.error.message}</td>
                     <td className="number">{job.attempt}</td>
                     <td className="muted nowrap">{ago(job.died_at)}</td>

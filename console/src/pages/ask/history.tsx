@@ -48,7 +48,7 @@ export function History({ open, onClose, onOpen }: Props) {
       {sessions.isPending && <Loading what="the conversations" />}
       {sessions.error && <Failure error={sessions.error} retry={() => void sessions.refetch()} />}
       {failed !== null && <Failure error={failed} />}
-      {sessions.data?.sessions.length === 0 && <p className="muted">No conversation is kept yet. Each one is, once it has an answer.</p>}
+      {sessions.data?.sessions.length === 0 && <p className="muted">There are no conversations yet. A conversation is kept after its first answer.</p>}
       <ul className="rows">
         {sessions.data?.sessions.map((each) => (
           <li key={each.id}>

@@ -110,7 +110,7 @@ export function AskPage({ me }: { me: Me }) {
           </Button>
         </header>
         <div className="turns" ref={box}>
-          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || unlisted || listed.some((each) => each.documents > 0)} failed={unlisted ? null : indexes.error} onAsk={begin} />}
+          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || unlisted || listed.some((each) => each.documents > 0)} failed={unlisted ? null : indexes.error} index={index || me.default_index} onAsk={begin} />}
           {turns.map((turn, place) => (
             <TurnView
               key={place}
@@ -169,25 +169,34 @@ interface WelcomeProps {
   me: Me
   hasDocuments: boolean
   failed: unknown
+  index: string
   onAsk: (question: string) => void
 }
 
-function Welcome({ me, hasDocuments, failed, onAsk }: WelcomeProps) {
+function Welcome({ me, hasDocuments, failed, index, onAsk }: WelcomeProps) {
+  // The examples are questions about the sample corpus.
+  const documents = useQuery({
+    queryKey: ['documents', index, 'sample'],
+    queryFn: () => get<{ documents: { sourcefile: string }[] }>(`documents?index=${encodeURIComponent(index)}&limit=100`),
+    enabled: hasDocuments && index !== '',
+    retry: false,
+  })
+  const sample = documents.data?.documents.some((each) => SAMPLE_CORPUS.includes(each.sourcefile)) ?? false
   if (failed) return <Failure error={failed} />
   if (!hasDocuments) {
     return (
-      <Empty title="There is nothing to ask yet">
+      <Empty title="There are no documents yet">
         {may(me.roles, 'ingest') ? (
           <>
-            <p>Bring your own documents in, or begin with the sample corpus.</p>
+            <p>Upload your own documents, or start with the sample corpus.</p>
             <p>
               <a className="button primary" href={hashOf('documents')}>
-                Bring documents in
+                Upload documents
               </a>
             </p>
           </>
         ) : (
-          <p>You may ask, but there is no document that you may see. Ask who brings documents in to add some.</p>
+          <p>You may ask questions, but you may see no document. Ask an administrator to upload documents, or to give you access.</p>
         )}
       </Empty>
     )
@@ -195,16 +204,18 @@ function Welcome({ me, hasDocuments, failed, onAsk }: WelcomeProps) {
   return (
     <div className="welcome">
       <h2>What would you like to know?</h2>
-      <p className="muted">Answers come from your documents. Each fact has a number, which opens the page that it was taken from.</p>
-      <ul>
-        {EXAMPLES.map((each) => (
-          <li key={each}>
-            <button type="button" className="suggestion" onClick={() => onAsk(each)}>
-              {each}
-            </button>
-          </li>
-        ))}
-      </ul>
+      <p className="muted">Answers come from your documents. The number behind a fact opens the page that it was taken from.</p>
+      {sample && (
+        <ul>
+          {EXAMPLES.map((each) => (
+            <li key={each}>
+              <button type="button" className="suggestion" onClick={() => onAsk(each)}>
+                {each}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
     </div>
   )
 }

@@ -43,7 +43,7 @@ export function SettingsPanel({ open, me, indexes, index, settings, onChange, on
         </Field>
         <Field label="Model">
           <select value={settings.model} disabled={!!settings.assistant} onChange={(event) => set({ model: event.target.value })}>
-            <option value="">the usual one</option>
+            <option value="">the default model</option>
             {names.map((each) => (
               <option key={each}>{each}</option>
             ))}

@@ -5,7 +5,7 @@ import type { DocumentInfo } from '../../api/types.ts'
 import { namesOf } from '../../logic/uploads.ts'
 import { Badge, Button, Failure, Field } from '../../ui/parts.tsx'
 
-/** Who may see a document, for a reader. */
+/** The access list of a document. */
 export function Readers({ document }: { document: Pick<DocumentInfo, 'oids' | 'groups'> }) {
   if (!document.oids.length && !document.groups.length) return <Badge>all of the tenant</Badge>
   return (
@@ -20,7 +20,7 @@ export function Readers({ document }: { document: Pick<DocumentInfo, 'oids' | 'g
   )
 }
 
-/** Who may see a document, and changing it. */
+/** The access list of a document, and a form that changes it. */
 export function Access({ index, document, writes }: { index: string; document: DocumentInfo; writes: boolean }) {
   const queries = useQueryClient()
   const [shown, setShown] = useState(document)
@@ -36,7 +36,7 @@ export function Access({ index, document, writes }: { index: string; document: D
     },
   })
   return (
-    <section aria-label="Who may see it" className="access">
+    <section aria-label="Access list" className="access">
       <p>
         <span className="muted">Seen by</span> <Readers document={shown} />
         {writes && !editing && (
@@ -54,17 +54,17 @@ export function Access({ index, document, writes }: { index: string; document: D
           }}
         >
           <div className="fields two">
-            <Field label="Users" hint="Their ids, with commas between them.">
+            <Field label="Users" hint="User ids with commas between them.">
               <input value={oids} onChange={(event) => setOids(event.target.value)} autoFocus />
             </Field>
-            <Field label="Groups" hint="Without users and groups all of the tenant see it.">
+            <Field label="Groups" hint="Without users and groups, all callers of the tenant may see it.">
               <input value={groups} onChange={(event) => setGroups(event.target.value)} />
             </Field>
           </div>
           {change.error && <Failure error={change.error} />}
           <div className="actions">
             <Button disabled={change.isPending} onClick={() => setEditing(false)}>
-              Leave it as it is
+              Cancel
             </Button>
             <Button kind="primary" type="submit" disabled={change.isPending}>
               {change.isPending ? 'Changing …' : 'Save'}
@@ -74,7 +74,7 @@ export function Access({ index, document, writes }: { index: string; document: D
       )}
       {change.isSuccess && !editing && (
         <p className="notice good" role="status">
-          {change.data.state === 'unchanged' ? 'The access list was the same before.' : 'The access list has changed.'}
+          {change.data.state === 'unchanged' ? 'The access list was already the same.' : 'The access list has changed.'}
         </p>
       )}
     </section>

@@ -8,7 +8,7 @@ import { Button, Failure, Field, Panel } from '../../ui/parts.tsx'
 
 const LANGUAGES = ['auto', 'ar', 'da', 'de', 'el', 'en', 'es', 'fi', 'fr', 'hu', 'it', 'ja', 'ko', 'nl', 'no', 'pt', 'ro', 'ru', 'sv', 'th', 'tr', 'zh']
 
-/** Return the settings that a form holds: what is empty is the platform's. */
+/** Return the settings that a form holds: what is empty is default. */
 function settingsOf(form: HTMLFormElement): Record<string, unknown> {
   const said = new FormData(form)
   const text = (name: string) => String(said.get(name) ?? '') || null
@@ -26,24 +26,24 @@ function Fields({ index }: { index?: IndexInfo }) {
   return (
     <div className="fields two">
       <Field label="Tokens of a passage" hint="Holds for documents that come from now on.">
-        <input name="chunk_tokens" type="number" min={16} max={8192} defaultValue={index?.chunk_tokens ?? ''} placeholder="the platform's" />
+        <input name="chunk_tokens" type="number" min={16} max={8192} defaultValue={index?.chunk_tokens ?? ''} placeholder="default" />
       </Field>
       <Field label="Tokens that overlap">
-        <input name="chunk_overlap" type="number" min={0} max={8191} defaultValue={index?.chunk_overlap ?? ''} placeholder="the platform's" />
+        <input name="chunk_overlap" type="number" min={0} max={8191} defaultValue={index?.chunk_overlap ?? ''} placeholder="default" />
       </Field>
       <Field label="Fusion">
         <select name="fusion" defaultValue={index?.fusion ?? ''}>
-          <option value="">the platform's</option>
+          <option value="">default</option>
           <option value="scores">by scores</option>
           <option value="ranks">by ranks</option>
         </select>
       </Field>
       <Field label="Weight of meaning" hint="0 to 1; words have the rest.">
-        <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="the platform's" />
+        <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="default" />
       </Field>
       <Field label="Search for further words">
         <select name="expand" defaultValue={index?.expand === null || index?.expand === undefined ? '' : String(index.expand)}>
-          <option value="">the platform's</option>
+          <option value="">default</option>
           <option value="true">always</option>
           <option value="false">never</option>
         </select>
@@ -121,7 +121,7 @@ export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open
     },
   })
   return (
-    <Panel title={`Settings of ${index.index_name}`} open={open} onClose={onClose} description="What is left out is as the platform is configured. The embedding model and the language change by a rebuild: causeway index rebuild.">
+    <Panel title={`Settings of ${index.index_name}`} open={open} onClose={onClose} description="An empty field means the default of the platform. To change the embedding model or the language, run causeway index rebuild.">
       <form
         className="fields"
         onSubmit={(event) => {

@@ -8,7 +8,7 @@ import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 import { Readers } from './access.tsx'
 import { DocumentPanel } from './document.tsx'
 
-const PAGE_SIZE = 50
+const PAGE_SIZE = 100
 
 interface Page {
   documents: DocumentInfo[]
@@ -42,7 +42,10 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
       await Promise.all([queries.invalidateQueries({ queryKey: ['documents'] }), queries.invalidateQueries({ queryKey: ['indexes'] })])
     },
   })
-  const listed = page.data?.documents ?? []
+  // The API orders documents by their ids. An index that fits one page is shown by name.
+  const byId = page.data?.documents ?? []
+  const whole = tokens.length === 1 && page.data?.next_page_token === null
+  const listed = whole ? byId.toSorted((one, other) => one.sourcefile.localeCompare(other.sourcefile)) : byId
   const toggle = (id: string) => {
     const next = new Set(chosen)
     if (!next.delete(id)) next.add(id)
@@ -135,7 +138,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {tokens.length > 1 && <Button onClick={() => setTokens(tokens.slice(0, -1))}>Back</Button>}
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
-      {opened && <DocumentPanel index={index} place={(tokens.length - 1) * PAGE_SIZE + listed.indexOf(opened)} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
+      {opened && <DocumentPanel index={index} place={(tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened)} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
       <Panel title={`Delete ${chosen.size} of ${index}?`} open={sure} onClose={() => setSure(false)} description="With all their passages and originals, for good.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">

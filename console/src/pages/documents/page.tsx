@@ -54,11 +54,11 @@ export default function DocumentsPage({ me, rest }: { me: Me; rest: string[] }) 
               )}
             </header>
           )}
-          {writes && !indexes.isPending && <Uploader index={name || me.default_index || 'handbook'} isEmpty={!listed.some((each) => each.documents > 0)} />}
+          {writes && !indexes.isPending && <Uploader index={name || me.default_index || 'handbook'} isEmpty={!listed.some((each) => each.documents > 0)} urls={me.ingest_urls} />}
           {shown && <IndexView key={name} index={name} writes={writes} />}
           {!writes && indexes.data?.length === 0 && (
             <Empty title="There is no index yet">
-              <p>Your role does not allow bringing documents in. Ask who may.</p>
+              <p>Your role does not allow uploads. Ask an administrator to upload documents.</p>
             </Empty>
           )}
         </div>

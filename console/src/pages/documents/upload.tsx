@@ -21,9 +21,9 @@ function changed(uploads: Upload[], change: Change): Upload[] {
 const WORDS: Record<Upload['state'], string> = {
   sending: 'sending',
   waiting: 'waiting',
-  reading: 'reading',
-  storing: 'storing',
-  done: 'in',
+  reading: 'parsing',
+  storing: 'indexing',
+  done: 'indexed',
   partly: 'partly read',
   unchanged: 'unchanged',
   failed: 'failed',
@@ -33,7 +33,7 @@ const REASONS: Partial<Record<Upload['state'], string>> = { failed: 'bad', partl
 const REFRESH = 2000
 const TONES = { sending: 'accent', waiting: 'plain', reading: 'accent', storing: 'accent', done: 'good', partly: 'warn', unchanged: 'good', failed: 'bad', cancelled: 'warn' } as const
 
-export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }) {
+export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boolean; urls: boolean }) {
   const queries = useQueryClient()
   const [uploads, change] = useReducer(changed, [])
   const [over, setOver] = useState(false)
@@ -139,7 +139,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
         onDragLeave={() => setOver(false)}
         onDrop={drop}
       >
-        {isEmpty && <h2>Bring your first documents in</h2>}
+        {isEmpty && <h2>Upload your first documents</h2>}
         <p className="muted">
           Drop files here, into the index <b>{index}</b>.
         </p>
@@ -148,7 +148,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
             Choose files
           </Button>
           <Button onClick={() => setDialog('text')}>Paste text</Button>
-          <Button onClick={() => setDialog('url')}>From a URL</Button>
+          {urls && <Button onClick={() => setDialog('url')}>From a URL</Button>}
           <Button kind={restricted ? 'plain' : 'quiet'} icon="key" onClick={() => setDialog('access')}>
             {restricted ? `Seen by ${restricted}` : 'Seen by all'}
           </Button>
@@ -161,7 +161,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
           type="file"
           multiple
           hidden
-          aria-label="Files to bring in"
+          aria-label="Files to upload"
           onChange={(event) => {
             void bring([...(event.target.files ?? [])])
             event.target.value = ''
@@ -187,7 +187,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
         <section className="uploads" aria-label="Uploads">
           <header>
             <p role="status">{summary(uploads)}</p>
-            {uploads.some((each) => each.state === 'done') && uploads.every(isOver) && (
+            {uploads.some((each) => ['done', 'partly', 'unchanged'].includes(each.state)) && uploads.every(isOver) && (
               <a className="button primary" href={hashOf('ask')}>
                 Ask about them
               </a>
@@ -205,7 +205,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
         </section>
       )}
       <PasteText open={dialog === 'text'} onClose={() => setDialog(null)} onText={(file) => void bring([file])} />
-      <Panel title="Bring a document in from a URL" open={dialog === 'url'} onClose={() => setDialog(null)} description="The platform fetches it, from the hosts that CAUSEWAY_INGEST_URLS allows.">
+      <Panel title="Upload a document from a URL" open={dialog === 'url'} onClose={() => setDialog(null)} description="The platform fetches it. CAUSEWAY_INGEST_URLS names the hosts that it may fetch from.">
         <form
           className="fields"
           onSubmit={(event) => {
@@ -218,20 +218,20 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
           </Field>
           <div className="actions">
             <Button kind="primary" type="submit">
-              Bring it in
+              Upload
             </Button>
           </div>
         </form>
       </Panel>
-      <Panel title="Who may see the next documents" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names with commas between them. Without any, everybody of the tenant sees the documents; administrators see all.">
+      <Panel title="Access list of the next uploads" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names with commas between them. Without names, all callers of the tenant may see the documents. Administrators see all documents.">
         <div className="fields">
-          <Field label="Users" hint="Their ids, as tokens and keys name them.">
+          <Field label="Users" hint="User ids, as tokens and API keys name them.">
             <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
           </Field>
           <Field label="Groups">
             <input value={labels.groups} onChange={(event) => setLabels({ ...labels, groups: event.target.value })} />
           </Field>
-          <Field label="Category" hint="Questions can be narrowed to it.">
+          <Field label="Category" hint="A question can be limited to a category.">
             <input value={labels.category} onChange={(event) => setLabels({ ...labels, category: event.target.value })} />
           </Field>
           <div className="actions">
@@ -300,7 +300,7 @@ function PasteText({ open, onClose, onText }: { open: boolean; onClose: () => vo
         </Field>
         <div className="actions">
           <Button kind="primary" type="submit" disabled={!text.trim() || !name.trim()}>
-            Bring it in
+            Upload
           </Button>
         </div>
       </form>

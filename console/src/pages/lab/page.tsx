@@ -37,7 +37,7 @@ export default function LabPage({ me }: { me: Me }) {
         {indexes.error && <Failure error={indexes.error} retry={() => void indexes.refetch()} />}
         {indexes.data?.length === 0 && (
           <Empty title="There is nothing to search" icon="lab">
-            <p>Bring documents in on the page Documents, then compare searches here.</p>
+            <p>Upload documents on the page Documents, then compare searches here.</p>
           </Empty>
         )}
         <form

@@ -38,7 +38,8 @@ class Models:
         """
         model = self._by_name.get(name) if name else self._default
         if model is None:
-            raise NotFound(f"The model '{name}' does not exist.", field="model", resource=name)
+            said = f"The model '{name}' does not exist. GET /v1/models lists the models."
+            raise NotFound(said, field="model", resource=name)
         return model
 
 
