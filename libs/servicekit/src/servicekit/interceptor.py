@@ -12,13 +12,23 @@ from grpc.aio import AbortError
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from servicekit import metrics, telemetry
-from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, PermissionDenied, http_status
+from servicekit.errors import (
+    Cancelled,
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    NotSupported,
+    PermissionDenied,
+    Unavailable,
+    http_status,
+)
 from servicekit.rpc_errors import pack
 
 _tracer = telemetry.tracer(__name__)
 _calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from a call's begin to its end.")
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
+_CAUSE_LENGTH = 500
 # Those of the conventions, without UNIMPLEMENTED: a caller that asks for what is not offered is no fault of ours.
 # https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAULTS = frozenset(
@@ -141,11 +151,25 @@ async def _scope(
         if code in _FAULTS:
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             span.set_attribute("error.type", code.name)
-        if http_status(failure) >= _SERVER_FAULT:
+        if isinstance(failure, Unavailable | DeadlineExceeded):
+            # Something else is away. A stack for each call would fill the log while it is.
+            _log.warning("call failed", error=message, cause=_cause(failure), **measured.fields)
+        elif http_status(failure) >= _SERVER_FAULT:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)
         else:
             _log.info("call refused", error=message, **measured.fields)
         await context.abort(code, message, trailers)
+
+
+def _cause(failure: BaseException) -> str | None:
+    """Return what an error began with, in one line."""
+    first = failure
+    while first.__cause__ is not None:
+        first = first.__cause__
+    if first is failure:
+        return None
+    said = first.details() if isinstance(first, grpc.aio.AioRpcError) else str(first)
+    return f"{type(first).__name__}: {' '.join((said or '').split())}"[:_CAUSE_LENGTH]
 
 
 class _Measured:

@@ -203,6 +203,19 @@ async def test_existing_collections_are_corrected() -> None:
         }
 
 
+async def test_every_node_is_new_enough() -> None:
+    """One node of an older version is refused, because it counts words in hidden documents; one may be away."""
+    async with running() as cluster:
+        await cluster.kill(cluster.nodes[0])
+        async with opened(cluster, 0.5) as store:
+            assert store is not None
+        await cluster.start(cluster.nodes[0])
+        cluster.nodes[2].version = "1.18.0"
+        with pytest.raises(Unavailable, match=r"1\.18\.0, 1\.19 or newer"):
+            async with opened(cluster):
+                raise AssertionError("an old node was taken")
+
+
 async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
     """Each host is a node, by the URL's scheme and port where it names no port itself; a wrong one is told."""
     async with running() as cluster:

@@ -111,16 +111,16 @@ class Connection:
         return cls(nodes, seconds, try_seconds, certificates)
 
     async def check(self) -> None:
-        """Ask for the server's version.
+        """Ask each node for its version.
 
         Raises:
-            Unavailable: It does not answer, or is too old.
+            DeadlineExceeded, Unavailable: Half of the nodes or more do not answer, or one is too old.
         """
-        told = (await self.read(AsyncQdrantClient.info)).version
-        numbers = [int(part) for part in told.split("-")[0].split(".")[:2] if part.isdecimal()]
-        if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
-            oldest = ".".join(map(str, OLDEST_SERVER))
-            raise Unavailable(f"The Qdrant server has version {told}, {oldest} or newer is needed.")
+        for told in await self.read_each(_version):
+            numbers = [int(part) for part in told.split("-")[0].split(".")[:2] if part.isdecimal()]
+            if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
+                oldest = ".".join(map(str, OLDEST_SERVER))
+                raise Unavailable(f"The Qdrant server has version {told}, {oldest} or newer is needed.")
         if self._certificates is not None:
             self._certificates.start()
 
@@ -242,6 +242,10 @@ class Connection:
     def _order(self) -> list[Node]:
         """The nodes, those that are avoided last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
+
+
+async def _version(read: Read) -> str:
+    return (await read(AsyncQdrantClient.info)).version
 
 
 def _urls(url: str, hosts: Sequence[str]) -> list[str]:

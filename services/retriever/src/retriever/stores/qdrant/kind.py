@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import structlog
 from pydantic import Field, SecretStr
 from servicekit.errors import InvalidRequest
 from servicekit.secret_file import SecretFile, check_sendable
@@ -9,6 +10,8 @@ from servicekit.secret_file import SecretFile, check_sendable
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
 from retriever.stores.kind import StoreKind, StoreSettings
+
+_log = structlog.get_logger(__name__)
 
 
 class QdrantSettings(StoreSettings):
@@ -82,12 +85,19 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
             f"CAUSEWAY_QDRANT_WRITE_CONSISTENCY is {layout.write_consistency}: {layout.replicas} copies need "
             f"{least} or more, so that a read of more than half of the copies meets every write."
         )
+    hosts = [host.strip() for host in settings.qdrant_hosts.split(",") if host.strip()]
+    if layout.replicas > 1 and len(hosts) < 2:
+        _log.warning(
+            "CAUSEWAY_QDRANT_HOSTS does not name the cluster's nodes: searches wait for a node that hangs, and "
+            "the copies of the nodes are not compared",
+            copies=layout.replicas,
+        )
     connection = Connection.to(
         settings.qdrant_url,
         _key(settings),
         settings.qdrant_timeout,
         settings.qdrant_ca_file,
-        [host.strip() for host in settings.qdrant_hosts.split(",") if host.strip()],
+        hosts,
         settings.qdrant_try_timeout,
     )
     return await QdrantStore.open(connection, layout)
