@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-qdrant-tenants bench-triton-gpu bench-console audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-quantization bench-qdrant-tenants bench-triton-gpu bench-console audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -215,6 +215,8 @@ bench-tenants: $(READY) $(VENV)/.bench ## TENANTS=1000 with an index each: start
 
 bench-qdrant-tenants: $(READY) ## TENANTS=1000 with an index each on the server that CAUSEWAY_QDRANT_SERVER names: calls, bytes, times; writes bench/results
 	@$(BIN)/python bench/bench_qdrant_tenants.py $(if $(TENANTS),--tenants $(TENANTS)) $(if $(STAND_IN),--stand-in)
+bench-quantization: $(READY) $(VENV)/.bench ## Quantized vectors and vectors on the disk, 100,000 chunks: recall, memory, times; writes bench/results
+	@$(BIN)/python bench/bench_quantization.py $(if $(CHUNKS),--chunks $(CHUNKS))
 
 bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the platform and without it
 	@$(BIN)/python bench/bench_triton_gpu.py --check

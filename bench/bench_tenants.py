@@ -10,7 +10,6 @@ Usage: python bench/bench_tenants.py [--tenants N] [--chunks N] [--seconds N] [-
 
 import argparse
 import asyncio
-import os
 import random
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import matplotlib as mpl
 from bench_retrieval import DIMENSION, MODEL, WORDS, Retriever, retriever, vectors
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from load import percentile
-from processes import cpu_seconds
+from processes import cpu_seconds, forget_references, held, referenced
 from result_files import circumstances, say, write
 from servicekit.principal import Principal
 
@@ -73,28 +72,6 @@ async def search(stub: Any, tenant: int, source: random.Random) -> float:
     response = await stub.Retrieve(request)
     assert len(response.passages) == 5
     return (time.perf_counter() - begin) * 1000
-
-
-def held(pid: int) -> dict[str, float]:
-    """Return the memory in MiB, the descriptors and the threads of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return {
-        "memory_mb": int(status.split("VmRSS:")[1].split()[0]) / 1024,
-        "own_mb": int(status.split("RssAnon:")[1].split()[0]) / 1024,
-        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-        "threads": int(status.split("Threads:")[1].split()[0]),
-    }
-
-
-def forget_references(pid: int) -> None:
-    """Have the system forget which pages the process has used (proc_pid_clear_refs(5))."""
-    Path(f"/proc/{pid}/clear_refs").write_text("1")
-
-
-def referenced(pid: int) -> float:
-    """Return the memory in MiB that the process has used since `forget_references`, files included."""
-    lines = Path(f"/proc/{pid}/smaps").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Referenced:")) / 1024
 
 
 async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:

@@ -76,6 +76,44 @@ def memory_mib(pids: Sequence[int]) -> float:
     return sum(map(_pages, family(pids))) * _PAGE / _MIB
 
 
+def held(pid: int) -> dict[str, float]:
+    """Return the memory in MiB, the descriptors and the threads of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+
+    def mebibytes(field: str) -> float:
+        return int(status.split(f"{field}:")[1].split()[0]) / 1024
+
+    return {
+        "memory_mb": mebibytes("VmRSS"),
+        "own_mb": mebibytes("RssAnon"),
+        "files_mb": mebibytes("RssFile"),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": int(status.split("Threads:")[1].split()[0]),
+    }
+
+
+def forget_references(pid: int) -> None:
+    """Have the system forget which pages the process has used (proc_pid_clear_refs(5))."""
+    Path(f"/proc/{pid}/clear_refs").write_text("1")
+
+
+def referenced(pid: int, path: str = "") -> float:
+    """Return the memory in MiB that a process has used since `forget_references`.
+
+    Args:
+        pid: The process.
+        path: Only files whose paths contain this; empty: all memory.
+    """
+    total, counts = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        head = line.split(maxsplit=1)[0]
+        if not head.endswith(":"):
+            counts = path in line
+        elif head == "Referenced:" and counts:
+            total += int(line.split()[1])
+    return total / 1024
+
+
 def _cpu_seconds(pid: int) -> float:
     with contextlib.suppress(OSError):
         # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in

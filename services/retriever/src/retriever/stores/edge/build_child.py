@@ -72,7 +72,7 @@ def compact(job: Job) -> Done:
     """A new shard with all points of another, and nothing else."""
     source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     points = (schema.again(record) for record in _records(source, edge.Filter()))
-    done = _build(job, points)
+    done = _build(job, points, source.count(edge.CountRequest(filter=schema.within(EVERYTHING, payload.CHUNK))))
     source.close()
     return done
 
@@ -99,7 +99,7 @@ def restore(job: Job) -> Done:
     """A new shard with what a snapshot has."""
     directory = Path(job.source)
     manifest = snapshot_reader.read_manifest(directory)
-    return _build(job, _restored(directory, manifest, job.spec))
+    return _build(job, _restored(directory, manifest, job.spec), manifest.chunks)
 
 
 def _restored(directory: Path, manifest: snapshot_writer.Manifest, spec: IndexSpec) -> Iterator[edge.Point]:
@@ -111,10 +111,12 @@ def _restored(directory: Path, manifest: snapshot_writer.Manifest, spec: IndexSp
             yield from schema.chunk_points(document, [point])
 
 
-def _build(job: Job, points: Iterable[edge.Point]) -> Done:
+def _build(job: Job, points: Iterable[edge.Point], chunks: int) -> Done:
     target = Path(job.target)
     target.mkdir(parents=True)
-    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.vectors, job.exact_up_to))
+    # Given a configuration for binary quantization, the engine would quantize without a graph, too.
+    exact_up_to = job.exact_up_to if chunks > job.exact_up_to else None
+    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.vectors, exact_up_to))
     for operation in schema.payload_indexes():
         shard.update(operation)
     source = iter(points)

@@ -27,14 +27,14 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     Args:
         dimension: Length of the dense vectors.
         storage: How the dense vectors are kept.
-        exact_up_to: Only to build: with more chunks than this a graph (HNSW) is made to search by meaning, and the
-            vectors are quantized.
+        exact_up_to: Only to build: with more chunks than this the engine makes a graph (HNSW) to search by meaning,
+            and quantizes the vectors. None: chunks that come keep full vectors, and what is quantized stays so.
     """
     dense = edge.EdgeVectorParams(
         dimension,
         edge.Distance.Cosine,
         memory=edge.Memory.Cold if storage.on_disk else None,
-        quantization_config=_quantized(storage),
+        quantization_config=None if exact_up_to is None else _quantized(storage),
     )
     return edge.EdgeConfig(
         vectors={DENSE: dense},

@@ -1,0 +1,252 @@
+"""Quantized vectors and vectors on the disk in the embedded store: recall, memory, times of searches.
+
+The vectors are those of the bundled model: each chunk's vector is a mixture of the vectors of two sentences of the
+project's documentation. The queries are the vectors of other sentences. The benchmark builds an index with a graph
+for each way to keep vectors, from one snapshot. A process of its own opens each index and searches it by meaning,
+one search after the other. The figures are the share of the ten nearest chunks that a search finds (recall@10), the
+memory that the process has more than before it opened the index, and the memory that the searches use.
+
+Usage: python bench/bench_quantization.py [--chunks N] [--queries N] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import structlog
+from embedding.cache import default_cache_dir
+from embedding.minilm import MiniLmEmbedder
+from load import percentile
+from processes import forget_references, held, referenced
+from result_files import circumstances, say, write
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Chunk, Document
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
+from retriever.stores.edge.store import EdgeStore
+from retriever.stores.vector_storage import Quantization, VectorStorage
+from servicekit import keys
+
+mpl.use("svg")
+from matplotlib import pyplot as plt  # the backend has to be chosen first
+
+Vectors = npt.NDArray[np.float32]
+
+DOCS = Path(__file__).parents[1] / "docs"
+SPEC = IndexSpec("local", "bench", "all-minilm-l6-v2", 384)
+TOP = 10
+PASSES = 5
+DOCUMENT = 100  # chunks
+TEXT = "text"
+_BATCH = 64
+KINDS: tuple[Quantization, ...] = ("none", "scalar", "binary")
+STORAGES = tuple(VectorStorage(quantization, on_disk) for quantization in KINDS for on_disk in (False, True))
+
+
+async def sentences() -> Vectors:
+    """Return the vectors of the sentences of the documentation, in a fixed order by chance."""
+    text = " ".join(each.read_text() for each in sorted(DOCS.rglob("*.md")))
+    found = sorted({each.strip() for each in re.split(r"(?<=[.!?:|])\s+", text) if 40 <= len(each.strip()) <= 300})
+    np.random.default_rng(0).shuffle(found)
+    embedder = MiniLmEmbedder.load(default_cache_dir(os.environ))
+    parts = [await embedder.embed(found[start : start + _BATCH]) for start in range(0, len(found), _BATCH)]
+    vectors: Vectors = np.concatenate(parts).astype(np.float32)
+    return vectors
+
+
+def mixtures(source: Vectors, count: int) -> Vectors:
+    """Return so many directions between two of the vectors each."""
+    numbers = np.random.default_rng(1)
+    one, other = numbers.integers(len(source), size=(2, count))
+    share = numbers.uniform(0, 1, (count, 1)).astype(np.float32)
+    mixed: Vectors = share * source[one] + (1 - share) * source[other]
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    return mixed
+
+
+def chunk_id(number: int) -> str:
+    """Return the id of a chunk: it follows from the document and the text."""
+    collection = keys.collection(SPEC.tenant, SPEC.name)
+    return str(keys.point_id(collection, f"d{number // DOCUMENT}", 1, number % DOCUMENT, TEXT))
+
+
+async def snapshot(vectors: Vectors, directory: Path) -> None:
+    """Write a snapshot of an index with these vectors."""
+    store = EdgeStore(directory / "source", Scheduler())
+    collection = await store.create(SPEC)
+    for first in range(0, len(vectors), DOCUMENT):
+        part = vectors[first : first + DOCUMENT]
+        document = Document(f"d{first // DOCUMENT}", generation=1, chunk_count=len(part))
+        points = [
+            ChunkPoint(chunk_id(first + n), Chunk(n, TEXT, TEXT, vector=each.tolist()), Terms((), ()))
+            for n, each in enumerate(part)
+        ]
+        await collection.add_chunks(document, points)
+        await collection.put_record(document)
+    await collection.persist(directory / "snapshot")
+    await store.aclose()
+
+
+async def build(directory: Path, storage: VectorStorage) -> float:
+    """Build the index with its graph from the snapshot; return the seconds."""
+    store = EdgeStore(directory / "store", Scheduler(), vectors=storage)
+    begin = time.perf_counter()
+    collection = await store.restore(SPEC, directory / "snapshot")
+    seconds = time.perf_counter() - begin
+    await collection.publish()
+    await store.aclose()
+    return seconds
+
+
+async def measure(directory: Path) -> dict[str, Any]:
+    """Open the index in this process and search it; return what was found, times and memory."""
+    queries: list[list[float]] = np.load(directory / "queries.npy").tolist()
+    store = EdgeStore(directory / "store", Scheduler())
+    before = held(os.getpid())
+    collection = await store.find(SPEC.tenant, SPEC.name)
+    assert collection is not None
+    found = [[hit.id for hit in await collection.dense(each, TOP, EVERYTHING)] for each in queries]
+    forget_references(os.getpid())
+    times = []
+    for _ in range(PASSES):
+        for each in queries:
+            begin = time.perf_counter()
+            await collection.dense(each, TOP, EVERYTHING)
+            times.append((time.perf_counter() - begin) * 1000)
+    used, after = referenced(os.getpid(), str(directory)), held(os.getpid())
+    await store.aclose()
+    return {
+        "found": found,
+        "p50": percentile(times, 0.5),
+        "p95": percentile(times, 0.95),
+        "own_mb": after["own_mb"] - before["own_mb"],
+        "files_mb": after["files_mb"] - before["files_mb"],
+        "files_used_mb": used,
+    }
+
+
+def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> list[dict[str, Any]]:
+    """Measure each way to keep vectors."""
+    source = asyncio.run(sentences())
+    asked, vectors = source[:queries], mixtures(source[queries:], chunks)
+    exact = [{chunk_id(n) for n in np.argpartition(-(vectors @ each), TOP)[:TOP].tolist()} for each in asked]
+    say(f"{len(source)} sentences, {chunks} chunks, {queries} queries")
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        np.save(directory / "queries.npy", asked)
+        asyncio.run(snapshot(vectors, directory))
+        for storage in storages:
+            seconds = asyncio.run(build(directory, storage))
+            files = [each for each in (directory / "store").rglob("*") if each.is_file()]
+            disk = sum(each.stat().st_blocks * 512 for each in files) / 1e6
+            command = [sys.executable, __file__, "--measure", name]
+            row = msgspec.json.decode(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            right = [len(want & set(got)) for want, got in zip(exact, row.pop("found"), strict=True)]
+            rows.append(
+                {
+                    **asdict(storage),
+                    "recall": sum(right) / TOP / queries,
+                    "seconds": seconds,
+                    **row,
+                    "disk_mb": disk,
+                }
+            )
+            say(str(rows[-1]))
+            subprocess.run(["rm", "-r", str(directory / "store")], check=True)
+    return rows
+
+
+def page(result: dict[str, Any]) -> str:
+    """The figures, for people."""
+    lines = [
+        "# Quantized vectors in the embedded store",
+        "",
+        f"{result['date']}, {result['machine']}. {result['chunks']} chunks, vectors of {SPEC.dimension} numbers, "
+        f"{result['queries']} queries, each {PASSES} times after a first time, one after the other, {TOP} results, "
+        "by meaning alone. Vectors are mixtures of real ones of the bundled model. Chunks have one word of text: "
+        "memory and disk are those of vectors and graph.",
+        "",
+        "| quantization | full vectors | recall@10 | p50 ms | p95 ms | own memory MB | files in memory MB | "
+        "files that searches use MB | disk MB | built in s |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {each['quantization']} | {'on the disk' if each['on_disk'] else 'in memory'} | {each['recall']:.3f} | "
+        f"{each['p50']:.2f} | {each['p95']:.2f} | {each['own_mb']:.0f} | {each['files_mb']:.0f} | "
+        f"{each['files_used_mb']:.0f} | {each['disk_mb']:.0f} | {each['seconds']:.0f} |"
+        for each in result["rows"]
+    ]
+    lines += [
+        "",
+        "Files in memory are pages of files that the process has mapped. The system can take them back. The "
+        "searches use only a part of them. Recall compares with the nearest chunks by all full vectors; the graph "
+        "alone loses what the row `none` lacks.",
+        "",
+        "![Recall and memory by quantization](quantization.svg)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Recall and memory of each way."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
+    rows = result["rows"]
+    names = [f"{each['quantization']}\n{'disk' if each['on_disk'] else 'memory'}" for each in rows]
+    left.bar(names, [each["recall"] for each in rows])
+    left.set(ylabel="recall@10", ylim=(0.5, 1))
+    own = [each["own_mb"] for each in rows]
+    right.bar(names, own, label="own memory")
+    right.bar(names, [each["files_mb"] for each in rows], bottom=own, label="files in memory")
+    right.plot(
+        names, [each["files_used_mb"] for each in rows], "k_", markersize=22, label="files that searches use"
+    )
+    right.set(ylabel="MB")
+    right.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Runs everything and writes page, plot and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, default=100_000, help="of the index (default: 100000)")
+    parser.add_argument("--queries", type=int, default=300, help="default: 300")
+    parser.add_argument("--quantization", choices=KINDS, nargs="+", help="the others' rows stay as they are")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    kinds = arguments.quantization or KINDS
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    if arguments.measure:
+        sys.stdout.write(msgspec.json.encode(asyncio.run(measure(arguments.measure))).decode())
+        return 0
+    rows = run(arguments.chunks, arguments.queries, [each for each in STORAGES if each.quantization in kinds])
+    if arguments.quantization:
+        former = json.loads((arguments.results / "quantization.json").read_text())["rows"]
+        rows += [each for each in former if each["quantization"] not in kinds]
+        rows.sort(key=lambda each: (KINDS.index(each["quantization"]), each["on_disk"]))
+    result = {**circumstances(), "chunks": arguments.chunks, "queries": arguments.queries, "rows": rows}
+    write(arguments.results, "quantization", result, page(result))
+    plot(result, arguments.results / "quantization.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
