@@ -75,7 +75,7 @@ class OpenAiChat:
         self._threshold = similarity_threshold
         self._made = exchange
 
-    def parse(self, request: ChatRequest, searched: tuple[str, ...] = ()) -> Exchange:
+    def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, limited: bool = True) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides.
 
         What is wrong with a request that names an index is told after the index is known to exist: the pipeline
@@ -85,13 +85,15 @@ class OpenAiChat:
             request: The request.
             searched: Indexes that are searched in any case, also where the chat brings tools. The profile allows
                 them.
+            limited: The limits of the profile are checked; else another dialect has done so.
         """
         raw = json_fields.members(request.body)
         known = _fields(raw, _READ_FIRST)
         model = request.model or known.text("model")
         frontend = request.frontend.serving(model, request.principal)
         stream = known.flag("stream") if request.streaming is None else request.streaming
-        _check_limits(raw, frontend)
+        if limited:
+            _check_limits(raw, frontend)
         indexes = searched or _indexes(known, frontend)
         usual = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(

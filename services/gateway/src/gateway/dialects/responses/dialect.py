@@ -67,12 +67,9 @@ class Responses:
         _check_prompt(request, asked)
         frontend.check_messages(asked.count, "input")
         frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
-        if frontend.max_messages is not None or frontend.max_answer_tokens is not None:
-            # The messages of the chat are others.
-            frontend = replace(frontend, max_messages=None, max_answer_tokens=None)
         try:
             searched = _indexes(request, asked, search)
-            chat = self._chat.parse(replace(request, body=asked.body, frontend=frontend), searched)
+            chat = self._chat.parse(replace(request, body=asked.body), searched, limited=False)
         except CausewayError as error:
             raise _renamed(error, asked) from error
         turn = chat.turn
