@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog
 from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.retriever.qdrant import Internal, Server
 from causeway_testing.retriever.qdrant_cluster import Cluster, Node, opened, running
@@ -167,7 +168,7 @@ async def test_a_transient_failure_is_repeated_at_another_node() -> None:
         assert [node.calls.count("Count") for node in cluster.nodes] == [5, 5, 0]
 
 
-async def test_what_every_node_refuses(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_every_node_refuses() -> None:
     """Where every node fails, the answer is a 503 with a short Retry-After, and the log has a warning a node."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
@@ -201,6 +202,15 @@ async def test_existing_collections_are_corrected() -> None:
             "write_consistency_factor": 2,
             "read_fan_out_delay_ms": 200,
         }
+
+
+async def test_a_collection_that_is_there_is_no_fault() -> None:
+    """Of two processes that make a collection one is refused, without an error in the log, and goes on with it."""
+    async with running() as cluster, opened(cluster) as store:
+        collection = await store.create(SPEC)
+        with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="there already"):
+            await collection.location.collection._create(SPEC.dimension, None)
+        assert [each for each in logs if each["log_level"] == "error"] == []
 
 
 async def test_every_node_is_new_enough() -> None:

@@ -220,6 +220,8 @@ class Node:
             return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
         if code is StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable("The Qdrant server is busy.")
+        if "already exists" in said:  # another process was faster
+            return Unavailable("It is there already.")
         _log.error("the qdrant server refuses a call", code=code.name, details=said)
         return Unavailable("The Qdrant server refuses what was asked of it.", retry_after=30)
 
