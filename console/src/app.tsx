@@ -128,7 +128,7 @@ function Shell({ me, onSignOut }: { me: Me; onSignOut: (() => void) | null }) {
 function Content({ page, me, rest }: { page: Page; me: Me; rest: string[] }) {
   switch (page) {
     case 'ask':
-      return <AskPage me={me} />
+      return <AskPage me={me} rest={rest} />
     case 'documents':
       return <DocumentsPage me={me} rest={rest} />
     case 'jobs':

@@ -3,13 +3,19 @@ import { test } from 'node:test'
 import type { Job } from '../src/api/types.ts'
 import { filterOf, searchOf, wordsOf, wrongFilter, yamlOf, type Side } from '../src/logic/lab.ts'
 import { measured, moves, questionsOf, rankOf } from '../src/logic/measures.ts'
-import { batches, isOver, namesOf, sending, summary, warningsOf, withJob, wrongIndexName } from '../src/logic/uploads.ts'
+import { batches, isOver, namesOf, ordered, sending, summary, warningsOf, withJob, wrongIndexName } from '../src/logic/uploads.ts'
 
 const JOB: Job = {
   id: 'j', state: 'queued', stage: 'queued', percent: 0, index: 'i', document_id: 'd', sourcefile: 'a.pdf',
   progress: { pages_done: 0, pages_total: 0, chunks_done: 0, chunks_total: 0 },
   error: null, warnings: [], warning_count: 0, waiting_since: null, given_up: false, attempt: 1, created_at: '', updated_at: '', trace_id: '',
 }
+
+test('uploads that failed come first, then those that are being ingested, each in the order of their names', () => {
+  const states = ['done', 'waiting', 'failed', 'reading', 'done', 'failed'] as const
+  const uploads = states.map((state, number) => ({ ...sending(String(number), 0), state }))
+  assert.deepEqual(ordered(uploads).map((each) => each.name), ['2', '5', '3', '1', '0', '4'])
+})
 
 test('an upload follows its job, and says why it failed or what is missing', () => {
   const begun = sending('a.pdf', 3)

@@ -83,6 +83,14 @@ export function summary(uploads: readonly Upload[]): string {
   return parts.join(', ')
 }
 
+const ORDER = ['failed', 'partly', 'storing', 'reading', 'sending', 'waiting']
+
+/** Return uploads with those first that need attention, then those that are being ingested. */
+export function ordered(uploads: readonly Upload[]): Upload[] {
+  const rank = (each: Upload) => (ORDER.includes(each.state) ? ORDER.indexOf(each.state) : ORDER.length)
+  return uploads.toSorted((one, other) => rank(one) - rank(other))
+}
+
 /** Return files in groups that are small enough for a request. */
 export function batches<T extends { size: number }>(files: readonly T[], mostFiles = 10, mostBytes = 48_000_000): T[][] {
   const groups: T[][] = []

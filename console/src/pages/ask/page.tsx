@@ -27,8 +27,13 @@ type Side = { kind: 'source'; turn: number; source: Source } | { kind: 'how'; tu
 
 const EXAMPLES = ['When will the pivot bearing be renewed?', 'How many leave days may be carried over?', 'What should the crew do when an electric car is burning?']
 
-export function AskPage({ me }: { me: Me }) {
+export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
   const [settings, setSettings] = useKept<ChatSettings>('causeway.settings', USUAL)
+  // A link from the page of documents names the index of the next question.
+  const named = rest[0] ?? ''
+  useEffect(() => {
+    if (named) setSettings({ ...settings, index: named, assistant: '' })
+  }, [named])
   const [turns, setTurns] = useState<Turn[]>([])
   const [draft, setDraft] = useState('')
   const [side, setSide] = useState<Side>(null)

@@ -47,6 +47,11 @@ export default function DocumentsPage({ me, rest }: { me: Me; rest: string[] }) 
               <p className="muted fine">
                 {[shown.embedding, `language ${shown.language ?? 'auto'}`, shown.chunk_tokens ? `${shown.chunk_tokens} tokens a passage` : '', shown.fusion ? `fusion by ${shown.fusion}` : ''].filter(Boolean).join(' · ')}
               </p>
+              {shown.documents > 0 && (
+                <a className="button" href={hashOf('ask', shown.index_name)}>
+                  Ask
+                </a>
+              )}
               {may(me.roles, 'admin') && (
                 <Button kind="quiet" icon="settings" onClick={() => setDialog('settings')}>
                   Settings

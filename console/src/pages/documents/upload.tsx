@@ -6,7 +6,7 @@ import { follow } from '../../api/jobs.ts'
 import type { Job } from '../../api/types.ts'
 import { bytes } from '../../logic/format.ts'
 import { hashOf } from '../../logic/session.ts'
-import { batches, inPlaceOf, isOver, namesOf, sending, summary, WHY_NO_RETRY, withJob, type Upload } from '../../logic/uploads.ts'
+import { batches, inPlaceOf, isOver, namesOf, ordered, sending, summary, WHY_NO_RETRY, withJob, type Upload } from '../../logic/uploads.ts'
 import { Badge, Button, Field, Meter, Panel } from '../../ui/parts.tsx'
 
 type Change = { begin: Upload[] } | { name: string; to: (upload: Upload) => Upload } | { remove: string } | { clear: true }
@@ -187,8 +187,9 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
         <section className="uploads" aria-label="Uploads">
           <header>
             <p role="status">{summary(uploads)}</p>
+            {!uploads.every(isOver) && <Meter share={uploads.filter(isOver).length / uploads.length} label="Files that have ended" />}
             {uploads.some((each) => ['done', 'partly', 'unchanged'].includes(each.state)) && uploads.every(isOver) && (
-              <a className="button primary" href={hashOf('ask')}>
+              <a className="button primary" href={hashOf('ask', index)}>
                 Ask about them
               </a>
             )}
@@ -198,7 +199,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           </header>
           {uploads.some((each) => each.needsFile) && <p className="muted fine">{WHY_NO_RETRY}</p>}
           <ul className="rows" tabIndex={0} aria-label="Files">
-            {uploads.map((each) => (
+            {ordered(uploads).map((each) => (
               <Row key={each.name} upload={each} onAgain={tryAgain} />
             ))}
           </ul>
