@@ -86,7 +86,7 @@ def test_both_ways_in_which_model_servers_say_it(body: str, said: str) -> None:
     [
         (400, 400, "max_tokens is too large", None),
         (401, 503, "The model cannot answer at the moment.", "1"),
-        (429, 429, "The model is asked too often.", "9"),
+        (429, 429, "The model gets too many requests.", "9"),
         (500, 503, "The model cannot answer at the moment.", "9"),
     ],
 )

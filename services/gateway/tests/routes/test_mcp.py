@@ -107,10 +107,10 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
         (
             "search",
             {"query": "x", "index": "nowhere"},
-            "No such index: 'nowhere' exists. list_indexes has the names of those that do.",
+            "No such index: 'nowhere' exists. list_indexes returns the names of the existing ones.",
         ),
         ("search", {"query": "x", "filters": {"a": []}}, "filters.a must be a string, a number or a boolean."),
-        ("search", {"query": "x", "limit": 3}, "search does not take 'limit'; it takes query, index, top,"),
+        ("search", {"query": "x", "limit": 3}, "search has no argument 'limit'; it has query, index, top,"),
         ("fetch", {"id": "d1"}, "id must be an id that a search returned, like handbook/guide.pdf."),
         ("fetch", {"id": "docs/d9"}, "No such document: 'd9' exists in index 'docs'."),
         ("fetch", {"id": "docs/d1", "first_page": 3, "last_page": 2}, "last_page must not be before first_page."),
@@ -153,7 +153,7 @@ async def test_text_that_is_no_unicode(client: httpx.AsyncClient) -> None:
     """JSON can write a lone surrogate, which nothing behind the gateway can read."""
     result = (await modern(client, "search", query="\ud800")).json()["result"]
     assert result["isError"]
-    assert result["content"][0]["text"].startswith("The arguments hold text that is not valid Unicode")
+    assert result["content"][0]["text"].startswith("The arguments contain text that is not valid Unicode")
 
 
 PROFILES = """

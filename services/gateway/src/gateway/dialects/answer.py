@@ -1,4 +1,4 @@
-"""Events gathered into one answer, for the routes that answer in one piece."""
+"""Gathers events into one answer, for answers in one piece."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,11 +32,11 @@ from gateway.domain.deltas import Part, members_of, merge, parts_of
 
 @dataclass(slots=True)
 class Choice:
-    """One of the answers that were asked for.
+    """One choice of an answer.
 
     Attributes:
-        delta: What was said beside the content, put together from its pieces; members as of OpenAI's messages.
-        members: What stands beside the message (log probabilities), put together likewise.
+        delta: The members beside the content, merged from their pieces, as in OpenAI's messages.
+        members: The members beside the message (log probabilities), merged from their pieces.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -46,18 +46,18 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """Its content."""
+        """Return its content."""
         return "".join(self.texts)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What was said beside the content: whole tool calls, reasoning, refusal, annotations."""
+        """Return the parts beside the content: whole tool calls, reasoning, refusal, annotations."""
         return parts_of(self.delta)
 
 
 @dataclass(slots=True)
 class Answer:
-    """Everything that was said in an answer."""
+    """A whole answer."""
 
     context: Context | None = None
     start: dict[str, Any] = field(default_factory=dict)
@@ -69,10 +69,10 @@ class Answer:
     steps: tuple[Step, ...] = ()
 
     def take(self, batch: Batch) -> None:
-        """Adds a batch of events.
+        """Add a batch of events.
 
         Raises:
-            Unavailable: The model server sent something that cannot be put together.
+            Unavailable: The model server sent pieces that cannot be merged.
         """
         for event in batch:
             match event:
@@ -104,7 +104,7 @@ class Answer:
                 case Done():
                     self.steps = event.steps
                 case Chunk():
-                    raise Unavailable("The model server streamed an answer that was asked for in one piece.")
+                    raise Unavailable("The model server streamed an answer that was requested in one piece.")
 
     def _choice(self, index: int) -> Choice:
         choice = self.choices.get(index)
@@ -114,7 +114,7 @@ class Answer:
 
 
 def usage_object(usage: Usage | None) -> Any:
-    """Numbers of tokens as OpenAI's clients read them: the model server's own object where it sent one."""
+    """Return the token counts in OpenAI's format: the model server's own object if it sent one."""
     if usage is None:
         return None
     if usage.raw_json:
@@ -127,7 +127,7 @@ def usage_object(usage: Usage | None) -> Any:
 
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:
-    """Findings as clients of the guardrails ADR read them; those with a span first, by their start."""
+    """Return findings in the format of the guardrails ADR; those with a span first, by their start."""
     told = [finding for finding in event.findings if not finding.withheld]
     ordered = sorted(told, key=lambda finding: (finding.start is None, finding.start or 0))
     return [_result(finding, event.direction) for finding in ordered]
@@ -135,7 +135,7 @@ def detection_results(event: Detections) -> list[dict[str, Any]]:
 
 def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    # What was kept from the client in the answer is not told here, either; its own words it knows.
+    # Redacted text of the answer must not be revealed here; the client's own text may be.
     shown = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
         text = finding.text if shown else finding.replacement
@@ -152,12 +152,12 @@ def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
 
 
 def asked_of(detectors: Detectors) -> tuple[Direction, ...]:
-    """The sides on which there are detectors."""
+    """Return the directions that have detectors."""
     return tuple(direction for direction in Direction if getattr(detectors, direction.value))
 
 
 def detections_block(detections: Sequence[Detections], asked: Sequence[Direction]) -> dict[str, Any]:
-    """The ``detections`` of an answer: a key for each side that was asked for, whether it fired or not."""
+    """Return the ``detections`` of an answer: a key for each requested direction, with or without findings."""
     item = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", Direction.OUTPUT: "choice_index"}
     block: dict[str, Any] = {}
     for direction in asked:
@@ -177,7 +177,7 @@ def _place(result: dict[str, Any]) -> tuple[bool, int]:
 
 
 def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
-    """What the client should be told beside the answer."""
+    """Return the warnings for the client."""
     warnings = []
     if any(event.direction is Direction.OUTPUT and event.findings for event in detections):
         warnings.append({"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."})
@@ -188,11 +188,11 @@ def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
 
 
 def left_out_warning(path: str) -> dict[str, str]:
-    """The warning that a member of an answer was left out, because no detector can judge it."""
-    return {"type": "UNJUDGED_OUTPUT", "message": f"{path} was left out: no detector can judge it."}
+    """Return the warning that a member of an answer was omitted, because no detector can judge it."""
+    return {"type": "UNJUDGED_OUTPUT", "message": f"{path} was omitted: no detector can judge it."}
 
 
 def failure_warning(failure: DetectorFailure) -> dict[str, str]:
-    """The warning that a detector failed, or that it was not asked."""
+    """Return the warning that a detector failed, or was not called."""
     kind = "DETECTOR_NOT_ASKED" if failure.not_asked else "DETECTOR_ERROR"
     return {"type": kind, "message": f"{failure.detector_id}: {failure.message}"}

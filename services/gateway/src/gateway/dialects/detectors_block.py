@@ -1,8 +1,8 @@
 """The ``detectors`` block of a request: ``{"input": {id: params}, "output": {id: params}}``.
 
-After the guardrails ADR; on top of it ``context`` (the retrieved passages), and in any detector's params ``action``
-(``report``, ``redact``, ``block``) and ``on_error`` (``block``, ``allow``), which are the platform's and are not
-handed on. Without an action input blocks and output reports, as the ADR has it.
+It follows the guardrails ADR. Platform extensions: ``context`` (the retrieved passages), and in a detector's params
+``action`` (``report``, ``redact``, ``block``) and ``on_error`` (``block``, ``allow``), which are not passed on. The
+default action is the ADR's: input blocks, output reports.
 """
 
 import msgspec
@@ -16,10 +16,10 @@ _OURS = ("action", "on_error")
 
 
 def parse(block: Fields) -> Detectors:
-    """The detectors that a block asks for.
+    """Return the detectors that a block names.
 
     Raises:
-        InvalidRequest: A direction, an action or a parameter is not one.
+        InvalidRequest: A direction, an action or a parameter is invalid.
     """
     said = dict(block.members())
     if not said:
@@ -34,7 +34,7 @@ def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
     detectors = []
     chosen = block.object(direction)
     for detector_id in chosen.names():
-        # Without parameters, null too, the detector still runs.
+        # A detector without parameters (also null) still runs.
         params = chosen.object(detector_id)
         action = params.one_of("action", _ACTIONS)
         on_error = params.one_of("on_error", ("block", "allow"))

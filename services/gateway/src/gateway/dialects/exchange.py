@@ -1,4 +1,4 @@
-"""What the chat routes need of a dialect."""
+"""The interface between the chat routes and a dialect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ def _as_it_is(error: CausewayError) -> CausewayError:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Content types of a dialect's answers.
+    """Content types of a dialect's answers, and their conventions.
 
     Attributes:
-        heartbeat: What clients of a silent stream ignore; empty: there is nothing that all of them ignore.
-        form: Requests may be forms (``multipart/form-data``), too.
-        retried: Clients ask again by themselves after a 429 or a 5xx, which must mean that nothing was spent.
-        named: A request must say that it is JSON; else it may leave that open.
-        status: Says the status of an error.
-        told: Says which error clients get for one that happened.
-        breaks_off: A stream that failed ends with the error and without the end of the answer: clients that pass
-            over the error notice that the answer is not whole.
-        shows_text: Its clients show nothing but the text of an answer, in which citations may be links.
-        fails_inside: What fails once a stream was asked for is told inside of it, behind a 200, and is no status.
+        heartbeat: Bytes that clients of a silent stream ignore; empty: there are none.
+        form: Requests may also be forms (``multipart/form-data``).
+        retried: Clients retry after a 429 or a 5xx, so these must mean that no tokens were used.
+        named: A request must name JSON as its media type; else it may omit it.
+        status: Returns the status of an error.
+        told: Returns the error for clients.
+        breaks_off: A failed stream ends with the error and without the end of the answer, so that clients which
+            ignore the error notice that the answer is incomplete.
+        shows_text: Its clients show only the text of an answer, in which citations may be links.
+        fails_inside: An error of a stream is sent inside the stream, after status 200.
     """
 
     unary: bytes
@@ -48,18 +48,18 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What came to a chat route.
+    """A request to a chat route.
 
     Attributes:
-        body: As it came.
-        principal: Who asks.
-        frontend: The profile that it belongs to.
-        streaming: What the path says of streaming; None where the body decides.
+        body: The unchanged body.
+        principal: The caller.
+        frontend: The profile.
+        streaming: Whether the path requests a stream; None: the body decides.
         content_type: The header, with its parameters.
         single_turn: Only the last message of the user counts.
-        headers: Those that detectors may get, in lower case.
-        before: What the request continues, in the one dialect that stores responses.
-        model: The model that the path names, which comes before the body's; empty where there is none.
+        headers: The headers that detectors may get, in lower case.
+        before: The stored response that the request continues.
+        model: The model in the path, which has priority over the body's; may be empty.
     """
 
     body: bytes
@@ -74,31 +74,31 @@ class ChatRequest:
 
 
 class Exchange(Protocol):
-    """One request in one dialect: what it asks, and how its answer is written. Keeps the answer's state."""
+    """One request in one dialect: its turn, and the rendering of its answer. It holds the answer's state."""
 
     turn: Turn
     streaming: bool
     headers: tuple[tuple[bytes, bytes], ...]
-    """Headers that the answer has besides the usual ones."""
+    """Further headers of the answer."""
 
     def render(self, batch: Batch) -> bytes:
-        """The next bytes of a streamed answer; may be empty."""
+        """Return the next bytes of a streamed answer; may be empty."""
         ...
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """The end of a streamed answer that failed after it began."""
+        """Return the end of a streamed answer that failed after its start."""
         ...
 
     def take(self, batch: Batch) -> None:
-        """Gathers events of an answer that goes out in one piece.
+        """Gather events of an answer in one piece.
 
         Raises:
-            Unavailable: The model server sent something that cannot be put together.
+            Unavailable: The model server sent pieces that cannot be merged.
         """
         ...
 
     def complete(self) -> bytes:
-        """The whole answer, once all its events were taken."""
+        """Return the whole answer, after all events."""
         ...
 
 
@@ -109,13 +109,13 @@ class Dialect(Protocol):
     media: Media
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """What a request asks.
+        """Parse a request.
 
         Raises:
-            InvalidRequest: Names the field.
+            InvalidRequest: The request is invalid; the error names the field.
         """
         ...
 
     def error(self, error: CausewayError) -> bytes:
-        """The body of an answer whose status is the error's."""
+        """Return the body of an error."""
         ...

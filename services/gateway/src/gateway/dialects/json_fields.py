@@ -1,4 +1,4 @@
-"""Checked access to JSON: whatever is wrong is refused with the path of the field."""
+"""Validated access to JSON: an invalid value is refused with the path of the field."""
 
 from collections.abc import Collection, Iterable, Iterator, KeysView
 from typing import Any
@@ -20,10 +20,10 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def members(body: bytes) -> dict[str, msgspec.Raw]:
-    """The members of a body that must be an object, each as it came.
+    """Return the members of a body that must be an object, each unparsed.
 
     Raises:
-        InvalidRequest: Not JSON, nested too deeply, or not an object.
+        InvalidRequest: The body is not JSON, is nested too deeply, or is no object.
     """
     try:
         return _object.decode(body)
@@ -34,11 +34,11 @@ def members(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def value(raw: msgspec.Raw | None, path: str) -> Any:
-    """What a member of a request says; None where it is absent.
+    """Return the value of a member; None if it is absent.
 
     Args:
         raw: The member.
-        path: Where it stands in the request.
+        path: Its path in the request.
 
     Raises:
         InvalidRequest: A number in it is out of range, or its text is not UTF-8.
@@ -52,7 +52,7 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
 
 
 def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
-    """Some of a body's members, read; the others are left as they came.
+    """Return some of a body's members, parsed; the others stay unparsed.
 
     Raises:
         InvalidRequest: See `value`.
@@ -61,21 +61,21 @@ def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
 
 
 def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
-    """The object less some members; the others keep their bytes."""
+    """Return the object without some members; the others keep their bytes."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
 def _reason(error: Exception) -> str:
-    # Where the parser stands says nothing to the client; the depth of our stack is not its business.
+    # The parser's position is of no use to the client, and the stack depth is internal.
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(" - at ")[0]
 
 
 class Fields:
-    """An object's members. Absent, null and (for text) empty are the same: nothing was said.
+    """An object's members. Absent, null and (for text) empty members are equal.
 
     Args:
         members: The object.
-        path: Where it stands in the request, for messages; empty for the body itself.
+        path: Its path in the request, for messages; empty for the body itself.
     """
 
     def __init__(self, members: dict[str, Any], path: str = "") -> None:
@@ -83,16 +83,16 @@ class Fields:
         self._path = path
 
     def path(self, name: str) -> str:
-        """The full path of a member."""
+        """Return the full path of a member."""
         return f"{self._path}.{name}" if self._path else name
 
     def wrong(self, name: str, problem: str) -> InvalidRequest:
-        """The error that says what is wrong with a member."""
+        """Return the error for an invalid member."""
         path = self.path(name)
         return InvalidRequest(f"{path} {problem}.", field=path)
 
     def get(self, name: str) -> Any:
-        """The member as it came; None where it is absent."""
+        """Return the member unchanged; None if it is absent."""
         return self._members.get(name)
 
     def _typed(self, name: str, type_: type) -> Any:
@@ -105,46 +105,46 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """A string; empty where nothing was said."""
+        """Return a string; empty if absent."""
         # Most members are absent: they cost one look-up.
         return "" if self._members.get(name) is None else self._typed(name, str)
 
     def flag(self, name: str) -> bool:
-        """A boolean; false where nothing was said."""
+        """Return a boolean; false if absent."""
         return False if self._members.get(name) is None else self._typed(name, bool)
 
     def integer(self, name: str, least: int, most: int) -> int | None:
-        """A whole number within bounds; None where nothing was said."""
+        """Return a whole number within bounds; None if absent."""
         value: int | None = self._typed(name, int)
         if value is not None and not least <= value <= most:
             raise self.wrong(name, f"must be between {least} and {most}")
         return value
 
     def number(self, name: str, least: float, most: float) -> float | None:
-        """A number within bounds; None where nothing was said."""
+        """Return a number within bounds; None if absent."""
         value: float | None = self._typed(name, float)
         if value is not None and not least <= value <= most:
             raise self.wrong(name, f"must be between {least:g} and {most:g}")
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """One of a few words; empty where nothing was said."""
+        """Return one of some words; empty if absent."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")
         return value
 
     def object(self, name: str) -> "Fields":
-        """An object; an empty one where nothing was said."""
+        """Return an object; an empty one if absent."""
         return Fields(self._typed(name, dict) or {}, self.path(name))
 
     def items(self, name: str) -> list[Any] | None:
-        """A list; None where nothing was said."""
+        """Return a list; None if absent."""
         value: list[Any] | None = self._typed(name, list)
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings, or one string in its place; empty where nothing was said."""
+        """Return a list of strings; a single string is a list of one; empty if absent."""
         value = self._members.get(name)
         if value is None or value == "":
             return ()
@@ -154,11 +154,11 @@ class Fields:
         return tuple(listed)
 
     def names(self) -> KeysView[str]:
-        """The names of all members, also of those that are null."""
+        """Return the names of all members, including those that are null."""
         return self._members.keys()
 
     def members(self) -> Iterator[tuple[str, Any]]:
-        """All that was said, in order."""
+        """Yield all members that are present, in order."""
         for name, value in self._members.items():
             if value is not None:
                 yield name, value

@@ -1,4 +1,4 @@
-"""What the dialects' parts of the OpenAPI document share."""
+"""The shared parts of the dialects' OpenAPI documents."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ PROBLEM: Schema = {
         "detail": {"type": "string"},
     },
 }
-"""The shape of an error of OpenAI's API."""
+"""The schema of an error of OpenAI's API."""
 
 
 def operation(summary: str, tag: str, bodies: Schema, answer: Schema, error: Schema) -> Schema:
@@ -37,17 +37,17 @@ def operation(summary: str, tag: str, bodies: Schema, answer: Schema, error: Sch
     Args:
         summary: One line.
         tag: The group of the route.
-        bodies: What it takes, by media type.
-        answer: What it answers, by media type.
+        bodies: Its request bodies, by media type.
+        answer: Its answers, by media type.
         error: The schema of its errors.
     """
     refusals = {
-        "400": "The request is wrong; the message names the field",
-        "404": "No such index or model",
+        "400": "The request is invalid; the message names the field",
+        "404": "The index or model does not exist",
         "413": "The body is too large",
-        "415": "The body is of a media type that is not read here",
+        "415": "The media type of the body is not supported",
         "429": "Over a quota; see Retry-After and x-ratelimit-…",
-        "503": "A service that is needed is away, or there is too much to do; see Retry-After",
+        "503": "A service is unavailable, or the gateway is overloaded; see Retry-After",
     }
     return {
         "summary": summary,

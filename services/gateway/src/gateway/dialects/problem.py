@@ -1,4 +1,4 @@
-"""The error body of OpenAI's route and of every route that has no dialect of its own."""
+"""The error body of OpenAI's route and of every route without its own dialect."""
 
 from collections.abc import Mapping
 
@@ -20,13 +20,13 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> bytes:
-    """``{"error": {message, type, param, code}, "detail": message}``, on one line.
+    """Return ``{"error": {message, type, param, code}, "detail": message}``, on one line.
 
-    A model server's own answer takes its place, where it is a JSON object.
+    A model server's own error replaces it, if it is a JSON object.
 
     Args:
-        error: What went wrong.
-        names: What the request calls fields that the services call otherwise.
+        error: The error.
+        names: The request's names of fields that the services name differently.
     """
     if isinstance(error, UpstreamRejected) and (own := _object_of(error.body.encode())):
         return own
@@ -55,5 +55,5 @@ def _object_of(body: bytes) -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """The same JSON without line breaks, which end a line or an event; they stand between its tokens only."""
+    """Return the same JSON without line breaks, which would end a line or an event."""
     return b" ".join(json.splitlines()) if b"\n" in json or b"\r" in json else json

@@ -1,4 +1,4 @@
-"""What a dialect registers: its chat routes, the shape of its errors, its names in profiles, its OpenAPI."""
+"""The registration of a dialect: its chat routes, the format of its errors, its names in profiles, its OpenAPI."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,23 +11,23 @@ from gateway.frontends.profiles import Frontend
 from gateway.routing.route import AdmissionClass, Errors, IndexReach, QuotaUnit, Role, Route
 
 Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
-"""A request's profile, headers and body → the dialect that is spoken; the body is empty until it has come."""
+"""Returns the dialect for a profile, headers and body; the body is empty until it was read."""
 
 
 def always(dialect: Dialect) -> Chooser:
-    """Choose one dialect, whatever is asked."""
+    """Return a chooser of one dialect for all requests."""
     return lambda _frontend, _headers, _body: dialect
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRoute:
-    """A path whose requests are answered by the pipeline.
+    """A path whose requests the pipeline answers.
 
     Attributes:
-        path: As Starlette writes it. Its one parameter is ``model``, whose value counts instead of the body's.
+        path: In Starlette's format. Its only parameter is ``model``, which has priority over the body's.
         choose: Chooses the dialect of a request.
         operation: Its description in the OpenAPI document.
-        streaming: What the path says of streaming; None: the body decides.
+        streaming: Whether the path requests a stream; None: the body decides.
         single_turn: Only the last message of the user counts.
         stores: Its answers can be stored and continued.
     """
@@ -41,7 +41,7 @@ class ChatRoute:
 
     @property
     def route(self) -> Route:
-        """The route: a question of a person, which takes tokens and keeps to the indexes of the profile."""
+        """Return the route: an interactive question, which uses tokens and keeps to the indexes of the profile."""
         return Route(
             self.path,
             "POST",
@@ -64,8 +64,8 @@ class Registration:
     Attributes:
         chats: Its chat routes.
         tags: The groups of its routes in the OpenAPI document, with their descriptions.
-        errors_below: How errors look at paths that begin with a prefix and have no route.
-        profile_names: What the key ``dialect`` of a profile may say.
+        errors_below: The format of errors at paths with a prefix and without a route.
+        profile_names: Values of the key ``dialect`` of a profile.
         operations: Descriptions of its other routes that FastAPI does not describe, by path.
     """
 

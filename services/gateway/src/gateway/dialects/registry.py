@@ -1,4 +1,4 @@
-"""All dialects: a new one is a package with a registration, and a line here (docs/extending.md)."""
+"""All dialects; a new one needs a package with a registration, and a line here (docs/extending.md)."""
 
 from gateway.dialects.mcp import registration as mcp
 from gateway.dialects.openai import registration as openai
@@ -15,10 +15,10 @@ from gateway.dialects.responses.dialect import Responses
 def registrations(
     similarity_threshold: float = 0.3, responses_dialect: Responses | None = None
 ) -> tuple[Registration, ...]:
-    """Return what each dialect registers, in the order in which the OpenAPI document shows them.
+    """Return the registrations of the dialects, in the order of the OpenAPI document.
 
     Args:
-        similarity_threshold: Least cosine similarity of a passage where an OpenAI-like request names an index.
+        similarity_threshold: The minimum cosine similarity of a passage if an OpenAI-like request names an index.
         responses_dialect: The dialect of responses; None: one without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)

@@ -1,4 +1,4 @@
-"""Settings of a turn by the names of ``context.overrides``: requests say them, and profiles set them."""
+"""Settings of a turn under the names of ``context.overrides``, from requests or profiles."""
 
 import re
 from typing import Any
@@ -14,16 +14,16 @@ _FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
 
 
 def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], most: int) -> Retrieval:
-    """Return where and how to look for passages.
+    """Return where and how to search for passages.
 
     Args:
-        settings: What is set.
+        settings: The settings.
         frontend: The profile.
-        indexes: Searched together.
-        most: Most passages that may be asked for.
+        indexes: The indexes to search together.
+        most: The limit of requested passages.
 
     Raises:
-        InvalidRequest: A setting is wrong; names it.
+        InvalidRequest: A setting is invalid; the error names it.
     """
     return Retrieval(
         indexes=indexes,
@@ -41,14 +41,15 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], mo
 
 
 def asks_for_filter(settings: Fields) -> bool:
-    """Return whether access lists are to bind administrators, too."""
-    asked = [settings.flag(name) for name in _FILTERS]  # a wrong one is refused behind a true one, too
+    """Return whether access lists must bind administrators, too."""
+    asked = [settings.flag(name) for name in _FILTERS]  # all are validated
     return any(asked)
 
 
 def language(settings: Fields) -> str:
-    """Return the answer's language: a tag like ``pt-BR``, or a name. Nothing longer: it becomes part of the prompt,
-    which not every profile leaves to its requests.
+    """Return the answer's language: a tag like ``pt-BR``, or a name.
+
+    Its length is limited, because it becomes part of the prompt, which not every profile lets requests change.
     """
     said = settings.text("language")
     if said and not _LANGUAGE.fullmatch(said):
@@ -57,7 +58,7 @@ def language(settings: Fields) -> str:
 
 
 def parameters(settings: Fields) -> dict[str, Any]:
-    """Return what is set for the model, by the names of OpenAI's API."""
+    """Return the parameters for the model, under the names of OpenAI's API."""
     said: dict[str, Any] = {
         "temperature": settings.number("temperature", 0, 2),
         "seed": settings.integer("seed", -(2**63), 2**63 - 1),

@@ -1,7 +1,7 @@
-"""What a model server refuses, as the RAG chat protocol has it: a text, and a status that the protocol knows.
+"""The refusals of a model server in the RAG chat protocol: a text, and a status that the protocol knows.
 
-OpenAI's clients get a model server's own status and body. These clients would take its 401 for one that is about
-their own sign-in, and its 500 for a defect of the gateway.
+OpenAI's clients get a model server's own status and body. The clients of this protocol would take its 401 for one
+of their own sign-in, and its 500 for a defect of the gateway.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ class _Nested(msgspec.Struct):
 
 
 def translated(error: CausewayError) -> CausewayError:
-    """The error that a client gets: any but a model server's refusal as it is."""
+    """Return the error for a client; only a model server's refusal is translated."""
     if not isinstance(error, UpstreamRejected):
         return error
     told: CausewayError
     if error.status in _WRONG:
         told = InvalidRequest(words(error.body)[:_LONGEST] or error.message)
     elif error.status == _TOO_OFTEN:
-        told = RateLimited("The model is asked too often.", retry_after=error.retry_after or 1)
+        told = RateLimited("The model gets too many requests.", retry_after=error.retry_after or 1)
     elif error.status in _TOO_LATE:
         told = DeadlineExceeded("The model took too long.")
     else:
@@ -48,7 +48,7 @@ def translated(error: CausewayError) -> CausewayError:
 
 
 def words(body: str) -> str:
-    """What a model server says of its refusal, where it speaks like OpenAI's; else nothing."""
+    """Return the message of a model server's refusal in OpenAI's format; else an empty text."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return msgspec.json.decode(body, type=_Nested).error.message
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

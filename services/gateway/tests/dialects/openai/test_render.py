@@ -532,7 +532,7 @@ def test_a_judged_answer_in_one_piece_says_what_was_found() -> None:
     assert said["warnings"] == [
         {
             "type": "UNJUDGED_OUTPUT",
-            "message": "choices[0].message.audio was left out: no detector can judge it.",
+            "message": "choices[0].message.audio was omitted: no detector can judge it.",
         }
     ]
     assert [node["doc_id"] for node in said["source_nodes"]] == ["d1"]

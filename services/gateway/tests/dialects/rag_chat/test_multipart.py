@@ -48,7 +48,7 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
     [
         (b"", TYPE, "ends before"),
         (b"{}", TYPE, "cannot be read"),
-        (encoded(part("json")), "multipart/form-data", "names no boundary"),
+        (encoded(part("json")), "multipart/form-data", "must name the boundary"),
         (encoded(part("json")), "multipart/form-data; boundary=other", "cannot be read"),
         (encoded(part("json"))[:-8], TYPE, "ends before"),
         (encoded(part("messages[0].files[0]")), TYPE, "no part named 'json'"),

@@ -1,4 +1,4 @@
-"""The Model Context Protocol: what agents search, read and ask, over the pipeline and the ports of the chats.
+"""The Model Context Protocol: agents search, read and ask through the same pipeline and ports as chats.
 
-The package `mcp` speaks the protocol in its two generations; here is what Causeway offers with it.
+The package `mcp` implements the protocol in its two generations; this package defines what Causeway offers with it.
 """

@@ -1,4 +1,4 @@
-"""What is known of a request when a tool is called: who asks, and what the profile says."""
+"""The context of an agent's request: the caller, the profile, the deadline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from gateway.domain.text_documents import Equals
 from gateway.frontends.profiles import Frontend
 
 SCOPE_KEY = "causeway.mcp"
-"""Member of a request's ASGI scope that holds its `Asking`."""
+"""The member of a request's ASGI scope that holds its `Asking`."""
 MOST_PASSAGES = 50
 USUAL_PASSAGES = 10
 
@@ -28,14 +28,14 @@ class Asking:
 
     Attributes:
         frontend: The profile, narrowed to what agents reach.
-        principal: On whose behalf documents are looked up.
-        deadline: When it must be over.
-        timeline: Notes what happens on the way.
-        base_url: Address of the front end, without a slash at its end; the addresses of documents begin with it.
-        headers: Those that detectors may get, in lower case.
-        log: Members of the request's line in the log.
+        principal: The principal for looking up documents.
+        deadline: When the request must end.
+        timeline: Notes the steps.
+        base_url: Address of the front end, without a trailing slash; the addresses of documents begin with it.
+        headers: The headers that detectors may get, in lower case.
+        log: Members of the request's log line.
         sources: The passages that a search returned.
-        done: The last event of an answer that is complete.
+        done: The last event of a complete answer.
     """
 
     frontend: Frontend
@@ -49,15 +49,15 @@ class Asking:
     done: Done | None = None
 
     def indexes(self, asked: str, field: str = "index") -> tuple[str, ...]:
-        """The indexes that a call reads: the one that it names, else the profile's own.
+        """Return the indexes of a call: the one that it names, else the profile's.
 
         Raises:
-            InvalidRequest: It names none, and the profile has none.
+            InvalidRequest: The call names none, and the profile has no default.
             PermissionDenied: The profile does not offer the index.
         """
         chosen = self.frontend.indexes_for((asked,) if asked else (), field)
         if not chosen:
-            raise InvalidRequest(f"{field}: there is no usual index here; name one.", field=field)
+            raise InvalidRequest(f"{field}: there is no default index: name one.", field=field)
         self.log["index"] = ",".join(chosen)
         return chosen
 
@@ -67,7 +67,7 @@ class Asking:
         return index in own or self.frontend.indexes is None or index in self.frontend.indexes
 
     def turn(self, question: str, indexes: tuple[str, ...], metadata: tuple[Equals, ...] = ()) -> Turn:
-        """What is asked, as the profile has it."""
+        """Return a turn with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
         retrieval = turn_settings.retrieval(settings, frontend, indexes, MOST_PASSAGES)
@@ -82,7 +82,7 @@ class Asking:
         )
 
     def question(self, question: str, indexes: tuple[str, ...], language: str) -> Turn:
-        """What a model is asked, as the profile has it."""
+        """Return a turn for a model, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
         said: dict[str, Any] = {"language": language or turn_settings.language(settings)}
@@ -102,7 +102,7 @@ class Asking:
 
 
 def for_agents(frontend: Frontend) -> Frontend:
-    """Return a profile as agents find it: narrowed to their indexes where it names some."""
+    """Return the profile for agents: narrowed to their indexes if it names some."""
     if not frontend.agents.indexes:
         return frontend
     first, *others = frontend.agents.indexes

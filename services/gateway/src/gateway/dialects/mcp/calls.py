@@ -1,4 +1,4 @@
-"""The tools at work: arguments in, structured results out."""
+"""The calls of tools: validated arguments in, structured results out."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,10 +40,10 @@ _Json = dict[str, Any]
 
 
 class Progress(Protocol):
-    """Tells a client how far its call is; nothing where the client does not want to know."""
+    """Reports the progress of a call; does nothing if the client does not want it."""
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client."""
+        """Report the progress."""
         ...
 
 
@@ -70,18 +70,18 @@ class Calls:
     async def call(
         self, asking: Asking, name: str, arguments: Mapping[str, Any], progress: Progress
     ) -> types.CallToolResult:
-        """The result of a tool; what goes wrong is a result, too, so that the agent reads it.
+        """Return the result of a tool; an error is a result, too, so that the agent reads it.
 
         Args:
             asking: The request.
             name: A tool that the profile offers.
-            arguments: As they came.
-            progress: Tells the client how far the call is.
+            arguments: The unchecked arguments.
+            progress: Reports the progress of the call.
         """
         asking.log["tool"] = name
         try:
             return await self._tools[name](asking, _fields(name, arguments), progress)
-        except Exception as error:  # the boundary: the agent gets words, the log the cause
+        except Exception as error:  # the boundary: the agent gets a message, the log gets the cause
             failure = told(error, asking)
             asking.log["tool_error"] = failure
             return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)
@@ -118,15 +118,15 @@ class Calls:
         )
 
     async def read(self, asking: Asking, name: str, said: Fields) -> tuple[str, ReadDocument, TextRange]:
-        """A part of a document, with its index and which part it is.
+        """Return a part of a document, with its index and its range.
 
         Args:
             asking: The request.
-            name: The document's id, as `links.document_name` makes it.
-            said: May say which part.
+            name: The document's id, as made by `links.document_name`.
+            said: May select the part.
 
         Raises:
-            CausewayError: There is no such document for the caller, or a detector stops it.
+            CausewayError: The document does not exist for the caller, or a detector blocks it.
         """
         index, document_id = links.parse_name(name, said.path("id"))
         asking.indexes(index, said.path("id"))
@@ -180,7 +180,7 @@ class Calls:
 
 
 def told(error: Exception, asking: Asking) -> str:
-    """Return what an agent is told of an error; the log gets the cause of a defect."""
+    """Return the error message for an agent; the log gets the cause of a defect."""
     if isinstance(error, CausewayError):
         if isinstance(error, Blocked) and not isinstance(error, _UNJUDGED):
             return asking.frontend.blocked_message
@@ -189,7 +189,7 @@ def told(error: Exception, asking: Asking) -> str:
             and error.field == "index"
             and "list_indexes" in asking.frontend.agents.tools
         ):
-            return f"{error.message} list_indexes has the names of those that do."
+            return f"{error.message} list_indexes returns the names of the existing ones."
         return upstream_errors.translated(error).message
     if isinstance(error, TimeoutError):
         return "The call took longer than its deadline."
@@ -202,12 +202,12 @@ def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
     for each in arguments:
         if each not in schema["properties"]:
             known = ", ".join(schema["properties"]) or "nothing"
-            raise InvalidRequest(f"{name} does not take {each[:200]!r}; it takes {known}.", field=each)
+            raise InvalidRequest(f"{name} has no argument {each[:200]!r}; it has {known}.", field=each)
     try:
         msgspec.json.encode(arguments)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
         raise InvalidRequest(
-            "The arguments hold text that is not valid Unicode, or numbers out of range."
+            "The arguments contain text that is not valid Unicode, or numbers out of range."
         ) from None
     return Fields(dict(arguments))
 
@@ -233,13 +233,13 @@ def _result(asking: Asking, passage: Passage) -> _Json:
 
 
 def _structured(result: _Json) -> types.CallToolResult:
-    """The result; as text, too, for clients that read no structure."""
+    """Return the result; also as text, for clients that do not read structured results."""
     text = msgspec.json.encode(result).decode()
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=result)
 
 
 def _news(batch: Sequence[Any]) -> str:
-    """What a batch of events says to who waits: how much was found, or the next words."""
+    """Return the news of a batch of events for the client: the number of passages, or the next text."""
     for event in batch:
         if isinstance(event, Context):
             count = len(event.passages)
@@ -248,7 +248,7 @@ def _news(batch: Sequence[Any]) -> str:
 
 
 def _cited(text: str, passages: Sequence[Passage]) -> list[Passage]:
-    """The passages that an answer names in square brackets, in the order in which it does."""
+    """Return the passages that an answer cites in square brackets, in order."""
     by_label: dict[str, Passage] = {}
     for passage in passages:
         by_label.setdefault(passage.sourcepage, passage)

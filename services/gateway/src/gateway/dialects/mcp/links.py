@@ -1,4 +1,4 @@
-"""How documents are named: ids that tools take, URIs of resources, addresses that a person can open."""
+"""The names of documents: ids for tools, URIs of resources, addresses that a person can open."""
 
 from urllib.parse import quote, unquote, urlsplit
 
@@ -15,7 +15,7 @@ _metadata = msgspec.json.Decoder(dict[str, object])
 
 
 def document_name(index: str, document_id: str) -> str:
-    """Return the id of a document, which also names its index.
+    """Return the id of a document, which includes its index.
 
     >>> document_name("handbook", "a/b.pdf")
     'handbook/a/b.pdf'
@@ -24,10 +24,10 @@ def document_name(index: str, document_id: str) -> str:
 
 
 def parse_name(name: str, field: str) -> tuple[str, str]:
-    """Return the index and the document that an id names.
+    """Return the index and the document of an id.
 
     Raises:
-        InvalidRequest: It is not an id that a search returned.
+        InvalidRequest: The text is no id of a search result.
     """
     index, _, document_id = name.partition("/")
     wrong = InvalidRequest(f"{field} must be an id that a search returned, like handbook/guide.pdf.", field=field)
@@ -52,7 +52,7 @@ def parse_uri(said: str) -> tuple[str, dict[str, int]]:
     """Return the id and the numbers of a resource's URI.
 
     Raises:
-        InvalidRequest: It is not of the template.
+        InvalidRequest: The URI does not match the template.
 
     >>> parse_uri("causeway://handbook/a%2Fb%20c.pdf?offset=10")
     ('handbook/a/b c.pdf', {'offset': 10})
@@ -71,15 +71,15 @@ def parse_uri(said: str) -> tuple[str, dict[str, int]]:
         if name not in _NUMBERS or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
             raise wrong
         numbers[name] = int(value)
-    # A URI's host has no case; the index keeps its own.
+    # A URI's host is case-insensitive; names of indexes are not.
     index = said[len(SCHEME) + 3 :].partition("/")[0]
     return index + path, numbers
 
 
 def url(base_url: str, index: str, sourcefile: str, metadata_json: bytes, page: int = 0) -> str:
-    """Return the address of a document: where it was fetched from, else where the gateway serves its original.
+    """Return the address of a document: its source URL, else the gateway's address of its original.
 
-    The address holds no signature: the gateway asks who opens it.
+    The address has no signature: the gateway checks the caller.
     """
     fetched = metadata(metadata_json).get("url")
     fragment = f"#page={page}" if page else ""

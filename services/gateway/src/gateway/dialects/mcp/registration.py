@@ -41,7 +41,7 @@ _ERROR: Schema = {
 
 
 def error_body(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
-    """Return an error that comes before the protocol has read the request: an answer to no message."""
+    """Return an error before the protocol has read the request: an answer to no message."""
     code = _INTERNAL if http_status(error) >= _SERVER_FAULT else _INVALID_REQUEST
     return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}})
 
@@ -62,13 +62,13 @@ ROUTE = Route(
 def registration() -> Registration:
     """Register the description of the route."""
     refusals = {
-        "400": "The message is wrong",
-        "404": "No such method",
-        "406": "The client must accept application/json, and text/event-stream where the answer is a stream",
+        "400": "The message is invalid",
+        "404": "The method does not exist",
+        "406": "The client must accept application/json, and text/event-stream if the answer is a stream",
         "413": "The body is too large",
-        "415": "The body is of a media type that is not read here",
+        "415": "The media type of the body is not supported",
         "429": "Over a quota; see Retry-After and x-ratelimit-…",
-        "503": "There is too much to do; see Retry-After",
+        "503": "The gateway is overloaded; see Retry-After",
     }
     operation: Schema = {
         "summary": "Tools, documents and prompts for agents",
@@ -81,7 +81,7 @@ def registration() -> Registration:
                 "description": "The answer",
                 "content": {"application/json": {"schema": _ANSWER}, "text/event-stream": {}},
             },
-            "202": {"description": "A notification was taken"},
+            "202": {"description": "A notification was accepted"},
             **{
                 status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
                 for status, text in refusals.items()

@@ -28,9 +28,9 @@ class Resources:
     """Lists documents and reads their texts.
 
     Args:
-        calls: Reads documents, as the tool fetch does.
-        catalogue: Has the documents.
-        indexes: Knows the indexes.
+            calls: Reads documents, like the tool fetch.
+            catalogue: Knows the documents.
+            indexes: Knows the indexes.
     """
 
     def __init__(self, calls: Calls, catalogue: Catalogue, indexes: Indexes) -> None:
@@ -39,23 +39,23 @@ class Resources:
         self._indexes = indexes
 
     def templates(self) -> list[types.ResourceTemplate]:
-        """The one template: a document's text, whole or in part."""
+        """Return the one template: a document's text, whole or in part."""
         return [
             types.ResourceTemplate(
                 name="document",
                 title="A document's text",
                 uri_template=links.TEMPLATE,
-                description="The text of a document, by its index and its id. offset and length name a part of "
+                description="The text of a document, by its index and its id. offset and length select a part of "
                 "it in characters, first_page and last_page some of its pages.",
                 mime_type=_TEXT,
             )
         ]
 
     async def page(self, asking: Asking, cursor: str) -> tuple[list[types.Resource], str]:
-        """Some of the documents that the caller may see, and the cursor of those behind them; empty: none are.
+        """Return a page of the documents that the caller may see, and the next page's cursor, which may be empty.
 
         Raises:
-            InvalidRequest: The cursor is not one that a page had.
+            InvalidRequest: The cursor is invalid.
         """
         index, token = _from_cursor(cursor) if cursor else ("", "")
         found = await self._indexes.summaries(asking.principal, asking.deadline)
@@ -80,10 +80,10 @@ class Resources:
         return listed, ""
 
     async def read(self, asking: Asking, uri: str) -> types.TextResourceContents:
-        """A part of a document's text; its ``_meta`` says where the next part begins.
+        """Return a part of a document's text; its ``_meta`` has the offset of the next part.
 
         Raises:
-            CausewayError: There is no such document for the caller, or a detector stops it.
+            CausewayError: The document does not exist for the caller, or a detector blocks it.
         """
         name, numbers = links.parse_uri(uri)
         asking.log["tool"] = "resource"
@@ -108,4 +108,4 @@ def _from_cursor(cursor: str) -> tuple[str, str]:
             raise ValueError
         return _cursor.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise InvalidRequest("cursor must be one that a page had.", field="cursor") from None
+        raise InvalidRequest("cursor must come from an earlier page.", field="cursor") from None

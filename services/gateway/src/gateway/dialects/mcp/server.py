@@ -1,4 +1,4 @@
-"""The protocol's server: which request is answered by what."""
+"""The MCP server: the handlers of requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from gateway.dialects.mcp.calls import Calls, told
 from gateway.dialects.mcp.resources import Resources
 
 _NOT_THERE = -32002
-"""What clients of the earlier generation read of a resource that does not exist."""
+"""The error code of a missing resource for clients of the earlier generation."""
 _INSTRUCTIONS = (
     "Documents of an organisation. Use search to find passages and fetch to read a document further; name the url "
     "of what you use. ask returns an answer that is written already, with citations."
@@ -23,17 +23,17 @@ _INSTRUCTIONS = (
 
 _Context = ServerRequestContext[Any, Any]
 AskingOf = Callable[[Any], Asking]
-"""The request as the transport has it → what is known of it."""
+"""Returns the context of a request of the transport."""
 
 
 def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version: str) -> Server[Any]:
-    """Return the server of all front ends; what each is offered is decided for each request.
+    """Return the server of all front ends; each request decides what is offered.
 
     Args:
         calls: Runs the tools.
         resources: Lists and reads documents.
-        asking_of: Says what is known of a request.
-        version: Of Causeway.
+        asking_of: Returns the context of a request.
+        version: The version of Causeway.
     """
     handlers = _Handlers(calls, resources, asking_of)
     server: Server[Any] = Server(
@@ -50,7 +50,7 @@ def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version:
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
     )
-    # The gateway has a span for each request, and for each step of it.
+    # The gateway already has a span for each request and each step.
     server.middleware.clear()
     return server
 
@@ -64,12 +64,12 @@ class _Handlers:
     async def list_tools(
         self, ctx: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """The tools that the profile offers."""
+        """Return the tools that the profile offers."""
         offered = self._asking_of(ctx.request).frontend.agents.tools
         return types.ListToolsResult(tools=[each for each in tools.DEFINITIONS if each.name in offered])
 
     async def call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """What a tool returns."""
+        """Call a tool."""
         asking = self._asking_of(ctx.request)
         if params.name not in asking.frontend.agents.tools:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:200]!r}.")
@@ -78,7 +78,7 @@ class _Handlers:
     async def list_resources(
         self, ctx: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """A page of the documents."""
+        """Return a page of the documents."""
         asking = self._asking_of(ctx.request)
         try:
             listed, cursor = await self._resources.page(asking, (params and params.cursor) or "")
@@ -89,13 +89,13 @@ class _Handlers:
     async def list_resource_templates(
         self, _ctx: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        """How documents are named."""
+        """Return the template of documents' URIs."""
         return types.ListResourceTemplatesResult(resource_templates=self._resources.templates())
 
     async def read_resource(
         self, ctx: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """A part of a document's text."""
+        """Return a part of a document's text."""
         asking = self._asking_of(ctx.request)
         try:
             return types.ReadResourceResult(contents=[await self._resources.read(asking, str(params.uri))])
@@ -105,7 +105,7 @@ class _Handlers:
     async def list_prompts(
         self, ctx: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        """The prompts that the profile lists."""
+        """Return the profile's prompts."""
         prompts = self._asking_of(ctx.request).frontend.agents.prompts
         return types.ListPromptsResult(
             prompts=[
@@ -127,7 +127,7 @@ class _Handlers:
         )
 
     async def get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """A prompt with its arguments."""
+        """Return a prompt with its arguments."""
         prompt = self._asking_of(ctx.request).frontend.agents.prompts.get(params.name)
         if prompt is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]!r}.")
@@ -142,7 +142,7 @@ class _Handlers:
 
 
 def _failure(error: Exception, asking: Asking) -> MCPError:
-    """An error of a resource, which has no result of its own."""
+    """Return the error of a resource, which has no error results."""
     if isinstance(error, NotFound):
         code = _NOT_THERE
     else:

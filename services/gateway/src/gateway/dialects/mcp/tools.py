@@ -1,4 +1,4 @@
-"""What the tools are called, what they take and what they return."""
+"""The tools: names, descriptions, schemas of arguments and results."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES
 from gateway.frontends.mcp_block import TOOLS
 
 LONGEST_QUERY = 10_000
-"""Characters of a query or a question."""
+"""The most characters of a query or a question."""
 USUAL_LENGTH = 20_000
 LONGEST_TEXT = 100_000
-"""Characters of a document's text in one result."""
+"""The most characters of a document's text in one result."""
 LARGEST_OFFSET = 2**31 - 1
 LARGEST_PAGE = 1_000_000
 
@@ -50,7 +50,7 @@ PARTS = {
     "first_page": _within(1, LARGEST_PAGE, description="First page, where the document has pages"),
     "last_page": _within(1, LARGEST_PAGE, description="Last page"),
 }
-"""Which part of a document's text is read."""
+"""The arguments that select a part of a document's text."""
 
 _READ_ONLY = types.ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -157,10 +157,10 @@ _DEFINITIONS = {
     ),
 }
 DEFINITIONS = tuple(_DEFINITIONS[name] for name in TOOLS)
-"""The tools, in the order in which clients see them."""
+"""The tools, in the order for clients."""
 
 
 def input_schema(name: str) -> dict[str, Any] | None:
-    """Return what a tool takes; None: there is no such tool."""
+    """Return the schema of a tool's arguments; None if the tool does not exist."""
     tool = next((each for each in DEFINITIONS if each.name == name), None)
     return None if tool is None else tool.input_schema

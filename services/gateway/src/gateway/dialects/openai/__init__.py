@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and embeddings, with retrieval where a request names an index.
+"""OpenAI's chat completions and embeddings, with retrieval if a request names an index.
 
 Extensions of other products to this format belong to the packages of those products.
 """

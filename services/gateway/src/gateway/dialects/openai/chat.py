@@ -1,7 +1,7 @@
-"""OpenAI chat completions, with retrieval where the request names an index.
+"""OpenAI chat completions, with retrieval if the request names an index.
 
 Sources: the OpenAI API reference for chat completions; the RAGEngine chat completion algorithm for ``index_name``,
-``context_token_ratio``, the splitting of messages and the cases that go through to the model as they came.
+``context_token_ratio``, the splitting of messages and the cases that are passed through to the model.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from gateway.domain import (
 from gateway.frontends.profiles import Frontend
 
 OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members of a request that are the platform's and never reach a model server."""
+"""Members of a request for the platform, which never reach a model server."""
 
 MODES = tuple(mode.value for mode in RetrievalMode)
 _LEAST_RATIO, _MOST_RATIO = 0.2, 0.8
 _LONGEST_QUOTE = 100
 
-# What is read of a request that goes to the model as it came; its other members are the model server's to judge.
+# The members of a passed-through request that the gateway reads; the model server validates the others.
 _READ_FIRST = ("index_name", "model", "stream")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _READ_OF_A_CONVERSATION = ("index_name", "retrieval", "stream_options", *_LIMITS)
@@ -55,9 +55,8 @@ class OpenAiChat:
     """`Dialect` of ``POST /v1/chat/completions``.
 
     Args:
-        similarity_threshold: Least cosine similarity of a passage to the question, where a request does not say;
-            None: none.
-        exchange: What writes the answers.
+        similarity_threshold: The default minimum cosine similarity of a passage to the question; None: none.
+        exchange: Renders the answers.
     """
 
     name = "openai"
@@ -78,8 +77,7 @@ class OpenAiChat:
     def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, limited: bool = True) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides.
 
-        What is wrong with a request that names an index is told after the index is known to exist: the pipeline
-        raises it.
+        The pipeline raises errors of a request that names an index, after it has checked that the index exists.
 
         Args:
             request: The request.
@@ -163,14 +161,14 @@ class OpenAiChat:
             turn = replace(
                 turn,
                 retrieval=self._retrieval(found, known.object("retrieval"), ratio),
-                # The search itself refuses an unknown one.
+                # The search itself refuses an unknown index.
                 original=replace(turn.original, required_indexes=()),
             )
         turn = frontend_turn.with_profile(turn, asked, parameters, composed=self._made.composed)
         return self._made(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
 
     def _retrieval(self, usual: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
-        """Where to look for passages: what the request says of it, else what the profile does."""
+        """Return the options of the search: those of the request, else the profile's."""
         threshold = options.number("similarity_threshold", -1, 1)
         score = options.number("minimum_score", -1e9, 1e9)
         return replace(
@@ -185,7 +183,7 @@ class OpenAiChat:
         )
 
     def error(self, error: CausewayError) -> bytes:
-        """OpenAI's clients read ``error``, RAGEngine's read ``detail``: both are there."""
+        """Return an error with ``error`` for OpenAI's clients and ``detail`` for RAGEngine's."""
         return problem(error, _NAMES)
 
 
@@ -194,8 +192,9 @@ def _fields(raw: Raw, names: Sequence[str]) -> Fields:
 
 
 def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
-    """The index that the request names, else those of a profile that answers every chat from them. An empty name
-    says that nothing is to be searched.
+    """Return the index that the request names, else those of a profile that answers every chat from them.
+
+    An empty name requests no search.
     """
     asked = known.text("index_name")
     if asked:
@@ -205,15 +204,15 @@ def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
-    """What the deployment refuses, wherever the request goes.
+    """Refuse what the deployment forbids, also for passed-through requests.
 
     Raises:
-        InvalidRequest: Too many messages, or too long an answer asked for.
+        InvalidRequest: There are too many messages, or the limit of the answer is too high.
     """
     said = raw.get("messages", b"")
-    # Hardly a request is long enough to be counted.
+    # Few requests are long enough to be counted.
     if frontend.max_messages is not None and len(said) > _SHORTEST_MESSAGE * frontend.max_messages:
-        with contextlib.suppress(ValueError, RecursionError):  # no list: whoever reads it says so
+        with contextlib.suppress(ValueError, RecursionError):  # not a list: a later check reports it
             frontend.check_messages(len(_listed.decode(said)), "messages")
     if frontend.max_answer_tokens is not None:
         for name in _LIMITS:
@@ -249,7 +248,7 @@ def _conversation(
     detectors: Detectors,
     kept: bytes,
 ) -> Turn:
-    """The turn of a request that is not passed through, its messages as they came; `kept` is its JSON."""
+    """Return the turn of a request that is not passed through, with its messages; ``kept`` is its JSON."""
     *history, last = messages
     asks = last.role == "user" and not last.content_json
     return replace(
@@ -259,7 +258,7 @@ def _conversation(
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         detectors=detectors,
         parameters_json=json_fields.without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
-        # Both names are OpenAI's; the newer one wins.
+        # Both names are OpenAI's; the newer one has priority.
         max_tokens=known.integer("max_completion_tokens", 1, turn_settings.LONGEST_ANSWER)
         or known.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
         original=replace(

@@ -1,4 +1,4 @@
-"""OpenAI's text completions: the prompt is asked as one message of a user, by the rules of chat completions."""
+"""OpenAI's text completions: the prompt becomes one message of a user, by the rules of chat completions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from gateway.domain import Batch, Completion, Delta, Finish
 from gateway.domain.deltas import members_of
 
 _NAMES = {"index": "index_name", "messages": "prompt"}
-# What a model cannot do when it is asked in a chat, with the values that ask for nothing.
+# Features that a chat request does not have, with the values that disable them.
 _NOT_ASKED: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
@@ -35,7 +35,7 @@ class OpenAiCompletions:
     """`Dialect` of ``POST /v1/completions``.
 
     Args:
-        similarity_threshold: As of `OpenAiChat`.
+        similarity_threshold: As in `OpenAiChat`.
     """
 
     name = "openai-completions"
@@ -50,7 +50,7 @@ class OpenAiCompletions:
         said = json_fields.pick(raw, ("prompt", *_NOT_ASKED))
         for name, nothing in _NOT_ASKED.items():
             if said.get(name) not in nothing:
-                raise said.wrong(name, "is not taken: the prompt is asked in a chat")
+                raise said.wrong(name, "is not supported: the prompt is sent as a chat")
         messages = [{"role": "user", "content": _prompt(said)}]
         others = {name: value for name, value in raw.items() if name != "prompt" and name not in _NOT_ASKED}
         return self._chat.parse(replace(request, body=_encode(others | {"messages": messages})))
@@ -61,10 +61,10 @@ class OpenAiCompletions:
 
 
 def _prompt(said: Fields) -> str:
-    """The prompt: a text, or the ids of its tokens, or a list of one of these.
+    """Return the prompt: a text, or the ids of its tokens, or a list of one of these.
 
     Raises:
-        InvalidRequest: It is none, or there are several.
+        InvalidRequest: It is invalid, or there are several.
     """
     prompt = said.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not token_ids.is_id(prompt[0]):
@@ -72,21 +72,21 @@ def _prompt(said: Fields) -> str:
     if isinstance(prompt, list) and prompt and all(map(token_ids.is_id, prompt)):
         prompt = token_ids.text_of(prompt, said, "prompt")
     if isinstance(prompt, list) and len(prompt) > 1:
-        raise said.wrong("prompt", "must be one text; ask for each prompt by itself")
+        raise said.wrong("prompt", "must be one text; send each prompt in its own request")
     if not isinstance(prompt, str) or not prompt.strip():
         raise said.wrong("prompt", "must be a text that is not blank")
     return prompt
 
 
 class TextExchange(OpenAiExchange):
-    """`Exchange` of one text completion: as that of a chat, its choices have a text in place of a message."""
+    """`Exchange` of one text completion: like a chat, but its choices have a text instead of a message."""
 
     prefix = "cmpl-"
     whole = chunk = "text_completion"
     composed = True
 
     def take(self, batch: Batch) -> None:
-        """See `Exchange`; a model server's own answer, which is that of a chat, becomes a text completion."""
+        """See `Exchange`; convert a model server's own chat completion to a text completion."""
         super().take([_as_text(event) if type(event) is Completion else event for event in batch])
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:

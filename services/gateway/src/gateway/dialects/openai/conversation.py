@@ -1,4 +1,4 @@
-"""The messages of an OpenAI request: read, checked, and parted into the question and what was said before it."""
+"""The messages of an OpenAI request: read, validated, and split into the question and the history."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Raw = dict[str, msgspec.Raw]
 
 _ROLES = ("system", "user", "assistant", "developer")
 _JUDGED = ("system", "developer", "user", "assistant", "tool", "function")
-"""The roles of OpenAI's protocol: where a policy applies there are no others, because servers differ in them."""
+"""The roles of OpenAI's protocol. A policy allows no others, because servers treat them differently."""
 
 _SPOKEN = ("user", "tool", "function")
 _INVALID = "Invalid request format"
@@ -22,14 +22,14 @@ _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class UnknownRole(InvalidRequest):
-    """A message is of a role that no detector knows. It is a 400 in each dialect."""
+    """A message has a role that no detector knows. It is a 400 in each dialect."""
 
 
 def messages(raw: Raw) -> list[Message]:
     """Return the messages of a request.
 
     Raises:
-        InvalidRequest: One is wrong; the error names it.
+        InvalidRequest: A message is invalid; the error names it.
     """
     try:
         items = _messages_decoder.decode(raw.get("messages", b"null"))
@@ -65,7 +65,7 @@ def _message(item: Raw, path: str) -> Message:
 
 
 def _breaks(texts: Sequence[str]) -> tuple[int, ...]:
-    """Where the line breaks between these texts stand."""
+    """Return the positions of the line breaks between these texts."""
     ends = list(itertools.accumulate(map(len, texts)))[:-1]
     return tuple(end + at for at, end in enumerate(ends))
 
@@ -75,15 +75,15 @@ def _is_text(part: object) -> bool:
 
 
 def searchable(message: Message) -> bool:
-    """Return whether RAGEngine's algorithm knows what to do with a message."""
+    """Return whether RAGEngine's algorithm can handle a message."""
     return message.role in _ROLES and not (message.role == "user" and message.content_json)
 
 
 def split(messages: list[Message]) -> tuple[list[int], list[int]]:
-    """Return where the question is, which is what the user said since the latest answer; and everything else.
+    """Return the positions of the question, the user's messages since the latest answer, and of all other messages.
 
     Raises:
-        InvalidRequest: The user said nothing since then.
+        InvalidRequest: There is no user message since the latest answer.
     """
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
     asked = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
@@ -93,13 +93,13 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
 
 
 def common_extra(asked: list[Message]) -> bytes:
-    """Return the members that these messages have beside their text; none where they differ in them."""
+    """Return the members that these messages have in common beside their text; none if they differ in any."""
     first = asked[0].extra_json
     return first if all(message.extra_json == first for message in asked) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Return the gaps of the messages that a question is put together from, as places in the question."""
+    """Return the gaps of the messages of a question, as positions in the question."""
     found: list[int] = []
     begin = 0
     for message in question:
@@ -109,24 +109,24 @@ def gaps(question: Sequence[Message]) -> tuple[int, ...]:
 
 
 def check_names(body: bytes) -> None:
-    """Check that no object has a name twice, because detectors judge one of the values.
+    """Check that no object has a duplicate name, because detectors judge only one of the values.
 
     Raises:
-        InvalidRequest: One does.
+        InvalidRequest: An object has a duplicate name.
     """
     if repeats_names(body):
         raise InvalidRequest("The body must not name a member of an object twice.", field="body")
 
 
 def check_readable(messages: list[Message], *, policy: bool) -> None:
-    """Check that detectors can read what was said.
+    """Check that detectors can read the messages.
 
     Args:
-        messages: All of them.
-        policy: A policy applies, which judges what every role says.
+        messages: All messages.
+        policy: A policy applies, which judges the messages of all roles.
 
     Raises:
-        InvalidRequest: A message holds parts other than text, or is of a role that no detector knows.
+        InvalidRequest: A message has parts other than text, or a role that no detector knows.
     """
     for at, message in enumerate(messages):
         if policy and message.role not in _JUDGED:

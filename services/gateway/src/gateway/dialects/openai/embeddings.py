@@ -1,4 +1,4 @@
-"""OpenAI's embeddings: the request in, vectors out as numbers or in base64."""
+"""OpenAI's embeddings: requests, and answers with vectors as numbers or in base64."""
 
 import base64
 import struct
@@ -14,18 +14,18 @@ from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 MOST_INPUTS = 2048
 _LONGEST_INPUT = 100_000
-"""In characters; more than a model reads, and what the retriever takes at once."""
+"""In characters; more than a model reads, and the limit of one call of the retriever."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """What is asked.
+    """An embedding request.
 
     Attributes:
-        model: Empty: the default one.
+        model: Empty: the default model.
         texts: One or more, none of them blank.
-        in_base64: Vectors as little-endian 32-bit floats in base64, which is what OpenAI's own client asks for.
-        dimensions: The length that vectors should have, where the client says.
+        in_base64: Vectors as little-endian 32-bit floats in base64, the default of OpenAI's client.
+        dimensions: The requested length of the vectors, if any.
     """
 
     model: str
@@ -35,14 +35,14 @@ class EmbeddingRequest:
 
 
 def parse(body: bytes, model: str = "") -> EmbeddingRequest:
-    """Read a request.
+    """Parse a request.
 
     Args:
-        body: As it came.
-        model: The model that the path names, which comes before the one of the body; empty where it names none.
+        body: The body.
+        model: The model in the path, which has priority over the body's; may be empty.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: The request is invalid; the error names the field.
     """
     raw = members(body)
     names = ("model", "input", "encoding_format", "dimensions")
@@ -77,7 +77,7 @@ def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
 
 
 def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
-    """The text of a list of token ids."""
+    """Return the text of a list of token ids."""
     if not all(map(token_ids.is_id, ids)):
         raise fields.wrong(path, "must be a text, or a list of token ids")
     if len(ids) > _LONGEST_INPUT:
@@ -86,10 +86,10 @@ def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
 
 
 def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
-    """Vectors have the length that their model makes; another one is refused rather than made up.
+    """Check that the requested length is the model's: other lengths are not supported.
 
     Raises:
-        InvalidRequest: Another length is asked for.
+        InvalidRequest: Another length is requested.
     """
     for model in models:
         if request.model in ("", model.name):
@@ -100,7 +100,7 @@ def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ..
 
 
 def render(embeddings: Embeddings, request: EmbeddingRequest) -> bytes:
-    """The answer."""
+    """Return the answer."""
     return msgspec.json.encode(
         {
             "object": "list",

@@ -1,4 +1,4 @@
-"""What the profile of a front end, and the question in a conversation, make of an OpenAI turn."""
+"""Adds the options of a front end's profile, and the question of a conversation, to an OpenAI turn."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def prompting(frontend: Frontend, usual: Fields) -> PromptOptions:
-    """Return what a profile with an index of its own adds to the prompt; nothing for other profiles.
+    """Return the prompt options of a profile with its own index; none for other profiles.
 
     Args:
         frontend: The profile.
@@ -32,18 +32,17 @@ def prompting(frontend: Frontend, usual: Fields) -> PromptOptions:
 
 
 def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Turn:
-    """Return the turn with its question put together from several messages, after RAGEngine's algorithm.
+    """Return the turn with its question made from several messages, by RAGEngine's algorithm.
 
-    A conversation with tools or pictures in it stays in its order, because the model must see which answer belongs
-    to which call.
+    A conversation with tools or pictures keeps its order, because the model must match the answers to the calls.
 
     Args:
-        turn: With the messages as they came.
-        messages: All of them.
-        must_ask: A conversation without a question is refused; else the model alone answers it.
+        turn: The turn with the original messages.
+        messages: All messages.
+        must_ask: Refuse a conversation without a question; else the model alone answers it.
 
     Raises:
-        InvalidRequest: The user said nothing since the latest answer.
+        InvalidRequest: There is no user message since the latest answer.
     """
     plain = all(map(conversation.searchable, messages))
     if not plain or not (must_ask or turn.query):
@@ -65,13 +64,13 @@ def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Tur
 
 
 def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
-    """Return the turn with the prompt and the parameters of its profile, where it has some.
+    """Return the turn with the prompt and the parameters of its profile, if it has some.
 
     Args:
-        turn: As the request has it.
-        asked: What the profile adds to the prompt.
-        parameters: What the profile sets for the model where the request says nothing.
-        composed: The model never gets the request as it came.
+        turn: The turn of the request.
+        asked: The prompt options of the profile.
+        parameters: The profile's default parameters for the model.
+        composed: The model never gets the request unchanged.
     """
     if not (composed or parameters or turn.answers_as or replace(asked, rewrite=False) != PromptOptions()):
         return turn if asked == turn.prompting else replace(turn, prompting=asked)
@@ -86,6 +85,6 @@ def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *
         prompting=asked,
         parameters_json=msgspec.json.encode(parameters | said),
         max_tokens=turn.max_tokens or parameters.get("max_tokens"),
-        # The model gets it with these, whether anything is found or not.
+        # The model gets these instructions, with or without search results.
         original=replace(turn.original, json=b"", messages=()),
     )

@@ -1,4 +1,4 @@
-"""The route of OpenAI's chat completions."""
+"""The routes of OpenAI's API."""
 
 from gateway.answering.budget import MOST_CANDIDATES
 from gateway.dialects.exchange import Dialect
@@ -53,23 +53,23 @@ _COMPLETION: Schema = {
 def registration(openai: Dialect, completions: Dialect) -> Registration:
     """Register the dialects.
 
-    Args:
-        openai: Of chat completions.
+    openai: The dialect of chat completions.
+    completions: The dialect of text completions.
         completions: Of text completions.
     """
     described = operation(
-        "Chat completion, with retrieval where index_name is given",
+        "Chat completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
     of_deployment = described | {
-        "summary": "Chat completion of the model in the path, as Azure's clients ask for it",
+        "summary": "Chat completion by the model in the path, for Azure's clients",
         "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
     }
     of_text = operation(
-        "Text completion, with retrieval where index_name is given",
+        "Text completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _COMPLETION}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
@@ -79,7 +79,7 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
         chats=(
             ChatRoute("/v1/completions", always(completions), of_text),
             ChatRoute("/v1/chat/completions", always(openai), described),
-            # Azure's clients name the model in the path, and add a version of its API, which changes nothing.
+            # Azure's clients put the model in the path, and add an API version, which has no effect.
             ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), of_deployment),
         ),
         tags={TAG: "As OpenAI's API has it; `index_name` turns retrieval on."},

@@ -42,17 +42,17 @@ _DONE = b"data: [DONE]\n\n"
 class OpenAiExchange:
     """`Exchange` of one chat completion.
 
-    What of a stream is the same in all chunks is encoded once, and what the model server sent beside the content is
-    spliced in as it came: a token costs one JSON string and one join.
+    The parts of a stream that are equal in all chunks are encoded once, and members beside the content are inserted
+    unchanged: a token costs one JSON string and one join.
 
     Args:
-        turn: What is asked.
+        turn: The turn.
         streaming: Whether the answer is streamed.
-        include_usage: Whether the stream ends with a chunk that says the numbers of tokens.
-        sources: Whether an index was asked for; then ``source_nodes`` are there, null where nothing was searched.
+        include_usage: Whether the stream ends with a chunk with the token counts.
+        sources: Whether the request names an index; then ``source_nodes`` are present, null without a search.
 
     Attributes:
-        composed: The answer is always put together here; the model server's own bytes never go out.
+        composed: The answer is always rendered here; the model server's own bytes are never sent.
     """
 
     prefix = "chatcmpl-"
@@ -66,7 +66,7 @@ class OpenAiExchange:
         self.streaming = streaming
         self._include_usage = include_usage
         self._answer = Answer()
-        # The members around the choices: the model server's own where it sends any.
+        # The members around the choices: the model server's own if it sends any.
         self._envelope: dict[str, Any] = {
             "id": f"{self.prefix}{uuid.uuid4().hex}",
             "object": self.chunk if streaming else self.whole,
@@ -78,7 +78,7 @@ class OpenAiExchange:
         self._begun: set[int] = set()
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        # What the next chunk carries beside its choice.
+        # Members that the next chunk carries beside its choice.
         self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
         self._found: list[Detections] = []
         self._unsaid = list(asked_of(turn.detectors))
@@ -106,14 +106,14 @@ class OpenAiExchange:
             elif type(event) is Detections:
                 self._found.append(event)
             elif type(event) is Completion:
-                # The model server answered in one piece although a stream was asked for.
+                # The model server answered in one piece although a stream was requested.
                 out.append(_event(self._with_extra(_as_chunk(event.raw_json))))
             elif type(event) is Done:
                 self._end(event, out)
         return b"".join(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`: an event with the error. Clients take what ends with ``[DONE]`` for a whole answer."""
+        """See `Exchange`: an event with the error. A ``[DONE]`` would tell clients that the answer is complete."""
         return _event(problem(error))
 
     def _know(self, members: dict[str, Any]) -> None:
@@ -122,13 +122,13 @@ class OpenAiExchange:
         self._head = b""
 
     def _with_extra(self, raw_json: bytes) -> bytes:
-        """A model server's own object with what is to be said beside it; every other byte as it came."""
+        """Return a model server's own object with added members; all other bytes are unchanged."""
         extra, self._extra = self._extra, {}
         return _spliced(raw_json, extra)
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         if self._finish is not None:
-            # Another choice than the one that ended.
+            # The delta belongs to another choice than the one that ended.
             self._flush_finish(out)
         if event.choice not in self._begun:
             self._begin(event.choice, out)
@@ -159,7 +159,7 @@ class OpenAiExchange:
         self._choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
 
     def _choice(self, index: int, delta: bytes, others: bytes, reason: bytes, out: list[bytes]) -> None:
-        """A chunk of one choice, with whatever waits to be said beside it."""
+        """Append a chunk of one choice, with all members that wait to be sent."""
         others = _inside(others)
         body = b'"choices":[{"index":%d,"delta":{%b}%b%b,"finish_reason":%b}]' % (
             index,
@@ -178,9 +178,9 @@ class OpenAiExchange:
         return b"".join((self._head, choices, b"," if extra else b"", _encode(extra)[1:-1], tail))
 
     def _detections(self, *, last: bool = False) -> dict[str, Any]:
-        """What was found and not said yet. A side that was asked for is named once at least, clean or not."""
+        """Return the findings that were not sent yet. A requested direction is named at least once."""
         named = [direction for direction in Direction if any(event.direction is direction for event in self._found)]
-        # Input and passages were judged before the first chunk.
+        # Question and passages are judged before the first chunk.
         named += [side for side in self._unsaid if side not in named and (last or side is not Direction.OUTPUT)]
         if not named:
             return {}
@@ -191,7 +191,7 @@ class OpenAiExchange:
 
     def _end(self, done: Done, out: list[bytes]) -> None:
         if self._begun or self._finish is not None:
-            # Not a pass-through, which goes out as it came.
+            # Not for a pass-through answer, which is sent unchanged.
             last: dict[str, Any] = {"timings": _timings(done.steps)}
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)
@@ -224,14 +224,14 @@ class OpenAiExchange:
         return _encode(body | self._judged(answer) | self._extra)
 
     def _judged(self, answer: Answer) -> dict[str, Any]:
-        """What detectors say of a whole answer."""
+        """Return the detectors' results of a whole answer."""
         asked = asked_of(self.turn.detectors)
         if not asked:
             return {}
         return {"detections": detections_block(answer.detections, asked)} | _warned(answer.detections)
 
     def _with_own(self, answer: Answer) -> bytes:
-        """A model server's whole answer; what is beside it is ours, also where the server has the same names."""
+        """Return a model server's whole answer with our members, which replace members of the same name."""
         own = self._judged(answer)
         raw_json = answer.completion
         if own and not own.keys().isdisjoint(members := members_of(raw_json)):
@@ -251,9 +251,9 @@ class OpenAiExchange:
 
 
 def source_node(passage: Passage) -> dict[str, Any]:
-    """Return a passage as RAGEngine's clients read it, in answers and from ``/retrieve``.
+    """Return a passage in RAGEngine's format, in answers and from ``/retrieve``.
 
-    The metadata are those that were stored, and nothing else.
+    The metadata are the stored ones, without additions.
     """
     return {
         "doc_id": passage.document_id,
@@ -272,11 +272,11 @@ def source_node(passage: Passage) -> dict[str, Any]:
 
 
 def _spliced(raw_json: bytes, members: dict[str, Any]) -> bytes:
-    """The object with further members at its end, but for those that it has itself."""
+    """Return the object with further members at its end, except those that it already has."""
     try:
         own = _object.decode(raw_json)
     except (ValueError, RecursionError):
-        return raw_json  # not ours to judge
+        return raw_json  # not an object
     missing = {name: value for name, value in members.items() if name not in own}
     if not missing:
         return raw_json
@@ -289,7 +289,7 @@ def _event(json: bytes) -> bytes:
 
 
 def _inside(raw_json: bytes) -> bytes:
-    """The members of an object without its braces."""
+    """Return the members of an object without its braces."""
     return one_line(raw_json).strip()[1:-1].strip()
 
 

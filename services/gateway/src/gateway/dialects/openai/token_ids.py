@@ -1,4 +1,4 @@
-"""Texts that come as ids of tokens: clients of OpenAI's embeddings cut their texts by its tokenizer."""
+"""Texts as token ids: clients of OpenAI's embeddings split texts with its tokenizer."""
 
 import contextlib
 import functools
@@ -9,21 +9,21 @@ from typing import Any
 from gateway.dialects.json_fields import Fields
 
 _ENCODING = "cl100k_base"
-"""That of OpenAI's embedding models, which clients also take for models that they do not know."""
+"""The encoding of OpenAI's embedding models, which clients also use for unknown models."""
 
 
 def is_id(said: object) -> bool:
-    """Return whether a member of JSON may be a token's id."""
+    """Return whether a JSON value may be a token id."""
     return isinstance(said, int) and not isinstance(said, bool)
 
 
 def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
     """Return the text of tokens.
 
-    Characters that a client has cut in the middle become replacement characters.
+    Characters that a client has split become replacement characters.
 
     Raises:
-        InvalidRequest: An id is no token's; ``fields`` and ``path`` say where the ids are.
+        InvalidRequest: An id is no token's; ``fields`` and ``path`` locate the ids.
     """
     encoding = _encoding()
     if all(0 <= each < encoding.n_vocab for each in ids):
@@ -36,9 +36,9 @@ def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
 @functools.cache
 def _encoding() -> Any:
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library no longer recommends.
+        # It reads its tables in a way that the standard library deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported here: it costs 80 MB, which only gateways need that get token ids.
+        # Imported here, because it costs 80 MB, and few gateways get token ids.
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types
 
         return bpe_openai.get_encoding(_ENCODING)

@@ -1,7 +1,7 @@
-"""Chat completions with detections: an OpenAI request with a ``detectors`` block beside it.
+"""Chat completions with detections: an OpenAI request with a ``detectors`` block.
 
-Source: ADR 005 of the guardrails orchestrator; where the profile says so, the ways of its reference implementation.
-Besides OpenAI's members and ours (`openai_chat`) a request may say ``chunking`` and ``input_scope``.
+Source: ADR 005 of the guardrails orchestrator, or its reference implementation if the profile selects it. Besides
+OpenAI's members and ours (`openai_chat`) a request may have ``chunking`` and ``input_scope``.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from gateway.domain import Chunking, DetectionOptions, DetectorKind, Detectors, 
 from gateway.frontends.profiles import GuardrailsWire
 
 OURS = ("chunking", "input_scope")
-"""Members of a request that are this route's and never reach a model server."""
+"""Members of a request for this route, which never reach a model server."""
 
 CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
 SCOPES = tuple(scope.value for scope in InputScope)
@@ -32,14 +32,14 @@ _LAST_ROLES = ("user", "assistant", "system")
 
 
 def media(wire: GuardrailsWire) -> Media:
-    """How these routes answer."""
+    """Return the conventions of the answers."""
     return Media(
         unary=b"application/json",
         stream=b"text/event-stream; charset=utf-8",
         heartbeat=b": \n\n",
         named=True,
         status=lambda error: errors.status(error, wire),
-        # The reference has sent its 200 by the time it looks for the detectors.
+        # The reference has sent its 200 before it looks up the detectors.
         fails_inside=wire is GuardrailsWire.ORCHESTRATOR,
     )
 
@@ -48,8 +48,8 @@ class OrchestratorChat:
     """`Dialect` of ``POST /api/v2/chat/completions-detection``.
 
     Args:
-        openai: Reads what of a request is OpenAI's.
-        wire: Whose ways.
+        openai: Parses OpenAI's members of a request.
+        wire: The variant of the API.
     """
 
     name = "orchestrator-chat"
@@ -101,26 +101,26 @@ class OrchestratorChat:
 
 
 def asked(raw: Raw) -> Detectors:
-    """The detectors that a request names by side.
+    """Return the detectors that a request names, by direction.
 
     Raises:
-        InvalidRequest: A side or a parameter is not one.
+        InvalidRequest: A direction or a parameter is invalid.
     """
     return detectors_block.parse(json_fields.pick(raw, ("detectors",)).object("detectors"))
 
 
 def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange:
-    """A turn in the ways of these routes, and how it is answered.
+    """Return the exchange of a turn with the options of these routes.
 
     Args:
-        turn: What is asked.
+        turn: The turn.
         raw: The request's members.
-        form: Which kind of completion.
-        wire: Whose ways.
+        form: The kind of completion.
+        wire: The variant of the API.
 
     Raises:
-        InvalidRequest: ``stream`` or ``stream_options`` is none.
-        Unprocessable: ``chunking`` or ``input_scope`` is none.
+        InvalidRequest: ``stream`` or ``stream_options`` is invalid.
+        Unprocessable: ``chunking`` or ``input_scope`` is invalid.
     """
     said = json_fields.pick(raw, ("stream", "stream_options"))
     usage = said.object("stream_options")
@@ -152,7 +152,7 @@ def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
 
 
 def _with_stream_options(parameters_json: bytes, raw: Raw) -> bytes:
-    """What of ``stream_options`` is the model server's to do."""
+    """Add the ``stream_options`` for the model server."""
     options = raw.get("stream_options")
     if options is None or not bytes(options).lstrip().startswith(b"{"):
         return parameters_json

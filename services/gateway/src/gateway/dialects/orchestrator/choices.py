@@ -1,4 +1,4 @@
-"""What chat completions and text completions with detections differ in: the shape of a choice.
+"""The difference between chat completions and text completions with detections: the format of a choice.
 
 Sources: the OpenAI API reference for chat completions and for (legacy) completions.
 """
@@ -13,11 +13,11 @@ class Form(Protocol):
     """A kind of completion.
 
     Attributes:
-        prefix: What ids begin with.
+        prefix: The prefix of ids.
         whole: ``object`` of an answer in one piece.
         chunk: ``object`` of a chunk.
-        asked: What a model is asked for, in words.
-        joins_finish: The finish of a choice stands beside its last text.
+        asked: The name of the request to a model, for messages.
+        joins_finish: The finish of a choice is in the same event as its last text.
     """
 
     prefix: str
@@ -27,25 +27,25 @@ class Form(Protocol):
     joins_finish: bool
 
     def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:
-        """What a chunk's choice says.
+        """Return a chunk's choice.
 
         Args:
-            text: Content; None: there is none.
-            said: What stands beside the content.
-            role: Name the role.
+            text: The content; None: there is none.
+            said: The members beside the content.
+            role: Add the role.
         """
         ...
 
     def complete(self, choice: Choice) -> dict[str, Any]:
-        """What the choice of an answer in one piece says."""
+        """Return the choice of an answer in one piece."""
         ...
 
     def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """A whole choice of a model server as the one of a chunk."""
+        """Convert a whole choice of a model server to a chunk's choice."""
         ...
 
     def speaks(self, choice: dict[str, Any]) -> bool:
-        """Whether a whole choice of a model server has content."""
+        """Return whether a whole choice of a model server has content."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Text completions with detections: a legacy completion request of OpenAI's, with one prompt that is a text.
+"""Text completions with detections: OpenAI's legacy completion request with one text prompt.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``; its answers have the shape of
 ADR 005.
@@ -24,7 +24,7 @@ class OrchestratorCompletions:
     """`Dialect` of ``POST /api/v2/text/completions-detection``.
 
     Args:
-        wire: Whose ways.
+        wire: The variant of the API.
     """
 
     name = "orchestrator-completions"
@@ -63,14 +63,14 @@ class OrchestratorCompletions:
 
 
 def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:
-    """The turn of a text that a model is to go on with.
+    """Return the turn of a text that a model continues.
 
     Args:
-        request: As it came.
-        model: Which is asked.
+        request: The request.
+        model: The model.
         prompt: The text.
-        parameters_json: What else the model server is told.
-        in_one_piece: The answer goes out in one piece.
+        parameters_json: The parameters for the model server.
+        in_one_piece: Send the answer in one piece.
     """
     return Turn(
         principal=request.principal,

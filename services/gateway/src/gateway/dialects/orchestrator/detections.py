@@ -1,4 +1,4 @@
-"""``detections`` and ``warnings`` as the guardrails orchestrator's clients read them."""
+"""``detections`` and ``warnings`` in the guardrails orchestrator's format."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,12 +19,12 @@ _ITEMS = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", 
 
 
 def no_content(choice: int) -> dict[str, str]:
-    """The warning that a choice had nothing to look at."""
+    """Return the warning that a choice has no content to judge."""
     return {"type": "EMPTY_OUTPUT", "message": f"Choice of index {choice} has no content"}
 
 
 def ordered(results: Results) -> Results:
-    """Those with a span first, by their start; then the others, those of one detector together."""
+    """Return the results in order: those with a span by their start; then the others, by detector."""
     return sorted(
         results,
         key=lambda each: (0, each["start"], "") if "start" in each else (1, 0, each["detector_id"]),
@@ -32,7 +32,7 @@ def ordered(results: Results) -> Results:
 
 
 def by_item(events: Iterable[Detections]) -> dict[int, Results]:
-    """The results of each item that has any, ordered."""
+    """Return the non-empty results of each item, in order."""
     found: dict[int, Results] = {}
     for event in events:
         if results := detection_results(event):
@@ -41,12 +41,12 @@ def by_item(events: Iterable[Detections]) -> dict[int, Results]:
 
 
 def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[str, Any]]:
-    """What stands under a direction."""
+    """Return the entries of a direction."""
     return [{_ITEMS[direction]: item, "results": each} for item, each in results.items()]
 
 
 def moved(results: Results, by: int) -> Results:
-    """The results with their spans so many code points further right."""
+    """Return the results with their spans shifted right by this many code points."""
     return [
         each | {"start": each["start"] + by, "end": each["end"] + by} if "start" in each else each
         for each in results
@@ -54,5 +54,5 @@ def moved(results: Results, by: int) -> Results:
 
 
 def plain_results(event: Detections) -> Results:
-    """The results of one text, ordered, as the routes answer them that only detect."""
+    """Return the results of one text, in order, in the format of the detection-only routes."""
     return ordered(detection_results(event))

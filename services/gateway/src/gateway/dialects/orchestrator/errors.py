@@ -1,7 +1,7 @@
 """The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``, one table of status.
 
-A request that is JSON but not what the route takes is 422. What a detector or a model server says keeps its
-status, behind words that say who said it; the reference orchestrator tells what is not plainly the request's fault
+A JSON request that the route does not accept is 422. An error of a detector or a model server keeps its status, and
+its message names the source. The reference orchestrator reports all errors that are not clearly the request's fault
 as a 500.
 """
 
@@ -21,38 +21,38 @@ from gateway.domain import Action, Detector, DetectorFailure, Detectors, Directi
 from gateway.frontends.profiles import GuardrailsWire
 
 UNEXPECTED = "unexpected error occurred while processing request"
-"""All that the reference says of what is not the request's fault."""
+"""The reference's message for errors that are not the request's fault."""
 
 _UNPROCESSABLE = 422
 _NO_STATUS = 500
-# Of what others say, the reference keeps these.
+# The statuses of other servers that the reference keeps.
 _KEPT = (400, 404, 422, 503)
 _SERVER_FAULT = 500
 
 
 class NotJson(InvalidRequest):
-    """The body is no JSON: the one wrong request that is a 400."""
+    """The body is not JSON: the only invalid request with status 400."""
 
 
 class DetectorFailed(UpstreamRejected):
-    """A detector failed, and the request does not go on without it."""
+    """A detector failed, and the request cannot continue without it."""
 
     def __init__(self, failure: DetectorFailure) -> None:
         prefix = f"detector request failed for `{failure.detector_id}`: "
-        # Remote ones say so themselves.
+        # Remote detectors add the prefix themselves.
         message = prefix + failure.message.removeprefix(prefix)
         super().__init__(message, status=failure.status or _NO_STATUS, body="")
 
 
 class Unexpected(Internal):
-    """What the reference says no more of."""
+    """An error whose details the reference hides."""
 
 
 def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, detectors: Detectors) -> None:
-    """Nothing where the answer goes on without the detectors that failed.
+    """Check that the answer may continue without the detectors that failed.
 
     Raises:
-        DetectorFailed: One of them may not be passed over.
+        DetectorFailed: One of them is not allowed to fail.
     """
     for failure in failures:
         asked = getattr(detectors, direction.value)
@@ -61,12 +61,12 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
 
 
 def _goes_on(detector: Detector, failure: DetectorFailure) -> bool:
-    # One that only reports had nothing to report on.
+    # A detector that only reports had nothing to judge.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
 def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> int:
-    """The status that an error has on these routes."""
+    """Return the status of an error on these routes."""
     if type(error) is InvalidRequest:
         return _UNPROCESSABLE
     code = http_status(error)
@@ -76,12 +76,12 @@ def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> i
 
 
 def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, asked: str = "") -> bytes:
-    """The body of an error.
+    """Return the body of an error.
 
     Args:
-        error: What is wrong.
-        wire: Whose ways.
-        asked: What a model was asked for, where one was: ``chat completion``.
+        error: The error.
+        wire: The variant of the API.
+        asked: The name of the request to a model, such as ``chat completion``; empty without one.
     """
     code = status(error, wire)
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
@@ -90,14 +90,14 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, ask
 
 
 def as_raised(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
-    """The error, with the status that it has on these routes as its own; its body says the same."""
+    """Return the error with its status on these routes, which its body repeats."""
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
         return Unexpected()
     return unprocessable(error)
 
 
 def unprocessable(error: CausewayError) -> CausewayError:
-    """The error as these routes raise it: what is wrong with a request, and no other, is 422."""
+    """Return the error as raised by these routes: an invalid request becomes a 422."""
     if type(error) is not InvalidRequest:
         return error
     return Unprocessable(error.message, field=error.field, resource=error.resource)

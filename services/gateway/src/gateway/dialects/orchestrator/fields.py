@@ -1,4 +1,4 @@
-"""Bodies of the guardrails orchestrator's routes, refused in its words."""
+"""Validation of the guardrails orchestrator's request bodies, with its messages."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -14,17 +14,17 @@ Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
 
-# The reference joins so many names by "or".
+# The reference joins up to this many names by "or".
 _FEW = 2
 
 _PARAMS_OBJECT = "the parameters of a detector must be an object"
 
 
 def members(body: bytes) -> Raw:
-    """The members of a body.
+    """Return the members of a body.
 
     Raises:
-        NotJson: It is no JSON.
+        NotJson: It is not JSON.
         Unprocessable: It is no object.
     """
     try:
@@ -39,27 +39,27 @@ def members(body: bytes) -> Raw:
 
 
 def refused(message: str, field: str) -> Unprocessable:
-    """What is wrong with a field."""
+    """Return the error of a field."""
     return Unprocessable(message, field=field)
 
 
 def missing(name: str) -> Unprocessable:
-    """A field is not there."""
+    """Return the error of a missing field."""
     return refused(f"missing field `{name}`", name)
 
 
 def unknown(name: str, known: Sequence[str], field: str) -> Unprocessable:
-    """A field is none of those that are known."""
+    """Return the error of an unknown field."""
     names = [f"`{each}`" for each in known]
     listed = " or ".join(names) if len(names) <= _FEW else f"one of {', '.join(names)}"
     return refused(f"unknown field `{name}`, expected {listed}", field)
 
 
 def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) -> None:
-    """Nothing where the members are those that a route takes.
+    """Check that the members are those of a route.
 
     Raises:
-        Unprocessable: One is missing, or is none of the route's.
+        Unprocessable: A member is missing or unknown.
     """
     for name in raw:
         if name not in required and name not in optional:
@@ -70,10 +70,10 @@ def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) ->
 
 
 def text(raw: Raw, name: str, *, empty: bool = False) -> str:
-    """A string.
+    """Return a string.
 
     Raises:
-        Unprocessable: It is missing, is something else, or is empty and must not be.
+        Unprocessable: It is missing, of another type, or empty and must not be.
     """
     if name not in raw:
         raise missing(name)
@@ -86,10 +86,10 @@ def text(raw: Raw, name: str, *, empty: bool = False) -> str:
 
 
 def texts(raw: Raw, name: str) -> tuple[str, ...]:
-    """A list of strings, not empty.
+    """Return a non-empty list of strings.
 
     Raises:
-        Unprocessable: It is missing, is something else, or is empty.
+        Unprocessable: It is missing, of another type, or empty.
     """
     value = _value(raw, name)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -100,10 +100,10 @@ def texts(raw: Raw, name: str) -> tuple[str, ...]:
 
 
 def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]:
-    """A list of objects.
+    """Return a list of objects.
 
     Raises:
-        Unprocessable: It is missing, is something else, or is empty and must not be.
+        Unprocessable: It is missing, of another type, or empty and must not be.
     """
     if name not in raw:
         raise missing(name)
@@ -116,10 +116,10 @@ def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]
 
 
 def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
-    """One of a few words; empty where nothing is said.
+    """Return one of some words; empty if absent.
 
     Raises:
-        Unprocessable: It is none of them.
+        Unprocessable: It is another word.
     """
     value = _value(raw, name) if name in raw else None
     if value is None:
@@ -130,10 +130,10 @@ def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
 
 
 def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
-    """The detectors of a route that only detects: ``{id: parameters}``; what they find leads to nothing.
+    """Return the detectors of a detection-only route: ``{id: parameters}``; their findings have no action.
 
     Raises:
-        Unprocessable: There are none.
+        Unprocessable: The list is empty.
     """
     if name not in raw:
         raise missing(name)
@@ -148,15 +148,15 @@ def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
 def kinds(
     allowed: frozenset[DetectorKind], asked: Iterable[Detector]
 ) -> tuple[tuple[str, frozenset[DetectorKind]], ...]:
-    """What `Turn.detector_kinds` says of detectors that may look at these."""
+    """Return `DetectionOptions.kinds` for detectors that may be of these kinds."""
     return tuple((each.detector_id, allowed) for each in asked)
 
 
 def required(asked: Detectors) -> None:
-    """Nothing where there is a detector on some side.
+    """Check that some direction has a detector.
 
     Raises:
-        Unprocessable: There is none.
+        Unprocessable: There is no detector.
     """
     if asked == Detectors():
         raise refused("`detectors` is required", "detectors")

@@ -1,7 +1,7 @@
-"""A generated text, and what detectors of generated texts say of it.
+"""A generated text, and the findings of detectors of generated texts in it.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. The parameters are those of its
-text generation servers; what an OpenAI server calls otherwise is told under that name.
+text generation servers; they are renamed to those of an OpenAI server.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ class OrchestratorGeneration:
     """`Dialect` of ``POST /api/v2/text/generation-detection``; its answers come in one piece.
 
     Args:
-        wire: Whose ways.
+        wire: The variant of the API.
     """
 
     name = "orchestrator-generation"
@@ -88,11 +88,11 @@ class _Generation:
         self._answer = Answer()
 
     def render(self, batch: Batch) -> bytes:
-        """Not asked for."""
+        """Return nothing: these answers are not streamed."""
         raise NotImplementedError
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """Not asked for."""
+        """Return nothing: these answers are not streamed."""
         raise NotImplementedError
 
     def take(self, batch: Batch) -> None:

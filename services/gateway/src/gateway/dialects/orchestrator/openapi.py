@@ -35,8 +35,8 @@ RESULT: Schema = {
     "type": "object",
     "required": ["detection_type", "detection", "detector_id", "score"],
     "properties": {
-        "start": {"type": "integer", "description": "First code point; absent where it is about the whole text"},
-        "end": {"type": "integer", "description": "Behind the last code point"},
+        "start": {"type": "integer", "description": "First code point; absent if it concerns the whole text"},
+        "end": {"type": "integer", "description": "After the last code point"},
         "text": _TEXT,
         "detection_type": _TEXT,
         "detection": _TEXT,
@@ -107,13 +107,13 @@ _GENERATED_ANSWER: Schema = {
     "properties": {"generated_text": _TEXT, "input_token_count": {"type": "integer"}} | FOUND["properties"],
 }
 REFUSALS = {
-    "400": "The body is no JSON",
-    "404": "No such detector or model",
+    "400": "The body is not JSON",
+    "404": "The detector or model does not exist",
     "413": "The body is too large",
-    "415": "The body is of a media type that is not read here",
-    "422": "The request is not what the route takes; the details name the field",
-    "429": "A detector or a model server has too much to do",
-    "503": "A service that is needed is away; see Retry-After",
+    "415": "The media type of the body is not supported",
+    "422": "The request is invalid; the details name the field",
+    "429": "A detector or a model server is overloaded",
+    "503": "A service is unavailable; see Retry-After",
     "504": "A detector took too long",
 }
 
@@ -130,13 +130,11 @@ def paths() -> dict[str, Schema]:
             "Text completion with detections", {"application/json": {"schema": _TEXT_COMPLETION}}, answer
         ),
         "/api/v2/text/generation-detection": _operation(
-            "A generated text and what detectors say of it",
+            "A generated text and the findings in it",
             {"application/json": {"schema": _GENERATION}},
             {"application/json": {"schema": _GENERATED_ANSWER}},
         ),
-        "/api/v2/text/detection/stream-content": _operation(
-            "What detectors find in a text while it comes", lines, lines
-        ),
+        "/api/v2/text/detection/stream-content": _operation("Findings in a streamed text", lines, lines),
     }
 
 

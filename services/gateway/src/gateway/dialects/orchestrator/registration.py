@@ -1,4 +1,4 @@
-"""The routes of the guardrails orchestrator that ask a model, in the ways that a profile says."""
+"""The routes of the guardrails orchestrator that call a model, in the variant of the profile."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def registration(openai: OpenAiChat) -> Registration:
     """Register the dialect.
 
     Args:
-        openai: Reads what of a chat is OpenAI's.
+        openai: Parses OpenAI's part of a chat.
     """
     spoken: dict[str, dict[GuardrailsWire, Dialect]] = {
         "chat/completions-detection": {wire: OrchestratorChat(openai, wire) for wire in GuardrailsWire},
@@ -41,7 +41,7 @@ def registration(openai: OpenAiChat) -> Registration:
 
 
 def error_body(frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
-    """Return an error as the routes of the orchestrator have it."""
+    """Return an error in the orchestrator's format."""
     return errors.body(error, frontend.guardrails_wire)
 
 

@@ -17,15 +17,15 @@ from gateway.frontends.profiles import GuardrailsWire
 
 
 class OrchestratorExchange:
-    """`Exchange` of one completion with detections. The model server's own members stay as they are.
+    """`Exchange` of one completion with detections. The model server's own members do not change.
 
     Args:
-        turn: What is asked.
-        form: Which kind of completion.
-        wire: Whose ways.
+        turn: The turn.
+        form: The kind of completion.
+        wire: The variant of the API.
         streaming: Whether the answer is streamed.
-        include_usage: Whether a stream ends with the numbers of tokens.
-        continuous_usage: Whether they stand in each of its events.
+        include_usage: Whether a stream ends with the token counts.
+        continuous_usage: Whether each of its events has them.
     """
 
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -67,7 +67,7 @@ class OrchestratorExchange:
         """See `Exchange`.
 
         Raises:
-            DetectorFailed: A detector failed that may not be passed over.
+            DetectorFailed: A detector failed that is not allowed to fail.
         """
         for event in batch:
             if isinstance(event, Detections):
@@ -95,7 +95,7 @@ class OrchestratorExchange:
         return msgspec.json.encode(body | self._found())
 
     def _spliced(self, completion: bytes) -> bytes:
-        """The model server's own answer; untouched where there is nothing to say beside it."""
+        """Return the model server's own answer; unchanged if there are no members to add."""
         beside = self._found()
         return msgspec.json.encode(members_of(completion) | beside) if beside else completion
 
@@ -113,11 +113,11 @@ class OrchestratorExchange:
 
     @property
     def _blocked(self) -> bool:
-        """The question was stopped: there are no choices at all."""
+        """Return whether the question was blocked: then there are no choices."""
         return not (self._answer.choices or self._answer.completion)
 
     def _spoken(self) -> dict[int, bool]:
-        """Whether each choice has content."""
+        """Return whether each choice has content."""
         if not self._answer.completion:
             return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
         choices = members_of(self._answer.completion).get("choices")

@@ -1,7 +1,7 @@
-"""Completions with detections, streamed as server-sent events: each event one cleared chunk of one choice.
+"""Completions with detections as server-sent events: each event is one cleared chunk of one choice.
 
-Sources: ADR 005 of the guardrails orchestrator (chat completion support); where the profile says so, the ways of
-its reference implementation.
+Sources: ADR 005 of the guardrails orchestrator (chat completion support), or its reference implementation if the
+profile selects it.
 """
 
 from typing import Any
@@ -37,15 +37,15 @@ _SERVER_FAULT = 500
 
 
 class OrchestratorStream:
-    """What of a streamed answer was said and what is still to be said.
+    """The state of a streamed answer.
 
     Args:
-        turn: What is asked.
-        form: Which kind of completion.
-        wire: Whose ways.
+        turn: The turn.
+        form: The kind of completion.
+        wire: The variant of the API.
         envelope: Members around the choices.
-        include_usage: The last event says the numbers of tokens.
-        continuous_usage: So does every other.
+        include_usage: The last event has the token counts.
+        continuous_usage: Every event has them.
     """
 
     def __init__(
@@ -84,11 +84,12 @@ class OrchestratorStream:
         self._failure: UpstreamRejected | None = None
 
     def render(self, batch: Batch) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
-            DetectorFailed: A detector failed that may not be passed over; what was cleared before it came before.
-            UpstreamRejected: The model server sent an error; likewise.
+            DetectorFailed: A detector failed that is not allowed to fail; the text cleared before has been
+                returned.
+            UpstreamRejected: The model server sent an error; the text cleared before has been returned.
         """
         if self._failure is not None:
             raise self._failure
@@ -126,17 +127,17 @@ class OrchestratorStream:
                 self._end(out)
 
     def failed(self, error: CausewayError) -> bytes:
-        """The end of a stream that failed."""
+        """Return the end of a stream that failed."""
         return b"event: error\n" + _event(errors.body(error, self._wire, asked=self._form.asked)) + _DONE
 
-    # --- what is known before the answer -------------------------------------------------------------------------
+    # --- before the answer ---------------------------------------------------------------------------------------
 
     def _context(self, event: Context) -> None:
         self._sources = sources(self._turn, event) if self._strict else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
         asked = [each.detector_id for each in self._turn.detectors.output]
         self._whole = frozenset(name for name in asked if not streaming.get(name, True))
-        # Without a detector that judges chunks the reference hands the model's own chunks on.
+        # Without a detector that judges chunks the reference passes the model's own chunks on.
         self._chunks = bool(asked) and (self._strict or len(self._whole) < len(set(asked)))
 
     def _detections(self, event: Detections) -> None:
@@ -167,7 +168,7 @@ class OrchestratorStream:
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
     def _begin(self, index: int, out: list[bytes]) -> None:
-        """Names the role once, where not every event does."""
+        """Send the role once, if not every event has it."""
         if not self._chunks and index not in self._begun and not self._form.joins_finish:
             self._say(index, self._form.piece(None, {}, role=True), None, out)
         self._begun.add(index)
@@ -192,7 +193,7 @@ class OrchestratorStream:
         *,
         judged: bool = False,
     ) -> None:
-        """An event of one choice; it waits for what may still join it."""
+        """Add an event of one choice; it waits for members that may still join it."""
         self._flush(out)
         choice = {"index": index} | said | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
@@ -203,7 +204,7 @@ class OrchestratorStream:
             output = detections.entries(Direction.OUTPUT, {index: results})
             self._output_said = True
         elif self._chunks and self._strict:
-            # Each event has the block; a choice is named in it once something of it is judged.
+            # Each event has the block; a choice is in it once some of its text is judged.
             output = detections.entries(Direction.OUTPUT, {index: []} if self._seen.get(index) else {})
         self._open = self._envelope | {"choices": [choice]} | self._beside(output)
         if self._continuous and self._usage is not None:
@@ -217,7 +218,7 @@ class OrchestratorStream:
             out.append(_event(_encode(event)))
 
     def _beside(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """What stands beside the choices: what was found on the side of the question comes with the first event."""
+        """Return the members beside the choices: the findings in the question are in the first event."""
         block: dict[str, Any] = {}
         if not self._opened:
             self._opened = True
@@ -242,7 +243,7 @@ class OrchestratorStream:
                     block[side.value] = detections.entries(side, results)
         return block
 
-    # --- answers that go out as they came ------------------------------------------------------------------------
+    # --- answers that are passed through -------------------------------------------------------------------------
 
     def _relay(self, raw_json: bytes, out: list[bytes]) -> None:
         self._relayed = True
@@ -253,7 +254,7 @@ class OrchestratorStream:
         out.append(_event(one_line(raw_json)))
 
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
-        """The model server answered in one piece although a stream was asked for."""
+        """Render an answer that the model server sent in one piece although a stream was requested."""
         members = members_of(raw_json)
         members["choices"] = [self._form.piece_of(each) for each in members.get("choices") or ()]
         self._relay(_encode(members | {"object": self._form.chunk}), out)
@@ -277,7 +278,7 @@ class OrchestratorStream:
         out.append(_DONE)
 
     def _rest(self) -> dict[str, Any]:
-        """What is told of the whole output, behind its last piece."""
+        """Return the findings in the whole output, after its last piece."""
         if not self._turn.detectors.output:
             return self._beside(None) if self._warnings or not self._opened else {}
         for events in self._found.values():
@@ -298,7 +299,7 @@ class OrchestratorStream:
 
 
 def sources(turn: Turn, context: Context | None) -> dict[str, Any]:
-    """Return what an answer from an index says of its passages, as OpenAI's routes have it."""
+    """Return the passages of an answer from an index, in OpenAI's format."""
     if context is None or not turn.retrieval.indexes:
         return {}
     return {"source_nodes": [source_node(passage) for passage in context.passages]}

@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's routes that only detect: texts in, what detectors find out, no model asked.
+"""The guardrails orchestrator's routes that only detect: texts in, findings out, no model.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/detection/…``.
 """
@@ -19,14 +19,14 @@ _CONTEXT_TYPES = ("docs", "url")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What detectors are to look at.
+    """The input of detectors.
 
     Attributes:
-        detectors: Which.
-        kind: What they must be for.
-        direction: Where the text stands.
-        text: The text; empty where a whole conversation is judged.
-        context: What it stands in.
+        detectors: The detectors.
+        kind: The required kind of the detectors.
+        direction: The direction of the text.
+        text: The text; empty if a whole conversation is judged.
+        context: The context of the text.
     """
 
     detectors: tuple[Detector, ...]
@@ -37,7 +37,7 @@ class Question:
 
 
 def content(raw: Raw, headers: Mapping[str, str]) -> Question:
-    """``content, detectors``."""
+    """Parse ``content, detectors``."""
     fields.only(raw, ("content", "detectors"))
     chosen = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -45,7 +45,7 @@ def content(raw: Raw, headers: Mapping[str, str]) -> Question:
 
 
 def chat(raw: Raw, headers: Mapping[str, str]) -> Question:
-    """``messages, tools?, detectors``."""
+    """Parse ``messages, tools?, detectors``."""
     fields.only(raw, ("detectors", "messages"), ("tools",))
     chosen = fields.detectors(raw)
     for at, message in enumerate(fields.objects(raw, "messages")):
@@ -59,7 +59,7 @@ def chat(raw: Raw, headers: Mapping[str, str]) -> Question:
 
 
 def context(raw: Raw, headers: Mapping[str, str]) -> Question:
-    """``content, context_type, context, detectors``."""
+    """Parse ``content, context_type, context, detectors``."""
     fields.only(raw, ("detectors", "content", "context_type", "context"))
     chosen = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -73,7 +73,7 @@ def context(raw: Raw, headers: Mapping[str, str]) -> Question:
 
 
 def generated(raw: Raw, headers: Mapping[str, str]) -> Question:
-    """``prompt, generated_text, detectors``."""
+    """Parse ``prompt, generated_text, detectors``."""
     fields.only(raw, ("prompt", "generated_text", "detectors"))
     chosen = fields.detectors(raw)
     prompt = fields.text(raw, "prompt")
@@ -83,7 +83,7 @@ def generated(raw: Raw, headers: Mapping[str, str]) -> Question:
 
 
 Read = Callable[[Raw, Mapping[str, str]], Question]
-"""Reads the members of a body, with the headers that detectors may get."""
+"""Parses the members of a body, with the headers that detectors may get."""
 
 
 def _check_message(message: dict[str, Any], field: str) -> None:
@@ -97,15 +97,15 @@ def _check_message(message: dict[str, Any], field: str) -> None:
 
 
 def answer(findings: Sequence[Finding]) -> bytes:
-    """``{"detections": […]}``."""
+    """Return ``{"detections": […]}``."""
     return msgspec.json.encode({"detections": _results(findings)})
 
 
 def first_line(line: bytes) -> tuple[tuple[Detector, ...], str]:
-    """The detectors and the first content of a stream.
+    """Parse the detectors and the first content of a stream.
 
     Raises:
-        NotJson, Unprocessable: The line is wrong.
+        NotJson, Unprocessable: The line is invalid.
     """
     raw = fields.members(line)
     fields.only(raw, ("content",), ("detectors",))
@@ -115,10 +115,10 @@ def first_line(line: bytes) -> tuple[tuple[Detector, ...], str]:
 
 
 def next_line(line: bytes) -> str:
-    """Further content of a stream.
+    """Parse further content of a stream.
 
     Raises:
-        NotJson, Unprocessable: The line is wrong.
+        NotJson, Unprocessable: The line is invalid.
     """
     raw = fields.members(line)
     fields.only(raw, ("content",), ("detectors",))
@@ -128,13 +128,13 @@ def next_line(line: bytes) -> str:
 
 
 def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: bool) -> bytes:
-    """What was found in a chunk, and where the chunk stands in the whole content.
+    """Return the findings in a chunk, and the position of the chunk in the whole content.
 
     Args:
-        findings: With places in the whole content.
-        start: Where the chunk begins.
-        end: Where it ends.
-        relative: Tell places in the chunk.
+        findings: With positions in the whole content.
+        start: The start of the chunk.
+        end: The end of the chunk.
+        relative: Return positions in the chunk.
     """
     results = _results(findings)
     if relative:
@@ -144,5 +144,5 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
 
 
 def _results(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    # As of the input: what the client sent, it may be told.
+    # As for input: the client may get its own text back.
     return plain_results(Detections(Direction.INPUT, 0, tuple(findings)))

@@ -1,7 +1,7 @@
-"""The chat component of the Azure RAG sample in javascript: what it needs beyond the protocol that it speaks.
+"""Extensions for the chat component of the Azure RAG sample in JavaScript.
 
-It reads ``context`` inside of the message, ``thoughts`` as one string of HTML, and follow-up questions from the
-text alone. It takes numbers for those of steps, and leaves out of the text whatever came in one piece with one.
+It reads ``context`` inside the message, ``thoughts`` as one string of HTML, and follow-up questions only from the
+text. It treats numbers in the text as numbers of steps, and drops the rest of a piece that contains one.
 """
 
 import html
@@ -13,9 +13,9 @@ from gateway.dialects.rag_chat.completions import CompletionExchange
 from gateway.domain import Delta
 
 CLIENT = "azure-js-component"
-"""What a profile calls it."""
+"""Its name in a profile."""
 
-# As small as tokens: a word with the spaces before it, a few digits, one mark. The marks of a question stand alone.
+# As small as tokens: a word with the spaces before it, a few digits, one mark. Question marks are separate pieces.
 _PIECES = re.compile(r"<<|>>\n?|\d{1,3}|\s*[^\W\d]+|[^\w\s]|\s+")
 
 
@@ -23,12 +23,12 @@ class AzureJsExchange(CompletionExchange):
     """`Exchange` of one turn with this client."""
 
     def with_context(self, name: str, said: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """See `CompletionExchange`: inside of what is said."""
+        """See `CompletionExchange`: inside the message."""
         shown = context | {"thoughts": thoughts_html(context["thoughts"])}
         return {name: {**said, "context": shown}, "session_state": self.session_state}
 
     def piece(self, delta: Delta) -> bytes:
-        """See `LineExchange`: a line for each token's worth."""
+        """See `LineExchange`: a line for each small piece."""
         return self._lines(delta.text)
 
     def before_last(self) -> bytes:
@@ -44,18 +44,18 @@ class AzureJsExchange(CompletionExchange):
 
 
 def pieces(text: str) -> list[str]:
-    """A text in pieces that the client reads; they add up to the text."""
+    """Split a text into pieces that the client can read; joined they are the text."""
     return _PIECES.findall(text)
 
 
 def follow_ups_text(questions: Iterable[str]) -> str:
-    """Questions as they stand behind an answer."""
+    """Return the questions in the format after an answer."""
     marked = "".join(f"<<{question}>>\n" for question in questions)
     return f"\n\n{marked}" if marked else ""
 
 
 def thoughts_html(thoughts: Iterable[dict[str, Any]]) -> str:
-    """Thoughts as one string of HTML, in which nothing that was said or found is markup."""
+    """Return thoughts as one string of HTML; all texts in it are escaped."""
     return "".join(
         f"<h3>{html.escape(str(thought['title']))}</h3>{_described(thought['description'])}" for thought in thoughts
     )

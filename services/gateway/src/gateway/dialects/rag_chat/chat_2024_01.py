@@ -1,4 +1,4 @@
-"""The RAG chat protocol as of January 2024: ``/chat`` and ``/ask``, chat completions with a context.
+"""The RAG chat protocol of January 2024: ``/chat`` and ``/ask``, chat completions with a context.
 
 Source: the protocol's specification, "HTTP protocol for RAG chat apps".
 """

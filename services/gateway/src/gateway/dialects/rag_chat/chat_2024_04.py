@@ -1,6 +1,6 @@
-"""The AI chat protocol as of April 2024: JSON at ``/chat``, one JSON object a line at ``/chat/stream``.
+"""The AI chat protocol of April 2024: JSON at ``/chat``, one JSON object per line at ``/chat/stream``.
 
-Source: the protocol's specification; where it contradicts itself, `docs/protocols.md` says what holds.
+Source: the protocol's specification; `docs/protocols.md` resolves its contradictions.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""The AI chat protocol as of 29 May 2024: camel case, files beside messages, errors with a code.
+"""The AI chat protocol of 29 May 2024: camel case, files with messages, errors with a code.
 
-Source: the protocol's TypeSpec, as its npm client speaks it.
+Source: the protocol's TypeSpec, and its npm client.
 """
 
 import base64
@@ -44,8 +44,8 @@ class _Exchange(LineExchange):
 class Chat20240529(LineDialect):
     """`Dialect` of ``{base}`` and ``{base}/stream``.
 
-    A file stands in a message of its own before the one that it came with, so that the question stays what is
-    searched for: text as it is, pictures as parts that a model takes or refuses.
+    A file becomes a message before the message that it came with, so that the question remains the search query: a
+    text file as text, a picture as a part that a model accepts or refuses.
     """
 
     name = "2024-05-29"
@@ -57,7 +57,7 @@ class Chat20240529(LineDialect):
     exchange = _Exchange
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`; the path decides on streaming."""
+        """See `Dialect`; the path decides about streaming."""
         form = multipart.Form(request.body, ())
         if request.content_type.partition(";")[0].strip().lower() == _FORM:
             form = multipart.parse(request.body, request.content_type)
@@ -71,7 +71,7 @@ class Chat20240529(LineDialect):
 
 
 def _inside(json: bytes) -> tuple[multipart.File, ...]:
-    """The files inside of the messages."""
+    """Return the files inside the messages."""
     body = json_fields.pick(json_fields.members(json), ("messages", "input"))
     name = "messages" if body.get("messages") is not None else "input"
     return json_files.parse(body.get(name), name)

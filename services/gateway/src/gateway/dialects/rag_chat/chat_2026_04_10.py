@@ -1,6 +1,6 @@
-"""The AI chat protocol as of 10 April 2026: events named as in OpenAI's responses API, one a line.
+"""The AI chat protocol of 10 April 2026: events with the names of OpenAI's responses API, one per line.
 
-No specification is published; `docs/protocols.md` says what its clients read.
+No specification is published; `docs/protocols.md` describes what its clients read.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class _Exchange(LineExchange):
         return b'{"type":"response.output_text.delta","delta":%b}\n' % encode(delta.text)
 
     def last(self, context: dict[str, Any]) -> Any:
-        # Clients replace the context that they have, so it goes out whole again.
+        # Clients replace their context, so the whole context is sent again.
         return self.first(self.opening() | context)
 
     def whole(self, text: str, context: dict[str, Any]) -> Any:

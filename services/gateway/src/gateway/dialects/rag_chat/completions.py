@@ -1,4 +1,4 @@
-"""Chat completions as the first stages of the RAG chat protocol extend them: with a context in the choice."""
+"""Chat completions with a context in the choice, as in the first stages of the RAG chat protocol."""
 
 import time
 import uuid
@@ -15,14 +15,16 @@ _FILTERED = "content_filter_results"
 
 
 class CompletionExchange(LineExchange):
-    """`Exchange` of one turn. ``id``, ``created``, ``usage`` and the like are the model server's own where it sends
-    them; every line that is not an error has a choice.
+    """`Exchange` of one turn.
+
+    ``id``, ``created``, ``usage`` and similar members are the model server's own if it sends them. Every line that
+    is not an error has a choice.
     """
 
     def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
         super().__init__(turn, session_state, streaming=streaming)
         self._own = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": turn.shown_model}
-        # What is the same around all pieces of text, and the model server's members that it was made of.
+        # The constant bytes around all pieces of text, and the model server's members from which they were made.
         self._around: tuple[bytes, bytes] = (b"", b"")
         self._made_of = -1
 
@@ -67,17 +69,17 @@ class CompletionExchange(LineExchange):
         }
 
     def with_context(self, name: str, said: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """A choice with what the answer rests on.
+        """Return a choice with the context of the answer.
 
         Args:
             name: ``message`` or ``delta``.
-            said: What stands under this name.
-            context: What the answer rests on.
+            said: The members under this name.
+            context: The context of the answer.
         """
         return {name: said, "context": context, "session_state": self.session_state}
 
     def text_line(self, text: str, filtered: Any = None) -> bytes:
-        """The line of a piece of text, ended."""
+        """Return the line of a piece of text."""
         if len(self.answer.start) != self._made_of:
             self._around = self._frame()
             self._made_of = len(self.answer.start)

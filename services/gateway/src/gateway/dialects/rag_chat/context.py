@@ -1,4 +1,4 @@
-"""``context`` of an answer, as the stages of the RAG chat protocol share it: data points, thoughts, detections."""
+"""``context`` of an answer, shared by the stages of the RAG chat protocol: data points, thoughts, detections."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from gateway.dialects.answer import Answer, asked_of, detections_block, usage_ob
 from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
 
 _CHECKS = ("check input", "report on input", "check context")
-"""Steps in which detectors judge."""
+"""The steps in which detectors judge."""
 
 
 def message_text(message: Message) -> str:
-    """A message as most stages show it: a Python dictionary, written out."""
+    """Return a message in the format of most stages: the text of a Python dictionary."""
     return str({"role": message.role, "content": message.text or _parts(message)})
 
 
 def message_object(message: Message) -> dict[str, Any]:
-    """A message as the latest stage shows it."""
+    """Return a message in the format of the latest stage."""
     return {"role": message.role, "content": message.text or _parts(message)}
 
 
 def _parts(message: Message) -> str:
-    """The texts of a message of parts; pictures are long and nothing to read."""
+    """Return the texts of a message of parts; pictures are omitted."""
     if not message.content_json:
         return ""
     parts = msgspec.json.decode(message.content_json)
@@ -33,18 +33,18 @@ def _parts(message: Message) -> str:
 
 
 def picture_object(picture: Picture) -> Any:
-    """A picture as most stages show it."""
+    """Return a picture in the format of most stages."""
     return {"detail": "auto", "url": picture.url}
 
 
 def picture_url(picture: Picture) -> Any:
-    """A picture as the latest stage shows it."""
+    """Return a picture in the format of the latest stage."""
     return picture.url
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How a stage shows what not all show alike: messages of the prompt, and pictures of pages."""
+    """The stage-specific formats: messages of the prompt, and pictures of pages."""
 
     message: Callable[[Message], Any] = message_text
     picture: Callable[[Picture], Any] = picture_object
@@ -55,7 +55,7 @@ LATEST = Views(message_object, picture_url)
 
 
 def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
-    """What is known before the first word: the data points, and the thoughts so far."""
+    """Return the context before the first text: the data points, and the thoughts so far."""
     return {
         "data_points": data_points(context, views),
         "thoughts": thoughts(turn, context, context.steps, views),
@@ -63,7 +63,7 @@ def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any
 
 
 def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
-    """What is known at the end: all thoughts; without data points, which a client would take for a new answer's."""
+    """Return the context at the end: all thoughts, no data points, which would start a new answer in a client."""
     assert answer.context is not None
     block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
     if answer.follow_ups:
@@ -78,7 +78,7 @@ def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
 
 
 def data_points(context: Context, views: Views = USUAL) -> dict[str, list[Any]]:
-    """The passages as text, the pictures of pages that the model got, and the names they are cited by."""
+    """Return the passages as text, the pictures for the model, and the names for citations."""
     return {
         "text": [prompts.data_point(passage) for passage in context.passages],
         "images": [views.picture(picture) for picture in context.pictures],
@@ -93,7 +93,7 @@ def thoughts(
     views: Views = USUAL,
     answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
-    """The steps behind the answer, each with its time; the last ones only once there is an answer."""
+    """Return the steps of the answer, each with its time; the last ones only if there is an answer."""
     spent = {step.name: step.duration_ms for step in steps}
     listed = [_thought("Original user query", turn.question, _spent(spent, "check input"))]
     if turn.retrieval.indexes:
@@ -131,7 +131,7 @@ def thoughts(
 
 
 def _found(event: Detections) -> list[str]:
-    """One line a finding; never its text, which may be what was kept from the client."""
+    """Return one line per finding, never with its text, which may be redacted for the client."""
     return [
         f"{event.direction.value}: {each.detection or each.detector_id}"
         for each in event.findings
@@ -161,7 +161,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def result(passage: Passage) -> dict[str, Any]:
-    """A passage as the protocol lists it among the results."""
+    """Return a passage in the format of the results."""
     return {
         "id": passage.id,
         "index": passage.index,

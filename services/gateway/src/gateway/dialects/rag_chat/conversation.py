@@ -1,4 +1,4 @@
-"""The conversation of a chat request, as the stages of the RAG chat protocol share it."""
+"""The conversation of a chat request, shared by the stages of the RAG chat protocol."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from gateway.domain import Message
 from gateway.frontends.profiles import Frontend
 
 READ = ("messages", "input", "context")
-"""The members of a body that all stages share, but for the session's state, which nobody reads."""
+"""The members of a body that all stages share, except the session state, which is not read."""
 
 
 def messages(
@@ -23,18 +23,18 @@ def messages(
     attached: Mapping[int, Sequence[Message]] | None = None,
     takes_files: bool = False,
 ) -> tuple[Message, ...]:
-    """What was said, oldest first; the last message is the question. Some clients say ``input`` for ``messages``.
+    """Return the messages, oldest first; the last one is the question. Some clients use ``input`` for ``messages``.
 
     Args:
         body: The members named in `READ`.
-        roles: Those that the dialect knows.
-        frontend: Says how many there may be.
+        roles: The roles of the dialect.
+        frontend: Has the limit of messages.
         single_turn: Only the last message of the user counts.
-        attached: What stands before a message, by the message's number.
-        takes_files: Files inside of messages are read by the caller; else they are refused.
+        attached: Messages to put before a message, by the message's number.
+        takes_files: The caller reads files inside messages; else they are refused.
 
     Raises:
-        InvalidRequest: Names the message; also where something is attached to one that is not there.
+        InvalidRequest: A message is invalid, or an attached one belongs to none; the error names it.
     """
     name = "messages" if body.get("messages") is not None else "input"
     said = body.get(name)

@@ -1,4 +1,4 @@
-"""Files inside of messages: ``{"files": [{"contentType", "data", "filename"}]}``, their data in base64."""
+"""Files inside messages: ``{"files": [{"contentType", "data", "filename"}]}``, with the data in base64."""
 
 import base64
 import binascii
@@ -16,14 +16,14 @@ _NAMES = ("filename", "name")
 
 
 def parse(messages: Any, path: str) -> tuple[File, ...]:
-    """Return the files of all messages, in their order.
+    """Return the files of all messages, in order.
 
     Args:
-        messages: As they came; those that are none are left to others to refuse.
-        path: Where they are in the request.
+        messages: The unchecked messages; invalid ones are refused elsewhere.
+        path: Their path in the request.
 
     Raises:
-        InvalidRequest: A file is wrong, or they are too many; names the field.
+        InvalidRequest: A file is invalid, or there are too many; the error names the field.
     """
     files: list[File] = []
     for at, item in enumerate(messages if isinstance(messages, list) else ()):
@@ -38,10 +38,10 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
 
 
 def refuse(message: Fields) -> None:
-    """Refuse files where they are not read.
+    """Refuse files in stages that do not support them.
 
     Raises:
-        InvalidRequest: The message has some.
+        InvalidRequest: The message has files.
     """
     if _listed(message):
         raise message.wrong(

@@ -1,4 +1,4 @@
-"""Chat requests that come as forms: the JSON in one part, files in others."""
+"""Chat requests as forms: the JSON in one part, files in others."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from servicekit.errors import InvalidRequest
 
 MOST_PARTS = 65
-"""The JSON and 64 files."""
+"""The most parts: the JSON and 64 files."""
 
 _JSON = "json"
 _FILE = re.compile(r"messages\[(\d{1,6})\]\.files\[(\d{1,6})\]")
@@ -17,12 +17,12 @@ _FILE = re.compile(r"messages\[(\d{1,6})\]\.files\[(\d{1,6})\]")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that came with a message.
+    """A file of a message.
 
     Attributes:
         message: Number of the message.
-        path: Where it stands in the request, as the form calls it.
-        name: What its sender calls it; else its path.
+        path: Its path in the request, the name of its part.
+        name: Its file name; else its path.
         media: Its media type, in lower case, without parameters.
     """
 
@@ -35,22 +35,22 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A chat request that came as a form; its files in the order of the form."""
+    """A chat request as a form; its files in the order of the form."""
 
     json: bytes
     files: tuple[File, ...]
 
 
 def parse(body: bytes, content_type: str) -> Form:
-    """Takes a form apart: a part ``json``, and parts ``messages[i].files[j]``.
+    """Parse a form with a part ``json``, and parts ``messages[i].files[j]``.
 
     Raises:
-        InvalidRequest: It is no form, or has parts that are not known, or too many.
+        InvalidRequest: The form is invalid, or has unknown or too many parts.
     """
     _, options = parse_options_header(content_type.encode("latin-1", "replace"))
     boundary = options.get(b"boundary", b"")
     if not boundary:
-        raise InvalidRequest("Content-Type names no boundary of the form's parts.", field="content-type")
+        raise InvalidRequest("Content-Type must name the boundary of the form's parts.", field="content-type")
     json: bytes | None = None
     files: dict[str, File] = {}
     for part in _parts(body, boundary):
@@ -103,7 +103,7 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[_Part]:
 
 
 class _Reader:
-    """Gathers what the parser finds."""
+    """Gathers the parser's events."""
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []

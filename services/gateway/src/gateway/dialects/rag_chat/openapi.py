@@ -10,24 +10,24 @@ MAY_2024 = "AI chat protocol, 29 May 2024"
 APRIL_2026 = "AI chat protocol, 10 April 2026"
 
 TAGS = {
-    APRIL_2024: "Paths without a prefix speak it, too, unless the request or its front end tells another.",
-    MAY_2024: "With files beside messages.",
+    APRIL_2024: "Also the default of paths without a prefix, unless the request or its front end selects another.",
+    MAY_2024: "With files in messages.",
     APRIL_2026: "Answers in `output_text`.",
     OPENAI_LIKE: "Answers in `choices`.",
     RAG: "Answers in `choices`; `/ask` takes one question.",
 }
-"""The groups of the routes, in the order in which they are shown."""
+"""The groups of the routes, in the order of the document."""
 
 _FLAG = {"type": ["boolean", "null"], "default": False}
 _OBJECT: Schema = {"type": "object"}
-_STATE = {"description": "Comes back as it went in; as a new name where nothing went in"}
-_LINES = {"schema": {"type": "string", "description": "One JSON object a line"}}
+_STATE = {"description": "Returned unchanged; a new name if it is missing"}
+_LINES = {"schema": {"type": "string", "description": "One JSON object per line"}}
 
 
 def _overrides() -> Schema:
     return {
         "type": ["object", "null"],
-        "description": "Settings for this turn; unknown ones are ignored, null and empty ones as good as absent.",
+        "description": "Settings for this turn; unknown, null and empty ones are ignored.",
         "properties": {
             "index": {
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
@@ -49,7 +49,7 @@ def _overrides() -> Schema:
             "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
             "prompt_template": {
                 "type": "string",
-                "description": "Stands in place of the system prompt; behind `>>>` it follows it",
+                "description": "Replaces the system prompt; after `>>>` it is appended to it",
             },
             "temperature": {"type": "number", "minimum": 0, "maximum": 2},
             "seed": {"type": "integer"},
@@ -108,7 +108,7 @@ _CONTEXT = {
     },
 }
 TEXT_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
-"""The shape of errors in most stages, and of the routes that front ends call beside the chat."""
+"""The schema of errors in most stages, and of the routes that front ends call besides the chat."""
 
 _CODED_ERROR = {
     "type": "object",
@@ -124,7 +124,7 @@ def paths() -> dict[str, Schema]:
     def described(prefix: str, path: str, tag: str, request: Schema, answer: Schema, error: Schema) -> None:
         if "application/json" not in request:
             request = {"application/json": {"schema": request}}
-        told = "Answer as it is made" if path.endswith("/stream") else "Answer in one piece"
+        told = "Answer as a stream" if path.endswith("/stream") else "Answer in one piece"
         found[prefix + path] = operation(told, tag, request, answer, error)
 
     found: dict[str, Schema] = {}

@@ -1,7 +1,7 @@
-"""``context.overrides``: the settings of one turn, as all stages of the RAG chat protocol share them.
+"""``context.overrides``: the settings of one turn, shared by all stages of the RAG chat protocol.
 
-They only narrow what the front end's profile says. Unknown ones are kept and ignored, null and empty ones are as
-good as absent, a known one of the wrong type or outside its range is refused with its path.
+They can only narrow the front end's profile. Unknown, null and empty settings are ignored. A known setting of a
+wrong type or outside its range is refused with its path.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from gateway.frontends.profiles import Frontend
 
 DEFAULT_TOP = 3
 MAX_TOP = 50
-"""Passages of an answer, where nothing else is said."""
+"""The default number of passages of an answer."""
 
 KNOWN = frozenset(
     {
@@ -54,30 +54,30 @@ KNOWN = frozenset(
         "vector_fields",
     }
 )
-"""The settings that are read; others are ignored."""
+"""The known settings; others are ignored."""
 
 _PICTURES = ("text", "texts", "textAndImages", "images")
 _APPEND = ">>>"
 
 
 def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields) -> Turn:
-    """The turn that a request asks for.
+    """Return the turn of a request.
 
     Args:
-        request: As it came.
+        request: The request.
         conversation: The messages; the last one is the question.
         context: The request's ``context``.
 
     Raises:
-        InvalidRequest: A setting is wrong; names it.
-        PermissionDenied: The profile does not let requests choose this; names it.
+        InvalidRequest: A setting is invalid; the error names it.
+        PermissionDenied: The profile does not allow a setting; the error names it.
     """
     frontend = request.frontend
     frontend = frontend.serving(_Settings(context, frontend.overrides).text("model"), request.principal)
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
     filtered = turn_settings.asks_for_filter(settings)
-    # Nothing chooses among vector fields here; a client that sends nonsense is told so all the same.
+    # There is one vector field, so this setting has no effect; an invalid value is still refused.
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
     indexes = frontend.indexes_for(settings.texts("index"), settings.path("index"))
@@ -113,11 +113,11 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
 
 
 class _Settings(Fields):
-    """The settings, wherever they stand: some clients put them straight into ``context``.
+    """The settings; some clients put them directly into ``context``.
 
     Args:
         context: The request's ``context``.
-        defaults: What holds where it says nothing.
+        defaults: The values of missing settings.
     """
 
     def __init__(self, context: Fields, defaults: Mapping[str, Any]) -> None:
@@ -130,14 +130,14 @@ class _Settings(Fields):
 
 
 def check(defaults: Mapping[str, Any]) -> None:
-    """Whether these can be a profile's defaults.
+    """Check the default settings of a profile.
 
     Raises:
-        InvalidRequest: There is no such setting, or its value is wrong; ``field`` ends with its name.
+        InvalidRequest: A setting is unknown or invalid; ``field`` ends with its name.
     """
     for name in defaults:
         if name not in KNOWN:
-            raise InvalidRequest("There is no such setting.", field=name)
+            raise InvalidRequest("This setting does not exist.", field=name)
     asked = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
     turn(asked, (Message("user", "?"),), Fields({}, "context"))
 
@@ -147,8 +147,8 @@ def _said(fields: Fields) -> dict[str, Any]:
 
 
 def _sources(settings: Fields) -> tuple[bool, bool]:
-    """Whether the model gets pictures of pages, and whether their text; the newer names win."""
-    # Clients say which pictures they would want whether they want any or not.
+    """Return whether the model gets pictures of pages, and whether it gets their text."""
+    # Clients send the kinds of pictures even if they want no pictures.
     kind = settings.one_of("gpt4v_input", _PICTURES)
     pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
     newer = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
@@ -158,7 +158,7 @@ def _sources(settings: Fields) -> tuple[bool, bool]:
 
 
 def _own_prompt(settings: Fields) -> str:
-    """What of the system prompt is the request's own."""
+    """Return the request's own part of the system prompt."""
     return settings.text("prompt_template").removeprefix(_APPEND).strip()
 
 

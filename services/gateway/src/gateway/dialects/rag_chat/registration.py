@@ -1,7 +1,7 @@
-"""The routes of the RAG chat protocol, and which stage of the protocol answers a request.
+"""The routes of the RAG chat protocol, and the choice of the stage that answers a request.
 
-In this order: a fixed path, whose meaning never changes; the dialect of the front end that the request belongs to,
-where it has the path; what the request itself tells; the default.
+The order of priority: a fixed path, which always has one stage; the dialect of the request's front end, if it has
+the path; the form of the request; the default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ _SDK = b"ts-http-runtime"
 
 
 class Stages:
-    """The stages of the RAG chat protocol, and the paths that each of them has below its own prefix.
+    """The stages of the RAG chat protocol, and their paths below their own prefixes.
 
     Attributes:
-        rag: The first, whose requests have a switch for streams.
+        rag: The first one, whose requests have a switch for streams.
         interim: The default.
-        typespec: The one that the npm client speaks.
+        typespec: The one of the npm client.
     """
 
     def __init__(self) -> None:
@@ -42,32 +42,32 @@ class Stages:
         }
 
     def names(self) -> frozenset[str]:
-        """What profiles may call them."""
+        """Return their names in profiles."""
         return frozenset(dialect.name for dialect in self._having["/chat"])
 
     def fixed(self) -> dict[str, Dialect]:
-        """The paths whose meaning never changes."""
+        """Return the paths with one fixed stage."""
         fixed: dict[str, Dialect] = {
             f"/{stage.name}{path}": stage for path, stages in self._having.items() for stage in stages
         }
-        # Where Microsoft's sample of the npm client posts to.
+        # The path of Microsoft's sample of the npm client.
         return fixed | {"/api/chat": self.typespec, "/api/chat/stream": self.typespec}
 
     def bare(self) -> dict[str, "BarePath"]:
-        """The paths that are shared."""
+        """Return the shared paths."""
         return {path: BarePath(path, self) for path in self._having}
 
     def at(self, path: str) -> dict[str, Dialect]:
-        """Those that have a path, by their names."""
+        """Return the stages that have a path, by name."""
         return {dialect.name: dialect for dialect in self._having[path]}
 
 
 class BarePath:
-    """A path that several stages share: tells by the request which of them is spoken.
+    """A path that several stages share: the request decides about the stage.
 
     Args:
         path: ``/chat``, ``/chat/stream`` or ``/ask``.
-        stages: Those that there are.
+        stages: The stages.
     """
 
     def __init__(self, path: str, stages: Stages) -> None:
@@ -76,7 +76,7 @@ class BarePath:
         self._spoken = stages.at(path)
 
     def __call__(self, frontend: Frontend, headers: Mapping[bytes, bytes], body: bytes) -> Dialect:
-        """The dialect of a request; ``body`` is empty as long as it has not come."""
+        """Return the dialect of a request; ``body`` is empty until it was read."""
         named = self._spoken.get(frontend.dialect)
         if named is not None and (frontend.mount or frontend.hosts or frontend.origins):
             return named
@@ -85,7 +85,7 @@ class BarePath:
         agents = headers.get(b"user-agent", b"") + headers.get(b"x-ms-useragent", b"")
         if _SDK in agents or headers.get(b"content-type", b"").lower().startswith(_FORM):
             return self._stages.typespec
-        # Most bodies need no second look; a name may be written with escapes.
+        # Most bodies need no parsing here; a name may be written with escapes.
         if b"sessionState" in body or b"stream" in body or b"\\u00" in body:
             members = _members(body)
             if "sessionState" in members:
@@ -99,7 +99,7 @@ def _members(body: bytes) -> Sequence[str]:
     try:
         return tuple(json_fields.members(body))
     except InvalidRequest:
-        # Whatever dialect is spoken, it will say what is wrong.
+        # Each dialect reports an invalid body.
         return ()
 
 

@@ -1,7 +1,7 @@
-r"""What the stages of the RAG chat protocol have in common: their requests, and answers of one JSON object a line.
+r"""The common parts of the stages of the RAG chat protocol: requests, and answers of one JSON object per line.
 
-A first line with what the answer rests on, a line for each piece of text, a last line with all thoughts. Every line
-ends with ``\n``; there is no end marker. One turn has one answer: further choices have no place in this protocol.
+The first line has the context of the answer, each piece of text has a line, the last line has all thoughts. Every
+line ends with ``\n``; there is no end marker. One turn has one answer: the protocol has no further choices.
 """
 
 from abc import ABC, abstractmethod
@@ -32,20 +32,20 @@ _WITHOUT_INDEX = (
 
 
 def error_text(error: CausewayError) -> bytes:
-    """Return an error as most stages have it, and the routes that their front ends call beside the chat.
+    """Return an error in the format of most stages, and of the routes that their front ends call besides the chat.
 
-    An index that is missing is seldom named by the user, so the error says where it is set.
+    Users seldom name an index, so the error about a missing index names the setting.
     """
     is_index = isinstance(error, NotFound) and error.field == "index"
     return encode({"error": f"{error.message} {_WITHOUT_INDEX}" if is_index else error.message})
 
 
 class LineExchange(ABC):
-    """`Exchange` of one turn; each stage says what its lines look like.
+    """`Exchange` of one turn; each stage defines the format of its lines.
 
     Args:
-        turn: What is asked.
-        session_state: Goes back byte for byte, but for line breaks, which would end a line of the stream.
+        turn: The turn.
+        session_state: Returned unchanged, except line breaks, which would end a line of the stream.
         streaming: Whether the answer is streamed.
     """
 
@@ -58,35 +58,35 @@ class LineExchange(ABC):
         self.answer = Answer()
         self._begun = False
 
-    # --- what a stage says ------------------------------------------------------------------------------------
+    # --- methods of a stage -----------------------------------------------------------------------------------
 
     @abstractmethod
     def first(self, context: dict[str, Any]) -> Any:
-        """The first line: the role, and what is known before the first word."""
+        """Return the first line: the role, and the context before the first text."""
 
     @abstractmethod
     def piece(self, delta: Delta) -> bytes:
-        """The line of the next piece of text, ended; the hot path. Also several lines, or none."""
+        """Return the line of the next piece of text, or several lines, or none; the hot path."""
 
     def before_last(self) -> bytes:
-        """Lines that still follow the text; in most stages none."""
+        """Return further lines after the text; in most stages none."""
         return b""
 
     @abstractmethod
     def last(self, context: dict[str, Any]) -> Any:
-        """The last line: what is known at the end."""
+        """Return the last line with the context at the end."""
 
     @abstractmethod
     def whole(self, text: str, context: dict[str, Any]) -> Any:
-        """The answer in one piece."""
+        """Return the answer in one piece."""
 
     @staticmethod
     def error(error: CausewayError) -> bytes:
-        """The object of an error, in an answer of its own or as a line; in most stages a string."""
+        """Return the object of an error, as an answer or as a line; in most stages a string."""
         return error_text(error)
 
     views = context_block.USUAL
-    """How what not all stages show alike is shown."""
+    """The stage-specific formats."""
 
     # --- `Exchange` -------------------------------------------------------------------------------------------
 
@@ -117,20 +117,20 @@ class LineExchange(ABC):
         """See `Exchange`."""
         return encode(self.whole(self.choice.text, self.opening() | self.closing()))
 
-    # --- what the lines are made of ---------------------------------------------------------------------------
+    # --- contents of the lines --------------------------------------------------------------------------------
 
     @property
     def choice(self) -> Choice:
-        """The one answer that there is, so far."""
+        """Return the only choice, so far."""
         return self.answer.choices.get(0) or Choice()
 
     def opening(self) -> dict[str, Any]:
-        """``context`` before the first word."""
+        """Return the ``context`` before the first text."""
         assert self.answer.context is not None
         return context_block.opening(self.turn, self.answer.context, self.views)
 
     def closing(self) -> dict[str, Any]:
-        """``context`` at the end, without data points."""
+        """Return the ``context`` at the end, without data points."""
         return context_block.closing(self.turn, self.answer, self.views)
 
 
@@ -138,18 +138,18 @@ class LineDialect:
     """A stage of the protocol: a `Dialect` whose requests are JSON objects with ``messages`` and ``context``.
 
     Attributes:
-        roles: Those that a message may have.
-        session_state: Name of the member that goes back as it came.
-        expects_memory: Its clients send the newest message alone.
-        takes_files: Files come inside of messages, and are read before `read` is called.
-        exchange: What writes the answers.
+        roles: The allowed roles of a message.
+        session_state: Name of the member that is returned unchanged.
+        expects_memory: Its clients send only the newest message.
+        takes_files: Files are inside messages, and are read before `read` is called.
+        exchange: Renders the answers.
     """
 
     name: str
     media = Media(
         unary=b"application/json",
         stream=b"application/json-lines",
-        heartbeat=b"\n",  # @microsoft/ai-chat-protocol and ndjson-readablestream read over an empty line
+        heartbeat=b"\n",  # @microsoft/ai-chat-protocol and ndjson-readablestream ignore an empty line
         told=upstream_errors.translated,
     )
     roles: tuple[str, ...] = ("assistant", "user")
@@ -165,12 +165,12 @@ class LineDialect:
     def read(
         self, request: ChatRequest, json: bytes, attached: Mapping[int, Sequence[Message]] | None = None
     ) -> Exchange:
-        """What a request asks.
+        """Parse a request.
 
         Args:
-            request: As it came.
+            request: The request.
             json: Its JSON.
-            attached: What stands before a message, by the message's number.
+            attached: Messages to put before a message, by the message's number.
         """
         raw = json_fields.members(json)
         body = json_fields.pick(raw, conversation.READ)
@@ -188,12 +188,13 @@ class LineDialect:
         return self.answering(request, turn, raw)
 
     def answering(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
-        """The exchange of a turn; in most stages the path decides on streaming."""
+        """Return the exchange of a turn; in most stages the path decides about streaming."""
         return self.exchange(turn, self.state(turn, raw), streaming=bool(request.streaming))
 
     def state(self, turn: Turn, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
-        """What goes back as it came; a new name where nothing came. Under it clients keep the conversation in the
-        history, and without it they keep nothing.
+        """Return the session state unchanged, or a new name if it is missing.
+
+        Clients store the conversation in the history under this name, and without a name they store nothing.
         """
         said = bytes(raw.get(self.session_state, _NULL))
         if said != _NULL:
@@ -201,12 +202,12 @@ class LineDialect:
         return msgspec.Raw(encode(turn.session.name if turn.session else new_name()))
 
     def _session(self, raw: dict[str, msgspec.Raw], messages: Sequence[Message]) -> Session:
-        """The session that the state names."""
+        """Return the session that the state names."""
         whole = any(message.role == "assistant" for message in messages)
         said = raw.get(self.session_state)
         if said is None or bytes(said) == _NULL:
             return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
-        # Other states are the client's own, and are not read.
+        # Other states belong to the client, and are not read.
         name = bytes(said).strip(b'"').decode("latin-1") if len(said) < _LONGEST_NAME else ""
         return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 

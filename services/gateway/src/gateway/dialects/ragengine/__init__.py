@@ -1,4 +1,4 @@
 """RAGEngine's API for documents, lists and retrieval: requests in, JSON out.
 
-Its chat completions are OpenAI's with an index, and therefore belong to `dialects.openai`.
+Its chat completions are OpenAI's with an index, so they belong to `dialects.openai`.
 """

@@ -1,4 +1,4 @@
-"""RAGEngine's API besides the chat: documents that come as text, lists, retrieval. Requests in, JSON out."""
+"""RAGEngine's API other than chats: documents that are sent as text, lists, retrieval."""
 
 import hashlib
 import unicodedata
@@ -17,12 +17,12 @@ from gateway.domain import Passage, RetrievalMode, Tuning
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
 MOST_DOCUMENTS = 10_000
-"""Of one request."""
+"""The most documents of one request."""
 MOST_NODES = 300
 DEFAULT_NODES = 5
 LONGEST_ID = 512
 LONGEST_METADATA = 64 * 1024
-"""In bytes of JSON; what the retriever keeps."""
+"""The most bytes of JSON; the retriever's limit."""
 
 _encode = msgspec.json.encode
 _list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -31,10 +31,10 @@ _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
 
 
 def index_name(name: str, field: str) -> str:
-    """The name itself, once it is known to be one.
+    """Return the name if it is a valid name of an index.
 
     Raises:
-        InvalidRequest: It is not.
+        InvalidRequest: It is invalid.
     """
     try:
         return keys.index_name(name)
@@ -46,7 +46,7 @@ def index_name(name: str, field: str) -> str:
 
 
 class Indexing(NamedTuple):
-    """What ``POST /index`` brings: texts that are there twice are one document.
+    """The body of ``POST /index``; equal texts are one document.
 
     Attributes:
         index_name: The index's name.
@@ -60,10 +60,10 @@ class Indexing(NamedTuple):
 
 
 def indexing(body: bytes) -> Indexing:
-    """The index and the documents of ``POST /index``; all of them, or none where anything is wrong.
+    """Parse the index and the documents of ``POST /index``.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: The request is invalid; the error names the field.
     """
     raw = members(body)
     name = Fields({"index_name": value(raw.get("index_name"), "index_name")}).text("index_name")
@@ -75,19 +75,19 @@ def indexing(body: bytes) -> Indexing:
 
 
 def updates(body: bytes) -> list[TextDocument]:
-    """The documents of an update, which name themselves.
+    """Parse the documents of an update, which have their ids.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: The request is invalid; the error names the field.
     """
     return _documents(members(body), _own_id)
 
 
 def removals(body: bytes) -> list[str]:
-    """The ids of documents to remove, each once.
+    """Parse the ids of documents to delete, without duplicates.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: The request is invalid; the error names the field.
     """
     fields = Fields({"doc_ids": value(members(body).get("doc_ids"), "doc_ids")})
     ids = fields.items("doc_ids")
@@ -104,7 +104,7 @@ def removals(body: bytes) -> list[str]:
 def _documents(
     raw: dict[str, msgspec.Raw], name: Callable[[Fields, str], str], places: list[int] | None = None
 ) -> list[TextDocument]:
-    """The documents; with ``places`` the same one may come again, and its last metadata hold."""
+    """Parse documents; with ``places`` a document may be repeated, and its last metadata are used."""
     try:
         items = _list.decode(raw["documents"]) if "documents" in raw else []
     except (ValueError, RecursionError):
@@ -112,7 +112,7 @@ def _documents(
     if not items:
         raise InvalidRequest("documents must hold at least one document.", field="documents")
     if len(items) > MOST_DOCUMENTS:
-        said = f"documents holds {len(items)} documents; at most {MOST_DOCUMENTS} are taken at once."
+        said = f"documents has {len(items)} documents; a request may have at most {MOST_DOCUMENTS}."
         raise PayloadTooLarge(said, field="documents")
     seen: dict[str, tuple[int, int]] = {}
     documents: list[TextDocument] = []
@@ -165,10 +165,10 @@ def _breaks_lines(character: str) -> bool:
 
 
 def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
-    """Metadata as they came, once they are known to be what can be kept; null is as good as none.
+    """Return metadata unchanged if they can be stored; null is equal to none.
 
     Raises:
-        InvalidRequest: Not a JSON object, or a number or a character in it that nothing could be done with.
+        InvalidRequest: They are no JSON object, or have an invalid number or character.
     """
     said = value(raw, path)
     if raw is None or said is None:
@@ -187,7 +187,7 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
 
 
 def _scalars(said: Any, path: str) -> Iterator[tuple[str, Any]]:
-    # Not recursive: what the decoder has let through may be nested a thousand times.
+    # Not recursive, because the decoder accepts a thousand levels.
     todo = [(path, said)]
     while todo:
         place, item = todo.pop()
@@ -202,7 +202,7 @@ def _scalars(said: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def document_json(document: TextDocument | ListedDocument) -> bytes:
-    """A document as RAGEngine's clients read it."""
+    """Return a document in RAGEngine's format."""
     return _encode(
         {
             "doc_id": document.document_id,
@@ -225,7 +225,7 @@ _SEARCH = (
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What ``POST /retrieve`` asks."""
+    """The request of ``POST /retrieve``."""
 
     index: str
     query: str
@@ -238,7 +238,7 @@ class Search:
     expand: bool | None = None
 
     def tuned(self, usual: Tuning) -> Tuning:
-        """Return a tuning with what the search says in the place of what the tuning has."""
+        """Return a tuning with the search's own options in priority."""
         return replace(
             usual,
             fusion=usual.fusion if self.fusion is None else self.fusion,
@@ -248,10 +248,10 @@ class Search:
 
 
 def search(body: bytes) -> Search:
-    """A search.
+    """Parse a search.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: The request is invalid; the error names the field.
     """
     raw = members(body)
     fields = Fields({name: value(raw[name], name) for name in _SEARCH if name in raw})
@@ -276,10 +276,10 @@ def search(body: bytes) -> Search:
 
 
 def conditions(said: Any, path: str) -> tuple[Equals, ...]:
-    """Equalities that all must hold, from an object of keys and values; null is as good as none.
+    """Return conditions that must all hold, from an object of keys and values; null is equal to none.
 
     Raises:
-        InvalidRequest: Not such an object.
+        InvalidRequest: The value is no such object.
     """
     if said is None:
         return ()
@@ -289,10 +289,10 @@ def conditions(said: Any, path: str) -> tuple[Equals, ...]:
 
 
 def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
-    """`conditions`, from JSON in a query string; empty text is as good as none.
+    """Return `conditions` from JSON in a query string; an empty text is equal to none.
 
     Raises:
-        InvalidRequest: Not such an object.
+        InvalidRequest: The value is no such object.
     """
     if not text.strip():
         return ()
@@ -315,6 +315,6 @@ def _equals(key: str, scalar: Any, path: str) -> Equals:
 
 
 def found_json(query: str, passages: tuple[Passage, ...]) -> bytes:
-    """The answer of ``POST /retrieve``."""
+    """Return the answer of ``POST /retrieve``."""
     results = [source_node(passage) for passage in passages]
     return _encode({"query": query, "results": results, "count": len(results)})

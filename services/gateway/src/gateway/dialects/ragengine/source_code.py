@@ -1,4 +1,4 @@
-"""Source code among the documents of RAGEngine's API: `metadata` with `split_type` `code` and a `language`."""
+"""Source code in the documents of RAGEngine's API: `metadata` with `split_type` `code` and a `language`."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ _SUFFIXES = {
     "typescript": ".ts",
     "zig": ".zig",
 }
-"""RAGEngine's names of languages, each with the suffix of its files, by which ingest chooses the syntax."""
+"""RAGEngine's names of languages, each with a file suffix, by which ingest chooses the syntax."""
 
 
 class _Splitting(msgspec.Struct):
@@ -53,11 +53,11 @@ _splitting = msgspec.json.Decoder(_Splitting)
 
 
 def suffix_of_code(metadata_json: bytes, path: str) -> str:
-    """Return the suffix of files in the language of a document; empty where its metadata do not call it code.
+    """Return the file suffix of a document's language; empty if its metadata do not call it code.
 
     Args:
-        metadata_json: One JSON object.
-        path: Of the metadata in the request.
+        metadata_json: A JSON object.
+        path: The path of the metadata in the request.
 
     Raises:
         InvalidRequest: The language is missing or unknown.
