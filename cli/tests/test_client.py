@@ -116,7 +116,7 @@ async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
             client.ask_streaming("Why?", {}, lambda _: None),
             client.upload("x", "a", tmp_path / "a"),
         ):
-            with pytest.raises(Unreachable, match=f"nobody answers at {no_gateway}"):
+            with pytest.raises(Unreachable, match=f"no server answers at {no_gateway}"):
                 await call
 
 
@@ -131,7 +131,7 @@ async def test_what_is_no_url(url: str) -> None:
 async def test_another_server_is_no_gateway(gateway: Any) -> None:
     """Something else that answers there is not taken for the platform."""
     async with Client(f"{gateway.url}/elsewhere") as client:
-        with pytest.raises(Unreachable, match="is no Causeway gateway"):
+        with pytest.raises(Unreachable, match="is not a Causeway gateway"):
             await client.readiness()
 
 
@@ -140,7 +140,7 @@ async def test_an_answer_that_is_none_is_an_error(gateway: Any) -> None:
     gateway.services = {}
     gateway.refusals = [(200, {})]
     async with Client(gateway.url) as client:
-        with pytest.raises(CommandError, match="is not what it should be"):
+        with pytest.raises(CommandError, match="is invalid"):
             await Library(client).job("job-1")
 
 

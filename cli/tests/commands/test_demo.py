@@ -53,7 +53,7 @@ def test_a_wrong_citation_fails(causeway: list[str], stub_environment: dict[str,
     done = _demo(causeway, {**stub_environment, "STUB_SOURCE": "pets.md"}, corpus)
     assert done.returncode == 1
     assert "should cite safety-manual.pdf#page=3; it cites pets.md" in done.stderr
-    assert "logs are left in" in done.stderr
+    assert "logs are in" in done.stderr
     assert len(list((corpus.parent / "temporary").glob("*/logs/gateway.log"))) == 1
 
 

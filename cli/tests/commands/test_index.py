@@ -53,8 +53,8 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
     """All its settings, and its last rebuild, where there was one; exit code 1 where there is no such index."""
     shown = index("show", "notes").stdout
     assert "dense-weight   0.25" in shown
-    assert "legacy: all words are taken as English ones, until a rebuild" in shown
-    assert "chunk-tokens   as the platform is configured" in shown
+    assert "legacy: all words are treated as English until a rebuild" in shown
+    assert "chunk-tokens   platform default" in shown
     assert "1,200 documents in 4,000 passages" in shown
     assert json.loads(index("show", "notes", "--json").stdout) == {**gateway.settings["notes"], "rebuild": None}
     gateway.rebuilding = [step("succeeded", 4)]
@@ -110,7 +110,7 @@ def test_a_rebuild_is_waited_for(gateway: Any, index: Callable[..., Any], state:
 def test_an_index_is_removed(gateway: Any, index: Callable[..., Any]) -> None:
     """Not without --yes where nobody can be asked."""
     refused = index("delete", "notes")
-    assert (refused.exit_code, "1,200 documents; say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "1,200 documents; use --yes" in refused.stderr) == (2, True)
     assert "notes" in gateway.settings
     assert index("delete", "notes", "--yes").stdout == "removed: notes\n"
     assert gateway.settings == {}

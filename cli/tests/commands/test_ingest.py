@@ -108,7 +108,7 @@ def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Pa
     """Would replace each other: refused before anything is sent. The same file twice is one file."""
     result = cli("ingest", folder / "b.md", folder / "deep/er/b.md", "-i", "x", "--url", gateway.url)
     assert result.exit_code == 2
-    assert "would both be called b.md" in result.stderr
+    assert "would both have the name b.md" in result.stderr
     assert gateway.uploads == []
     assert cli("ingest", folder / "b.md", folder / "b.md", "-i", "x", "--url", gateway.url).exit_code == 0
     assert len(gateway.uploads) == 1

@@ -93,7 +93,7 @@ async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
     assert list(await stored(tmp_path)) == [made["c"]["id"]]
     again = await run("revoke", made["a"]["id"])
     assert (again.exit_code, again.stdout) == (1, "")
-    assert "there is no such API key" in again.stderr
+    assert "this API key does not exist" in again.stderr
     assert made["b"]["key"] not in (await run("revoke", made["b"]["key"])).stderr
 
 
@@ -127,7 +127,7 @@ def test_when_a_key_ends() -> None:
 async def test_no_keys(run: Run) -> None:
     """A sentence that says how one is made, for machines nothing."""
     result = await run("list")
-    assert result.stdout == "There is no API key; `causeway keys create --name NAME` makes one.\n"
+    assert result.stdout == "There are no API keys; `causeway keys create --name NAME` creates one.\n"
     assert "of tenant 'north'" in (await run("list", "--tenant", "north")).stdout
     assert (await run("list", "--json")).stdout == ""
 

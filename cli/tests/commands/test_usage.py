@@ -90,7 +90,7 @@ async def test_a_table(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--by", "colour"), "cannot add up by colour"), (("--since", "soon"), "--since is like")],
+    [(("--by", "colour"), "cannot add up by colour"), (("--since", "soon"), "--since must have the form")],
 )
 async def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
     """Said in one line, with exit code 2."""

@@ -1,4 +1,4 @@
-"""What the platform says, as the commands use it; and how it is read from the wire's JSON."""
+"""The platform's answers as types of the commands, and their parsing from JSON."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ _BRACKETS = re.compile(r"\[([^\[\]\n]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """A service as the gateway sees it.
+    """The state of a service as the gateway reports it.
 
     Attributes:
         status: ``ok`` or ``unavailable``.
-        detail: Why; empty where it is well.
-        latency_ms: How long it took to answer the gateway; None where that is not said.
+        detail: The problem; empty if there is none.
+        latency_ms: The latency of its answer to the gateway; None if it is not reported.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Readiness:
 
     @classmethod
     def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":  # reads as its fields do
-        """From the body of ``/readyz?verbose``."""
+        """Parse the body of ``/readyz?verbose``."""
         return cls(
             ready,
             tuple(
@@ -47,7 +47,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read, although the rest was; of no page: 0, of no part: empty."""
+    """A part of a file that could not be read; ``page`` is 0 and ``part`` is empty if it concerns none."""
 
     message: str
     page: int = 0
@@ -55,17 +55,17 @@ class JobWarning:
 
     @property
     def text(self) -> str:
-        """The message behind what it is about."""
+        """Return the message after the name of its part."""
         about = [f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part)
         return f"{', '.join(about)}: {self.message}" if about else self.message
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How far the ingest of a file is.
+    """The state of a file's ingest job.
 
     Attributes:
-        warnings: What of it could not be read; the first ones of `warning_count`.
+        warnings: The first of the `warning_count` parts that could not be read.
     """
 
     id: str
@@ -88,17 +88,17 @@ class Job:
 
     @property
     def final(self) -> bool:
-        """Whether it will not change any more."""
+        """Return whether its state is final."""
         return self.state in {"succeeded", "unchanged", "failed", "cancelled"}
 
     @property
     def ok(self) -> bool:
-        """Whether the document can be found."""
+        """Return whether the document can be found."""
         return self.state in {"succeeded", "unchanged"}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "Job":
-        """From a job resource."""
+        """Parse a job resource."""
         progress, error = body.get("progress") or {}, body.get("error") or {}
         return cls(
             id=str(body["id"]),
@@ -126,11 +126,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document that can be found.
+    """An indexed document.
 
     Attributes:
-        sha256: Of its file.
-        from_file: It came as a file; else as text.
+        sha256: The hash of its file.
+        from_file: It was uploaded as a file; else as text.
     """
 
     id: str
@@ -140,7 +140,7 @@ class StoredDocument:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "StoredDocument":
-        """From an entry of ``GET /documents``."""
+        """Parse an entry of ``GET /documents``."""
         return cls(
             str(body["document_id"]), str(body["sourcefile"]), str(body["sha256"]), bool(body["has_original"])
         )
@@ -148,7 +148,7 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of an answer and how long it took; ``inner`` are the steps that a service made of it."""
+    """A step of an answer with its duration; ``inner`` are the steps that a service reports within it."""
 
     title: str
     milliseconds: float
@@ -157,7 +157,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A source that an answer names; ``page`` is empty where the name holds none."""
+    """A source that an answer cites; ``page`` is empty if the name has none."""
 
     sourcepage: str
     file: str
@@ -165,21 +165,21 @@ class Citation:
 
     @classmethod
     def of(cls, sourcepage: str) -> "Citation":
-        """From ``file#page=N``, or a file's name alone."""
+        """Parse ``file#page=N``, or a file's name."""
         file, _, page = sourcepage.partition("#page=")
         return cls(sourcepage, file, page)
 
 
 @dataclass(slots=True)
 class Answer:
-    """An answer, as it grows.
+    """A growing answer.
 
     Attributes:
-        sources: Names of the passages that it could rest on; empty where the protocol does not say.
-        steps: Where the time went, on the platform's clock, as the thoughts have it.
-        trace: The same step by step, with those of the services that were asked.
-        total_ms: From sending the question to the last byte, on ours.
-        first_ms: To the first piece of text; None where the answer came as one.
+        sources: Names of the passages for the answer; empty if the protocol does not send them.
+        steps: The steps by the platform's clock, from the thoughts.
+        trace: The same steps, with those of the called services.
+        total_ms: From the question to the last byte, by the local clock.
+        first_ms: To the first piece of text; None for an answer in one piece.
     """
 
     text: str = ""
@@ -192,12 +192,12 @@ class Answer:
 
     @property
     def citations(self) -> list[Citation]:
-        """The sources that the text names in square brackets, in order, each once."""
+        """Return the sources that the text cites in square brackets, in order, without duplicates."""
         named = dict.fromkeys(_BRACKETS.findall(self.text))
         return [Citation.of(name) for name in named if not self.sources or name in self.sources]
 
     def take(self, body: Mapping[str, Any]) -> None:
-        """Takes over sources and steps from the ``context`` of an answer or of a line of it."""
+        """Add sources and steps from the ``context`` of an answer or of one of its lines."""
         context = body.get("context") or {}
         points = context.get("data_points") or {}
         if points.get("citations"):
@@ -223,7 +223,7 @@ def _steps(thoughts: Sequence[Mapping[str, Any]]) -> list[Step]:
 
 
 def server_timing(header: str) -> list[Step]:
-    """The steps of a ``Server-Timing`` header (W3C Server Timing, ``name;desc="…";dur=ms``)."""
+    """Parse the steps of a ``Server-Timing`` header (W3C Server Timing, ``name;desc="…";dur=ms``)."""
     steps = []
     for metric in header.split(","):
         name, *parameters = (part.strip() for part in metric.split(";"))
@@ -236,14 +236,14 @@ def server_timing(header: str) -> list[Step]:
 
 
 def error_message(body: object) -> str:
-    """What an error body says: its ``error`` or ``detail``, text or object; empty where it says nothing."""
+    """Return the message of an error body: its ``error`` or ``detail``, text or object; empty if there is none."""
     if not isinstance(body, Mapping):
         return ""
     for key in ("detail", "error"):
         value = body.get(key)
         if isinstance(value, Mapping):
             value = value.get("message")
-        if isinstance(value, list):  # one entry for each wrong field
+        if isinstance(value, list):  # one entry for each invalid field
             value = "; ".join(
                 f"{'.'.join(str(part) for part in each.get('loc', ()))}: {each.get('msg', '')}"
                 for each in value

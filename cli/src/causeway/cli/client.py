@@ -1,4 +1,4 @@
-"""The platform's public HTTP interface, as far as the commands use it."""
+"""The platform's public HTTP interface for the commands."""
 
 import asyncio
 import contextlib
@@ -21,21 +21,21 @@ _ATTEMPTS = 6
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 60.0
 _BUSY = frozenset({429, 503})
-_KEYS = "The commands take a key from CAUSEWAY_API_KEY; `causeway keys create --name me` makes one."
+_KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` makes one."
 
 
 class Client:
-    """Talks to a gateway. An async context manager.
+    """A client of a gateway. An async context manager.
 
-    Every method raises `Unreachable` where nobody answers and `RequestRefused` where the answer is an error.
+    Every method raises `Unreachable` without an answer and `RequestRefused` for an error.
 
     Args:
-        url: The gateway's, without a path.
-        api_key: Sent with every request; empty: none is.
-        first_wait: Seconds before the second attempt of what is tried again; doubles from there.
+        url: The gateway's URL, without a path.
+        api_key: Sent with every request; empty: no key.
+        first_wait: Seconds before the first retry; the wait doubles with each further one.
 
     Raises:
-        UsageError: The URL is none.
+        UsageError: The URL is invalid.
     """
 
     def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT) -> None:
@@ -45,55 +45,55 @@ class Client:
         try:
             host = httpx.URL(self.url).host
             if not host or not self.url.startswith(("http://", "https://")):
-                raise UsageError(f"--url is like http://127.0.0.1:8080, not {url!r}")
+                raise UsageError(f"--url must have the form http://127.0.0.1:8080, not {url!r}")
             self._http = httpx.AsyncClient(
                 base_url=self.url,
                 timeout=_TIMEOUT,
                 headers={"authorization": f"Bearer {api_key}"} if api_key else None,
-                # A proxy of the environment does not lead to this machine.
+                # The environment's proxy is for other hosts, not for this machine.
                 trust_env=host not in {"127.0.0.1", "::1", "localhost"},
             )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise UsageError(f"{url} is no URL: {error}") from error
+            raise UsageError(f"{url} is not a valid URL: {error}") from error
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the client."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def readiness(self) -> Readiness:
-        """Whether the platform can answer."""
+        """Return whether the platform can answer."""
         with self._reaching():
             response = await self._http.get("/readyz?verbose", timeout=_PROBE_TIMEOUT)
         try:
             return Readiness.of(response.status_code == 200, response.json())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{self.url} is no Causeway gateway (HTTP {response.status_code} for /readyz)"
+            message = f"{self.url} is not a Causeway gateway (HTTP {response.status_code} for /readyz)"
             raise Unreachable(message) from error
 
     async def call(
         self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
     ) -> Any:
-        """The JSON that a route answers with. Tried again where the platform is busy."""
+        """Return the JSON answer of a route; retry while the platform is busy."""
         response = await self._patiently(lambda: self._http.request(method, path, params=query, json=body))
         with understood(response):
             return response.json()
 
     async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
-        """Hands a file over; returns the job that makes it findable.
+        """Upload a file; return its job.
 
-        Tried again where the platform is busy: a file that arrives twice is ingested once.
+        It retries while the platform is busy: a file that arrives twice is ingested once.
 
         Args:
-            index: Where it goes.
-            name: What it shall be called.
-            path: Where it is.
-            pictures: Keep pictures of its pages.
+            index: The index.
+            name: The name of the document.
+            path: The path of the file.
+            pictures: Store pictures of its pages.
 
         Raises:
             OSError: The file cannot be read.
@@ -109,7 +109,7 @@ class Client:
             return Job.of(response.json()["jobs"][0])
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
-        """Asks over ``/2024-04/chat``: the answer comes as one."""
+        """Ask over ``/2024-04/chat``; the answer comes in one piece."""
         await self.connect()
         begin = time.perf_counter()
         with self._reaching():
@@ -124,12 +124,12 @@ class Client:
     async def ask_streaming(
         self, question: str, overrides: Mapping[str, object], on_text: Callable[[str], None]
     ) -> Answer:
-        """Asks over ``/2024-04/chat/stream``.
+        """Ask over ``/2024-04/chat/stream``.
 
         Args:
-            question: The user's words.
-            overrides: Of the request's context: ``index``, ``top``, ``retrieval_mode``.
-            on_text: Given each piece of the answer as it comes.
+            question: The question.
+            overrides: Members of the request's context: ``index``, ``top``, ``retrieval_mode``.
+            on_text: Gets each piece of the answer.
         """
         answer = Answer()
         await self.connect()
@@ -151,15 +151,15 @@ class Client:
         return answer
 
     async def connect(self) -> None:
-        """Connects now, so that what is timed next holds neither the connecting nor the loading of code for it."""
+        """Connect now, so that later timings include neither the connection nor the loading of code."""
         with self._reaching():
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
     async def _patiently(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        """Sends again where the platform is busy or the connection breaks, a bounded number of times.
+        """Send a request; retry a bounded number of times while the platform is busy or if the connection breaks.
 
-        Where nothing has answered yet and nothing listens, the first attempt is the last: the address is wrong, or
-        the platform does not run.
+        If no server listens at the first attempt, there is no retry: the address is wrong, or the platform does not
+        run.
         """
         wait = self._first_wait
         for attempt in range(1, _ATTEMPTS + 1):
@@ -185,7 +185,7 @@ class Client:
         try:
             yield
         except httpx.ConnectError as error:
-            raise Unreachable(f"nobody answers at {self.url}; `causeway up` starts a stack") from error
+            raise Unreachable(f"no server answers at {self.url}; `causeway up` starts a stack") from error
         except httpx.TimeoutException as error:
             raise Unreachable(f"{self.url} does not answer in time ({type(error).__name__})") from error
         except httpx.RequestError as error:
@@ -212,7 +212,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
 
 
 def _take(answer: Answer, line: str) -> str:
-    """Takes over a line of a stream; returns the text that it adds."""
+    """Add a line of a stream to the answer; return its text."""
     if not line.strip():
         return ""
     try:
@@ -222,20 +222,18 @@ def _take(answer: Answer, line: str) -> str:
         answer.take(body)
         text = str((body.get("delta") or {}).get("content") or "")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CommandError(f"a line of the answer is not what it should be: {line[:200]!r}") from error
+        raise CommandError(f"a line of the answer is invalid: {line[:200]!r}") from error
     answer.text += text
     return text
 
 
 @contextlib.contextmanager
 def understood(response: httpx.Response) -> Iterator[None]:
-    """Turns what cannot be read of an answer into a `CommandError`."""
+    """Convert a parsing error of an answer to a `CommandError`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CommandError(
-            f"the answer of {response.url} is not what it should be: {response.text[:200]!r}"
-        ) from error
+        raise CommandError(f"the answer of {response.url} is invalid: {response.text[:200]!r}") from error
 
 
 def _trace_id(response: httpx.Response) -> str:
@@ -243,7 +241,7 @@ def _trace_id(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds, from a number or a date (RFC 9110, 10.2.3)."""
+    """Parse seconds from a number or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("retry-after")
     if value is None:
         return None

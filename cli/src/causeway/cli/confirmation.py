@@ -1,4 +1,4 @@
-"""Asking before something is removed for good."""
+"""Asks for a confirmation before an irrevocable deletion."""
 
 import sys
 from typing import Annotated
@@ -13,8 +13,8 @@ def confirmed(question: str, refusal: str) -> bool:
     """Ask on the terminal, and return whether the answer is yes.
 
     Args:
-        question: What is asked.
-        refusal: What is said where there is no terminal to ask on.
+        question: The question.
+        refusal: The error message without a terminal.
 
     Raises:
         UsageError: There is no terminal.

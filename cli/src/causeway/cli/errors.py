@@ -1,9 +1,9 @@
-"""What ends a command early, and the exit code that it ends with.
+"""The errors that end a command, and its exit codes.
 
 CommandError          1  it failed
-├── UsageError        2  the command line asks for something that cannot be
-├── Unreachable       3  nobody answers at the URL
-├── Taken             4  the port or the data directory is another stack's
+├── UsageError        2  the command line is invalid
+├── Unreachable       3  no server answers at the URL
+├── Taken             4  another stack uses the port or the data directory
 └── RequestRefused    1  the platform answered with an error
 """
 
@@ -11,19 +11,19 @@ from typing import ClassVar
 
 
 class CommandError(Exception):
-    """Base of all errors that are shown to the user as one message, without a stack."""
+    """The base of all errors that are shown to the user as one message, without a stack trace."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(CommandError):
-    """The command line asks for something that cannot be done."""
+    """The command line is invalid."""
 
     exit_code = 2
 
 
 class Unreachable(CommandError):
-    """Nobody answers at the URL."""
+    """No server answers at the URL."""
 
     exit_code = 3
 
@@ -38,9 +38,9 @@ class RequestRefused(CommandError):
     """The platform answered with an error.
 
     Args:
-        message: What it said.
-        status: The HTTP status; None where the error came within a stream.
-        trace_id: Under which its log has the details; empty where it gave none.
+        message: The message of the error.
+        status: The HTTP status; None for an error within a stream.
+        trace_id: The id of the trace, for the log; may be empty.
     """
 
     def __init__(self, message: str, *, status: int | None = None, trace_id: str = "") -> None:
@@ -50,5 +50,5 @@ class RequestRefused(CommandError):
         self.trace_id = trace_id
 
     def __str__(self) -> str:
-        """The message, with the trace id where there is one."""
+        """Return the message, with the trace id if there is one."""
         return f"{self.message} (trace {self.trace_id})" if self.trace_id else self.message

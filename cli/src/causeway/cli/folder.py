@@ -1,4 +1,4 @@
-"""Folders as the platform shall have them: what has changed since, what is gone."""
+"""Snapshots of folders, to find changed and deleted files."""
 
 import asyncio
 import contextlib
@@ -13,19 +13,19 @@ _POLL_SECONDS = 2.0
 _QUIET_MILLISECONDS = 400
 
 Mark = tuple[int, int]
-"""A file's length, and when it was last written in nanoseconds: as long as these stay, so does its content."""
+"""A file's length and its modification time in nanoseconds; while both are equal, the content is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files at a moment, by name."""
+    """The files at one moment, by name."""
 
     sources: Mapping[str, Source]
     marks: Mapping[str, Mark]
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> "Snapshot":
-        """What is there now. What goes while it is looked at is gone, what cannot be read is not there."""
+        """Return the present files. Files that disappear meanwhile or cannot be read are omitted."""
         sources: dict[str, Source] = {}
         marks: dict[str, Mark] = {}
         for source in each_source(path for path in paths if path.exists()):
@@ -35,7 +35,7 @@ class Snapshot:
         return cls(sources, marks)
 
     def changed_since(self, marks: Mapping[str, Mark]) -> list[Source]:
-        """Files that are new or other than they were; empty ones are still being written."""
+        """Return new and changed files, except empty ones, which are still being written."""
         return [
             source
             for name, source in self.sources.items()
@@ -44,12 +44,12 @@ class Snapshot:
 
 
 async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncIterator[None]:
-    """Wakes whenever something may have changed below the paths, and also at the beginning.
+    """Yield at the start and whenever something may have changed below the paths.
 
     Args:
         paths: Files and directories.
-        poll: Seconds between looks, where the file system gives no notices; 0: it does. Where it turns out that it
-            does not (too many folders for the system's limit), looks replace the notices.
+        poll: Seconds between checks, for file systems without change notices; 0: use notices. If notices do not
+            work (too many folders for the system's limit), it checks periodically.
     """
     yield
     if not poll:

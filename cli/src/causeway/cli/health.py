@@ -1,4 +1,4 @@
-"""The state of a local service that the gateway does not ask: the workers of ingest, which it never calls."""
+"""The health of a local service that the gateway does not check: the ingest workers."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ _SECONDS = 1.0
 
 
 async def problem(target: str) -> str | None:
-    """None when the gRPC server at a target says that it serves (grpc.health.v1), else what is wrong."""
+    """Return None if the gRPC server at a target serves (grpc.health.v1), else the problem."""
     options = [
         ("grpc.enable_http_proxy", 0),
-        # Connections of its own: those that channels share wait longer and longer after each refusal.
+        # Separate connections: shared ones wait longer and longer after each refusal.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     async with grpc.aio.insecure_channel(target, options=options) as channel:

@@ -1,4 +1,4 @@
-"""Brings files in: finds them, hands them over, a few at a time, and follows their jobs to the end."""
+"""Ingests files: finds them, uploads a few concurrently, and follows their jobs to the end."""
 
 import asyncio
 import functools
@@ -21,7 +21,7 @@ _LONGEST_POLL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to bring in, and the name that it gets and is cited by."""
+    """A file to ingest, and its name for citations."""
 
     path: Path
     name: str
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file; ``job`` is None where it was not accepted, or needed none."""
+    """The result for a file; ``job`` is None if it was not accepted, or needed no job."""
 
     source: Source
     state: str
@@ -39,47 +39,47 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the platform is in step with it."""
+        """Return whether the platform has the file's present content."""
         return self.state in {"succeeded", "unchanged", "removed"}
 
 
 class Watcher(Protocol):
-    """Is told how the files fare."""
+    """Gets the progress of the files."""
 
     def started(self, source: Source) -> None:
-        """A file is being handed over."""
+        """A file is being uploaded."""
 
     def moved(self, source: Source, job: Job) -> None:
-        """Its job has changed."""
+        """The file's job has changed."""
 
     def finished(self, outcome: Outcome) -> None:
-        """It is done, well or not."""
+        """The file is done, successfully or not."""
 
 
 def find(paths: Sequence[Path], *, none: bool = False) -> list[Source]:
-    """The files of the command line, and all below its directories but hidden ones, in the order of their names.
+    """Return the files of the command line, and those in its directories except hidden ones, by name.
 
-    A file of a directory is named by its path within it: two files of one name in different folders stay two.
+    A file of a directory is named by its path within it, so that names in different folders differ.
 
     Args:
-        paths: Of the command line.
-        none: It is no error that there are none.
+        paths: The paths of the command line.
+        none: An empty result is allowed.
 
     Raises:
-        UsageError: There is none, or two would get the same name and so replace each other.
+        UsageError: There are no files, or two would have the same name and replace each other.
     """
     sources: dict[str, Source] = {}
     for source in each_source(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
-            raise UsageError(f"{other.path} and {source.path} would both be called {source.name}")
+            raise UsageError(f"{other.path} and {source.path} would both have the name {source.name}")
     if not sources and not none:
         raise UsageError(f"there is no file in {', '.join(str(path) for path in paths)}")
     return list(sources.values())
 
 
 def each_source(paths: Iterable[Path]) -> Iterator[Source]:
-    """The files, and those of directories but hidden ones, in order."""
+    """Yield the files, and those of directories except hidden ones, in order."""
     for path in paths:
         if not path.is_dir():
             yield Source(path, path.name)
@@ -103,23 +103,23 @@ async def ingest(
     stored: Mapping[str, StoredDocument] | None = None,
     pictures: bool = False,
 ) -> list[Outcome]:
-    """Brings files in; a file that fails does not keep the others from it.
+    """Ingest files; a failing file does not stop the others.
 
     Args:
-        client: Of the platform.
-        index: Where to.
-        sources: What.
-        watcher: Told of every step.
-        at_once: Files that are on their way at the same time.
-        patience: Seconds without any progress after which a job is given up; it goes on without us.
-        stored: What the index has, by name: a file that is the same is not sent.
-        pictures: Keep pictures of the pages.
+        client: The platform's client.
+        index: The index.
+        sources: The files.
+        watcher: Gets the progress.
+        at_once: The number of concurrent files.
+        patience: Seconds without progress after which a job counts as failed here; it continues on the platform.
+        stored: The documents of the index, by name: an unchanged file is not sent.
+        pictures: Store pictures of the pages.
 
     Returns:
         The outcomes, in the order of ``sources``.
 
     Raises:
-        Unreachable: The platform is not there, or went away for longer than the attempts last.
+        Unreachable: The platform cannot be reached, or not within the retries.
     """
     outcomes: dict[Source, Outcome] = {}
     waiting = iter(sources)
@@ -136,7 +136,7 @@ async def ingest(
             return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
         except CommandError as error:
             if error.exit_code != CommandError.exit_code:
-                raise  # the platform is gone: the other files would fail the same way
+                raise  # the platform cannot be reached: the other files would fail the same way
             return Outcome(source, "failed", "REFUSED", str(error))
         return Outcome(source, job.state, job.reason, job.message, job)
 

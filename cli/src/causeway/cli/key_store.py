@@ -1,4 +1,4 @@
-"""The API keys where the platform keeps them: in NATS, which the operator reaches and nobody else does."""
+"""The store of the API keys in NATS, which only the operator can access."""
 
 import asyncio
 import contextlib
@@ -24,18 +24,18 @@ class KeyStore:
     """Reads and writes the keys' records.
 
     Args:
-        bucket: Where they are.
+        bucket: The bucket of the keys.
     """
 
     def __init__(self, bucket: KeyValue) -> None:
         self._bucket = bucket
 
     async def add(self, key: ApiKey) -> None:
-        """Keeps a new key: gateways take it within seconds."""
+        """Store a new key; gateways accept it within seconds."""
         await self._bucket.create(key.id, key.to_json())
 
     async def all(self) -> list[ApiKey]:
-        """Every key, the oldest first; what cannot be read is left out."""
+        """Return every key, the oldest first; invalid records are omitted."""
         found = []
         for entry in await key_value.stored(self._bucket):
             with contextlib.suppress(ValueError):
@@ -43,27 +43,27 @@ class KeyStore:
         return sorted(found, key=lambda key: (key.created_at, key.id))
 
     async def revoke(self, said: str) -> ApiKey:
-        """Forgets a key: gateways refuse it within seconds.
+        """Delete a key; gateways refuse it within seconds.
 
         Args:
             said: Its id, or the key itself.
 
         Raises:
-            CommandError: There is none.
+            CommandError: The key does not exist.
         """
         wanted = id_of(said) or said
         for key in await self.all():
             if key.id == wanted:
                 await self._bucket.purge(key.id)
                 return key
-        raise CommandError("there is no such API key; `causeway keys list` shows the ids")
+        raise CommandError("this API key does not exist; `causeway keys list` shows the ids")
 
 
 def certificates_of_the_environment() -> Certificates | None:
-    """Those of the variables that the services have, too (``CAUSEWAY_TLS_…``); None where there are none.
+    """Return the certificates of the services' variables (``CAUSEWAY_TLS_…``); None without them.
 
     Raises:
-        UsageError: They are wrong.
+        UsageError: They are invalid.
     """
     try:
         return Certificates.of(ServiceSettings())
@@ -73,15 +73,15 @@ def certificates_of_the_environment() -> Certificates | None:
 
 @contextlib.asynccontextmanager
 async def opened(url: str, replicas: int, certificates: Certificates | None = None) -> AsyncIterator[KeyStore]:
-    """The keys at a NATS server.
+    """Provide the keys at a NATS server.
 
     Args:
-        url: Of the server.
-        replicas: Copies of everything stored, where nothing is there yet.
-        certificates: What a server that asks for one is shown; None: nothing.
+        url: The server.
+        replicas: Copies of everything stored, if the store does not exist yet.
+        certificates: For a server that requires a client certificate; None: none.
 
     Raises:
-        Unreachable: Nobody answers there, or not in time.
+        Unreachable: The server does not answer in time.
     """
     try:
         async with asyncio.timeout(_SECONDS):
@@ -96,7 +96,7 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
 
 
 def no_nats(url: str, error: Exception) -> Unreachable:
-    """What is said where NATS does not answer."""
+    """Return the error for a NATS server that does not answer."""
     server = url.rpartition("@")[2]  # without the password
     return Unreachable(
         f"NATS does not answer at {server} ({type(error).__name__}); `causeway up` starts a stack, "

@@ -1,4 +1,4 @@
-"""What the platform has, and what becomes of it: indexes, their documents, jobs, dead letters."""
+"""The platform's contents: indexes, documents, jobs, dead letters, responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ _RESPONSES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Ids of jobs that were sent again, and ids of which there is no dead letter."""
+    """Ids of jobs that were sent again, and ids without a dead letter."""
 
     replayed: tuple[str, ...]
     not_found: tuple[str, ...]
 
 
 def asked(url: str | None, data_dir: Path, api_key: str, question: Callable[["Library"], Awaitable[T]]) -> T:
-    """What a command asks of a platform that its options of the same names say. Raises as `Client` does."""
+    """Run a query against the platform that the options select; it raises as `Client` does."""
 
     async def ask() -> T:
         async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
@@ -40,17 +40,17 @@ def asked(url: str | None, data_dir: Path, api_key: str, question: Callable[["Li
 
 
 class Library:
-    """The indexes, documents and jobs of a platform. Raises as `Client` does.
+    """The indexes, documents and jobs of a platform. It raises as `Client` does.
 
     Args:
-        client: Of the platform.
+        client: The platform's client.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def documents(self, index: str) -> list[StoredDocument]:
-        """All documents of an index; none where it does not exist."""
+        """Return all documents of an index; none if it does not exist."""
         try:
             return [
                 _read(StoredDocument, each) async for each in self._pages("/documents", "documents", index=index)
@@ -61,7 +61,7 @@ class Library:
             raise
 
     async def stored_documents(self, index: str, most: int) -> list[dict[str, Any]]:
-        """Return documents of an index as the platform shows them, ordered by id."""
+        """Return documents of an index in the platform's format, ordered by id."""
         return await _first(most, self._pages("/documents", "documents", min(most, _PAGE), index=index))
 
     async def find_document(self, index: str, name: str) -> dict[str, Any] | None:
@@ -82,53 +82,53 @@ class Library:
                 return found, int(page["total"])
 
     async def change_access(self, index: str, document_id: str, oids: list[str], groups: list[str]) -> Job:
-        """Replace the access list of a document; return the job that does it."""
+        """Replace the access list of a document; return the job."""
         body = {"oids": oids, "groups": groups}
         return _read(Job, await self._client.call("PUT", f"{_document(index, document_id)}/access", body=body))
 
     async def remove(self, index: str, document_ids: Sequence[str]) -> None:
-        """Removes documents; those that are gone already are none of its business."""
+        """Delete documents; ignore those that do not exist any more."""
         for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
             some = list(document_ids[start : start + _REMOVED_AT_ONCE])
             await self._client.call("POST", f"{_index(index)}/documents/delete", body={"doc_ids": some})
 
     async def indexes(self) -> list[dict[str, Any]]:
-        """The indexes as the platform shows them, ordered by name."""
+        """Return the indexes in the platform's format, ordered by name."""
         found = await self._client.call("GET", "/indexes", query={"details": "true"})
         return [dict(each) for each in found]
 
     async def index(self, name: str) -> dict[str, Any]:
-        """One of them."""
+        """Return one index."""
         return dict(await self._client.call("GET", _index(name)))
 
     async def create_index(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
-        """Makes an index; its settings."""
+        """Create an index; return its settings."""
         return dict(await self._client.call("POST", "/indexes", body={"index_name": name, **settings}))
 
     async def update_index(self, name: str, changes: Mapping[str, object]) -> dict[str, Any]:
-        """Changes settings of an index, None to the platform's; all its settings."""
+        """Change settings of an index, None to the platform's value; return all its settings."""
         return dict(await self._client.call("PATCH", _index(name), body=dict(changes)))
 
     async def delete_index(self, name: str) -> None:
-        """Removes an index with everything in it."""
+        """Delete an index with all its contents."""
         await self._client.call("DELETE", _index(name))
 
     async def delete_user(self, name: str, issuer: str) -> dict[str, int]:
-        """Removes what a user has stored; how much of each kind that was."""
+        """Delete the stored data of a user; return the counts by kind."""
         query = {"issuer": issuer} if issuer else {}
         found = await self._client.call("DELETE", f"/users/{quote(name, safe='')}", query=query)
         return dict(found["deleted"])
 
     async def responses(self, most: int) -> list[dict[str, Any]]:
-        """Return what became of the responses of all users, the newest first."""
+        """Return the responses of all users, the newest first."""
         return await _first(most, self._pages("/responses", "responses", min(most, _RESPONSES_AT_ONCE)))
 
     async def response(self, response_id: str) -> dict[str, Any]:
-        """Return what became of a response."""
+        """Return the state of a response."""
         return dict(await self._client.call("GET", _response(response_id)))
 
     async def cancel_response(self, response_id: str) -> dict[str, Any]:
-        """Stop a response that runs in the background; return what became of it."""
+        """Cancel a background response; return its state."""
         return dict(await self._client.call("POST", f"{_response(response_id)}/cancel"))
 
     async def delete_response(self, response_id: str) -> None:
@@ -136,11 +136,11 @@ class Library:
         await self._client.call("DELETE", _response(response_id))
 
     async def rebuild(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
-        """Begins to rebuild an index; how far that is."""
+        """Start to rebuild an index; return its progress."""
         return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))
 
     async def last_rebuild(self, name: str) -> dict[str, Any] | None:
-        """The rebuild that goes on, or the last one; None where there was none, or it may not be seen."""
+        """Return the running or last rebuild; None if there was none, or if the caller may not see it."""
         try:
             return dict(await self._client.call("GET", f"{_index(name)}/rebuild"))
         except RequestRefused as error:
@@ -149,28 +149,28 @@ class Library:
             raise
 
     async def job(self, job_id: str) -> Job:
-        """How far a job is."""
+        """Return the state of a job."""
         return _read(Job, await self._client.call("GET", f"/jobs/{quote(job_id, safe='')}"))
 
     async def jobs(self, index: str, state: str, most: int) -> list[dict[str, Any]]:
-        """Jobs as the platform shows them, those that changed last first."""
+        """Return jobs in the platform's format, most recently changed first."""
         wanted = {name: value for name, value in (("index", index), ("state", state)) if value}
         return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
 
     async def lanes(self) -> list[dict[str, Any]]:
-        """How full the lanes of the queue are."""
+        """Return the load of the queue's lanes."""
         return list((await self._client.call("GET", "/jobs/lanes"))["lanes"])
 
     async def dead(self, most: int) -> list[dict[str, Any]]:
-        """Dead letters as the platform shows them, the newest first."""
+        """Return dead letters in the platform's format, the newest first."""
         return await _first(most, self._pages("/jobs/dead", "jobs", most))
 
     async def cancel(self, job_id: str) -> Job:
-        """Stops a job."""
+        """Cancel a job."""
         return _read(Job, await self._client.call("POST", f"/jobs/{quote(job_id, safe='')}/cancel"))
 
     async def replay(self, job_ids: Sequence[str] | None) -> Replayed:
-        """Sends dead letters again: those of some jobs, or all."""
+        """Send dead letters again: those of some jobs, or all."""
         body = {"all": True} if job_ids is None else {"job_ids": list(job_ids)}
         found = await self._client.call("POST", "/jobs/dead/replay", body=body)
         return Replayed(tuple(found["replayed"]), tuple(found["not_found"]))
@@ -212,4 +212,4 @@ def _read(kind: type[R], body: Any) -> R:
     try:
         return kind.of(body)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CommandError(f"the platform's answer is not what it should be: {str(body)[:200]!r}") from error
+        raise CommandError(f"the platform's answer is invalid: {str(body)[:200]!r}") from error

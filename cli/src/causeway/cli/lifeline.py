@@ -1,20 +1,20 @@
-"""A process group that cannot outlive this process, not even when it is killed with SIGKILL."""
+"""A process group that cannot outlive this process, even after SIGKILL."""
 
 import subprocess
 from collections.abc import Sequence
 
-# The guard waits for the end of its standard input, which only this process holds open and which the kernel closes
-# however this process ends. Then it kills its own group: itself and whoever joined, grandchildren too. A shell
-# because it is small and there on every POSIX system; Linux alone would have PR_SET_PDEATHSIG, which does not reach
-# grandchildren and fires when a thread ends.
+# The guard waits for the end of its standard input. Only this process holds it open, and the kernel closes it when
+# this process ends for any reason. Then the guard kills its own group: itself and all members, including
+# grandchildren. It is a shell because that is small and exists on every POSIX system. PR_SET_PDEATHSIG exists only
+# on Linux, does not reach grandchildren, and fires when a thread ends.
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
 
 
 class Lifeline:
-    """Started programs join its group; `close`, or the end of this process, kills what is left of it.
+    """Started programs join its group; `close`, or the end of this process, kills the group.
 
     Args:
-        held: Descriptors that stay open until the group is gone: a lock on files that the group still writes to.
+        held: Descriptors that stay open until the group has ended, such as a lock on files that it writes.
     """
 
     def __init__(self, held: Sequence[int] = ()) -> None:
@@ -29,11 +29,11 @@ class Lifeline:
 
     @property
     def group(self) -> int:
-        """Id of the process group."""
+        """Return the id of the process group."""
         return self._guard.pid
 
     def close(self) -> None:
-        """Kills what is left of the group."""
+        """Kill the group."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()

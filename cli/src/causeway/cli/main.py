@@ -1,4 +1,4 @@
-"""The command line: its commands, and how their errors become messages and exit codes."""
+"""The command line: its commands, and the conversion of errors to messages and exit codes."""
 
 import sys
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ _FIRST_STEPS = (
     "causeway ingest examples/corpus --index handbook",
     'causeway ask "When will the pivot bearing be renewed?" --index handbook',
 )
-_MORE = "`causeway COMMAND --help` has each command's examples and exit codes."
+_MORE = "`causeway COMMAND --help` shows each command's examples and exit codes."
 
 
 def build_app() -> typer.Typer:
-    """All commands."""
+    """Return the application with all commands."""
     app = typer.Typer(
         name="causeway",
         help="One retrieval-augmented-generation platform behind every chat protocol.",
@@ -104,7 +104,7 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
     of_keys = typer.Typer(
         name="keys",
-        help="API keys: make, list, revoke. Speaks to NATS, not to the gateway: the first key needs no other.",
+        help="API keys: create, list, revoke. Uses NATS, not the gateway: the first key needs no other key.",
         epilog=_epilog(keys.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -114,7 +114,7 @@ def build_app() -> typer.Typer:
     app.add_typer(of_keys)
     of_responses = typer.Typer(
         name="responses",
-        help="Stored responses: what became of them, without their texts.",
+        help="Stored responses: their states, without their texts.",
         epilog=_epilog(responses.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -130,7 +130,7 @@ def build_app() -> typer.Typer:
     app.add_typer(of_responses)
     of_users = typer.Typer(
         name="users",
-        help="Users: delete what one has stored.",
+        help="Users: delete their stored data.",
         epilog=_epilog(users.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -151,7 +151,7 @@ def _causeway(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Holds the option; the commands do the work."""
+    """Define the options of the program; the commands do the work."""
 
 
 def _of(command: str, examples: Sequence[str]) -> list[str]:
@@ -164,7 +164,7 @@ def _epilog(examples: Sequence[str], exit_codes: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command line, by default the process's; ends it with its exit code."""
+    """Run a command line, by default the process's; exit with its exit code."""
     try:
         build_app()(arguments)
     except CommandError as error:

@@ -1,5 +1,6 @@
-"""The Model Context Protocol over standard input and output, for clients that start a program: messages go to the
-gateway's ``/mcp`` as they are, and its answers come back.
+"""The Model Context Protocol over standard input and output, for clients that start a program.
+
+The bridge sends each message unchanged to the gateway's ``/mcp`` and writes the answers.
 """
 
 import asyncio
@@ -18,21 +19,21 @@ _CANCELLED = "notifications/cancelled"
 _INTERNAL_ERROR = -32603
 _PARSE_ERROR = -32700
 _MOST_AT_ONCE = 64
-_TIMEOUT = httpx.Timeout(connect=5, read=None, write=60, pool=None)  # the gateway sends signs of life
+_TIMEOUT = httpx.Timeout(connect=5, read=None, write=60, pool=None)  # the gateway sends comments on silent streams
 
 Message = dict[str, Any]
 
 
 class Bridge:
-    """Takes messages to a gateway.
+    """Sends messages to a gateway.
 
-    A client cancels a request with a message; the bridge then closes the request's connection, which the gateway
+    A client cancels a request with a message. The bridge then closes the request's connection, which the gateway
     understands in every generation of the protocol.
 
     Args:
-        http: Speaks to the gateway.
+        http: The client of the gateway.
         url: The gateway's MCP address.
-        write: Takes each line for the client.
+        write: Writes each line for the client.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str, write: Callable[[str], Awaitable[None]]) -> None:
@@ -44,7 +45,7 @@ class Bridge:
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
-        """Take messages until there are no more; requests that run then are given up."""
+        """Handle messages until the input ends; then cancel the running requests."""
         tasks: set[asyncio.Task[None]] = set()
         try:
             async for line in lines:
@@ -68,7 +69,7 @@ class Bridge:
                     self._running[number] = task
                     task.add_done_callback(functools.partial(self._forget, number))
                 if isinstance(message, dict) and message.get("method") == "initialize":
-                    await asyncio.wait([task])  # what it agrees on holds for all that follows
+                    await asyncio.wait([task])  # later messages need the version that it negotiates
         finally:
             for task in list(tasks):
                 task.cancel()
@@ -84,7 +85,7 @@ class Bridge:
             task.cancel()
 
     async def _exchange(self, line: bytes, message: Any) -> None:
-        """Sends a message and hands on all that answers it."""
+        """Send a message and pass all its answers on."""
         answered = False
         try:
             async with self._http.stream(
@@ -114,7 +115,7 @@ class Bridge:
         if not isinstance(said, dict) or "jsonrpc" not in said:
             said = {}
         if said.get("id") is None:
-            # An error from before the message was read: the client waits for one with the request's number.
+            # An error from before the message was read: the client waits for one with the request's id.
             if _number(message) is None:
                 return True
             words = (
@@ -147,7 +148,7 @@ class Bridge:
             self._headers[_SESSION] = session
 
     def _agree(self, message: Any, text: str) -> None:
-        """Keeps the version that a handshake agreed on."""
+        """Store the version that a handshake negotiated."""
         if isinstance(message, dict) and message.get("method") == "initialize":
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._headers[_VERSION] = str(json.loads(text)["result"]["protocolVersion"])
@@ -158,7 +159,7 @@ class Bridge:
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[str]:
-    """The data of each server-sent event."""
+    """Yield the data of each server-sent event."""
     data: list[str] = []
     async for line in response.aiter_lines():
         if line.startswith("data:"):
@@ -169,23 +170,23 @@ async def _events(response: httpx.Response) -> AsyncIterator[str]:
 
 
 def _number(message: Any) -> str | None:
-    """The number of a request; None: it is not one, and nothing answers it."""
+    """Return the id of a request; None for a message without an answer."""
     if not isinstance(message, dict) or "method" not in message or message.get("id") is None:
         return None
     return json.dumps(message["id"])
 
 
 def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
-    """The client of a gateway.
+    """Return the client of a gateway.
 
     Args:
-        api_key: Sent with every message; empty: none is.
-        host: The gateway's.
+        api_key: Sent with every message; empty: no key.
+        host: The gateway's host.
     """
     return httpx.AsyncClient(
         timeout=_TIMEOUT,
         headers={"authorization": f"Bearer {api_key}"} if api_key else None,
-        # A proxy of the environment does not lead to this machine.
+        # The environment's proxy is for other hosts, not for this machine.
         trust_env=host not in {"127.0.0.1", "::1", "localhost"},
         limits=httpx.Limits(max_connections=_MOST_AT_ONCE),
     )

@@ -1,4 +1,4 @@
-"""Keeps an index in step with files: brings in what has changed, removes what is gone."""
+"""Synchronises an index with files: ingests changed files, deletes missing ones."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,19 +17,20 @@ from servicekit import keys
 _RETRY_SECONDS = 5.0
 
 Shown = Callable[[int], AbstractContextManager[Watcher]]
-"""Shows how so many files fare."""
+"""Shows the progress of a number of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What shall be done with the files.
+    """The options of a synchronisation.
 
     Attributes:
-        index: Where they go.
-        at_once: Files on their way at the same time.
-        patience: Seconds without progress after which a file is given up.
-        pictures: Keep pictures of their pages; then each is sent, for the platform knows best what it has.
-        delete_missing: Documents of the index that came as files go with these.
+        index: The index.
+        at_once: The number of concurrent files.
+        patience: Seconds without progress after which a file counts as failed.
+        pictures: Store pictures of their pages; then each file is sent, because the platform decides what is
+            missing.
+        delete_missing: Delete documents of the index that were uploaded as files and are not among these.
     """
 
     index: str
@@ -40,13 +41,13 @@ class Order:
 
 
 class Mirror:
-    """An index and the files that it shall have.
+    """An index and the files that it must have.
 
     Args:
-        client: Of the platform.
-        order: What shall be done.
-        shown: Shows it.
-        retry: Seconds until a watch tries again what could not be done.
+        client: The platform's client.
+        order: The options.
+        shown: Shows the progress.
+        retry: Seconds until a watch retries what failed.
     """
 
     def __init__(self, client: Client, order: Order, shown: Shown, *, retry: float = _RETRY_SECONDS) -> None:
@@ -57,10 +58,10 @@ class Mirror:
         self._retry = retry
 
     async def bring(self, sources: Sequence[Source]) -> list[Outcome]:
-        """Brings in what the index does not have as it is, and removes what shall go.
+        """Ingest new and changed files, and delete missing ones.
 
         Raises:
-            Unreachable: The platform is not there.
+            Unreachable: The platform cannot be reached.
         """
         documents = await self._library.documents(self._order.index)
         missing: list[Source] = []
@@ -86,11 +87,11 @@ class Mirror:
             return [*outcomes, *await self._remove(missing, watcher)]
 
     async def watch(self, paths: Sequence[Path], complain: Callable[[str], None], *, poll: float = 0) -> None:
-        """Does it now, and again whenever a file changes or goes, until it is cancelled.
+        """Synchronise now, and after each change of a file, until cancelled.
 
         Args:
             paths: Files and directories.
-            complain: Told why something could not be done yet.
+            complain: Gets the reason of each failure that will be retried.
             poll: See `folder.changes`.
         """
         marks: Mapping[str, Mark] | None = None

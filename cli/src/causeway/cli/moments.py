@@ -1,4 +1,4 @@
-"""Durations and dates, as people type them."""
+"""Durations and dates as typed by users."""
 
 import re
 from datetime import UTC, datetime
@@ -8,13 +8,13 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def duration(text: str) -> float | None:
-    """Seconds of ``90d``, ``12h``, ``5m`` or ``2w``; None where it is no duration."""
+    """Return the seconds of ``90d``, ``12h``, ``5m`` or ``2w``; None if it is no duration."""
     found = _DURATION.fullmatch(text)
     return float(int(found[1]) * _SECONDS[found[2]]) if found else None
 
 
 def date(text: str) -> float | None:
-    """Seconds since 1970 of a date or a time (ISO 8601), in UTC where it names no zone; None where it is none."""
+    """Return seconds since 1970 for a date or a time (ISO 8601), by default in UTC; None if it is none."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the exit codes that all of them share."""
+"""The shared options and exit codes of commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +10,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 DEFAULT_RETRIEVER = "127.0.0.1:50051"
 
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 nobody answers at the URL; 130 interrupted."
-)
+EXIT_CODES = "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 no answer at the URL; 130 interrupted."
 EXIT_CODES_OF_A_STACK = (
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 the port or the data directory is in use; 130 interrupted."
 )
@@ -22,7 +20,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="CAUSEWAY_URL",
-        help=f"Where the platform answers. Default: the stack that runs on --data-dir, else {DEFAULT_URL}.",
+        help=f"The platform's URL. Default: the stack that runs on --data-dir, else {DEFAULT_URL}.",
     ),
 ]
 ApiKey = Annotated[
@@ -32,7 +30,7 @@ ApiKey = Annotated[
         envvar="CAUSEWAY_API_KEY",
         show_default=False,
         show_envvar=True,
-        help="The API key, where the platform asks for one. Better in the variable: others see command lines.",
+        help="The API key, if the platform requires one. Prefer the variable: other users can see command lines.",
     ),
 ]
 DataDir = Annotated[
@@ -49,16 +47,16 @@ NatsUrl = Annotated[
         help=f"The platform's NATS. Default: that of the stack that runs on --data-dir, else {DEFAULT_NATS}.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_DATA_DIR = Path(".data")
 
 
 def resolve_url(url: str | None, data_dir: Path) -> str:
-    """The URL that was given, else the running stack's, else the default."""
+    """Return the given URL, else the running stack's, else the default."""
     return url or str(stack_file.read(data_dir).get("url") or DEFAULT_URL)
 
 
 def resolve_nats(url: str | None, data_dir: Path) -> str:
-    """The URL of NATS, likewise."""
+    """Return the given URL of NATS, else the running stack's, else the default."""
     return url or str(stack_file.read(data_dir).get("nats_url") or DEFAULT_NATS)

@@ -1,4 +1,4 @@
-"""What a child process prints: into a file that stays bounded, and its last lines at hand for error messages."""
+"""The output of a child process: a bounded log file, and the last lines for error messages."""
 
 import asyncio
 import codecs
@@ -19,13 +19,13 @@ _LAST_LINES = 20
 class OutputLog:
     """The log of one program, across its restarts.
 
-    What an earlier start left in the file is moved aside at once, and again whenever the file is full: the file and
-    two older ones hold at most three times ``file_bytes``.
+    Output of an earlier start is rotated at the beginning, and again whenever the file is full: the file and two
+    older ones have at most three times ``file_bytes``.
 
     Args:
         path: The file.
-        echo: Also given every line.
-        file_bytes: When a file is full.
+        echo: Also gets every line.
+        file_bytes: The size at which a file is full.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class OutputLog:
 
     @property
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines that were printed, oldest first."""
+        """Return the last lines, oldest first."""
         return tuple(self._last)
 
     async def copy(self, descriptor: int) -> None:
-        """Reads lines from a pipe until everybody has closed its other end; closes this one."""
+        """Read lines from a pipe until all writers have closed it; then close this end."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         transport, _ = await loop.connect_read_pipe(
@@ -75,5 +75,5 @@ class OutputLog:
             self._echo(line)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()

@@ -19,13 +19,13 @@ _POLL = 0.5
 
 
 async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
-    """The rebuild when it is over, with a bar on the way; without a terminal a line for each tenth.
+    """Wait for a rebuild and return it; show a bar, or without a terminal a line for each tenth.
 
     Args:
-        library: Has the index.
+        library: The platform's contents.
         name: The index.
-        begun: The rebuild as it began.
-        err: Where it is shown.
+        begun: The rebuild at its start.
+        err: The console for the progress.
     """
     last, tenths = begun, 0
     with _bar(err) as bar:
@@ -42,7 +42,7 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
 
 
 def sentence(rebuild: dict[str, Any]) -> str:
-    """How far a rebuild is, or how it ended."""
+    """Return the progress of a rebuild, or its result."""
     done, total = f"{rebuild['documents_done']:,}", f"{rebuild['documents_total']:,}"
     model = rebuild["embedding"]
     match rebuild["state"]:

@@ -1,4 +1,4 @@
-"""What people see. Colours, bars and tables on a terminal; plain lines, without a control character, elsewhere."""
+"""The output for people: colours, bars and tables on a terminal; plain lines elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from rich.table import Table
 from rich.text import Text
 
-# Everything that moves a terminal's cursor or changes its state; text of documents and models may hold it.
+# All control characters and escape sequences of terminals; documents and models may contain them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_WIDTH = 30
 _PLAIN_WIDTH = 1000
-_SHORTEST_MS = 0.05  # what would be shown as 0.0
+_SHORTEST_MS = 0.05  # shorter times would be shown as 0.0
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes text as it is: brackets are citations, not markup."""
+    """Return a console that prints text unchanged: brackets are citations, not markup."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not made.is_terminal:
         made = Console(
@@ -30,23 +30,23 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def printable(text: str) -> str:
-    """The text without control characters other than tabs and line ends."""
+    """Return the text without control characters other than tabs and line ends."""
     return _CONTROLS.sub("", text)
 
 
 def line(out: Console, text: str = "", style: str | None = None) -> None:
-    """One line, however long."""
+    """Print one line of any length."""
     out.print(Text(printable(text), style=style or ""), soft_wrap=True)
 
 
 def piece(out: Console, text: str) -> None:
-    """A piece of an answer, as it comes."""
+    """Print a piece of an answer."""
     out.print(Text(printable(text)), end="", soft_wrap=True)
     out.file.flush()
 
 
 def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    """A table: with rules on a terminal, in aligned columns elsewhere."""
+    """Print a table: with rules on a terminal, in aligned columns elsewhere."""
     made = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for row in rows:
         made.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -54,18 +54,18 @@ def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Te
 
 
 def counted(number: int, noun: str) -> str:
-    """The number and its noun, in the plural where it is not one."""
+    """Return the number and its noun, in the plural unless it is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def state(text: str) -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     good, bad = {"ok", "ready", "succeeded", "unchanged"}, {"failed", "unavailable", "not ready", "cancelled"}
     return Text(printable(text), style="green" if text in good else "red" if text in bad else "yellow")
 
 
 def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
-    """Below an answer: what it cites, where its time went, its trace; all of it where that is wanted."""
+    """Print the citations, the times and the trace below an answer; all of it if ``traced``."""
     if citations := answer.citations:
         line(out, "Cited", "bold")
         for number, citation in enumerate(citations, 1):
@@ -82,14 +82,14 @@ def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
 
 
 def trace(out: Console, answer: Answer) -> None:
-    """The steps of an answer as a tree, each with its time as the thoughts have it, under the trace's id."""
+    """Print the steps of an answer as a tree with their times, and the trace's id."""
     line(out, f"Trace {answer.trace_id}" if answer.trace_id else "Trace", "bold")
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True)
     made.add_column(justify="right", no_wrap=True)
     for depth, step in _flat(answer.trace):
         made.add_row(Text(f"{'  ' * depth}{printable(step.title)}"), Text(f"{step.milliseconds:.3f} ms"))
-    made.add_row(Text("  whole answer, seen from here"), Text(f"{answer.total_ms:.3f} ms"))
+    made.add_row(Text("  whole answer, measured here"), Text(f"{answer.total_ms:.3f} ms"))
     out.print(made)
 
 
@@ -100,11 +100,11 @@ def _flat(steps: Iterable[Step], depth: int = 1) -> Iterator[tuple[int, Step]]:
 
 
 def time_line(out: Console, answer: Answer) -> None:
-    """The steps of an answer as bars of one scale, and the times seen from here."""
+    """Print the steps of an answer as bars on one scale, and the locally measured times."""
     steps = [step for step in answer.steps if step.milliseconds >= _SHORTEST_MS]
     if answer.first_ms is not None:
-        steps.append(Step("first text, seen from here", answer.first_ms))
-    steps.append(Step("whole answer, seen from here", answer.total_ms))
+        steps.append(Step("first text, measured here", answer.first_ms))
+    steps.append(Step("whole answer, measured here", answer.total_ms))
     longest = max(step.milliseconds for step in steps) or 1.0
     line(out, "Time", "bold")
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -118,7 +118,7 @@ def time_line(out: Console, answer: Answer) -> None:
 
 
 class StartProgress:
-    """Shows how a stack comes up. A context manager; `update` takes each process's state."""
+    """Shows the start of a stack. A context manager; `update` takes the state of each process."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -135,18 +135,18 @@ class StartProgress:
         self._task = self._progress.add_task("Starting", total=None)
 
     def __enter__(self) -> Self:
-        """Itself, shown."""
+        """Show the progress; return the object."""
         self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
     ) -> None:
-        """Wipes itself away."""
+        """Remove the progress from the terminal."""
         self._progress.stop()
 
     def update(self, states: Mapping[str, str]) -> None:
-        """Shows the states; ``ok`` is the one that is waited for."""
+        """Show the states; ``ok`` is the final one."""
         ready = {name for name, state in states.items() if state == "ok"}
         waiting = [name for name in states if name not in ready]
         self._progress.update(

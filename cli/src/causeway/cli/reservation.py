@@ -1,4 +1,4 @@
-"""What a stack needs for itself alone: its data directory, its ports and its sockets."""
+"""The exclusive resources of a stack: its data directory, its ports and its sockets."""
 
 import contextlib
 import fcntl
@@ -14,21 +14,21 @@ from causeway.cli.errors import CommandError, Taken
 HOST = "127.0.0.1"
 _LAST_PORT = 65535
 _LONGEST_SOCKET = 100
-"""Bytes of a socket's path: Linux takes 107, macOS 103."""
-_SHORT = "/tmp"  # noqa: S108  # the directory that is made there is its owner's alone
+"""The most bytes of a socket's path: Linux allows 107, macOS 103."""
+_SHORT = "/tmp"  # noqa: S108  # only the owner may enter the directory that is created there
 
 
 def lock(data_dir: Path) -> int:
-    """Take the data directory, which is made where it is missing. Only its owner may look into it.
+    """Lock the data directory, which is created if it is missing. Only its owner may read it.
 
-    A directory that was there and is no stack's, such as ``/tmp``, keeps its mode if it holds something.
+    An existing directory of something else, such as ``/tmp``, keeps its mode if it is not empty.
 
     Returns:
-        A descriptor. The directory is taken until it, and every copy that a child has inherited, is closed.
+        A descriptor. The lock is held until it, and every copy that a child has inherited, is closed.
 
     Raises:
-        Taken: Another stack has it.
-        CommandError: It cannot be written.
+        Taken: Another stack holds the lock.
+        CommandError: The directory cannot be written.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -48,10 +48,10 @@ def lock(data_dir: Path) -> int:
 
 
 def ports(first: int, count: int) -> list[int]:
-    """Ports that nobody listens on now, all different: the one that is asked for, or a free one for 0, and others.
+    """Return different free ports: the requested one, or any for 0, and others.
 
     Raises:
-        Taken: The one that is asked for cannot be had.
+        Taken: The requested one is in use.
     """
     # All are held until the last one is found, so that they differ.
     with contextlib.ExitStack() as held:
@@ -61,7 +61,9 @@ def ports(first: int, count: int) -> list[int]:
         try:
             sockets[0].bind((HOST, first))
         except OSError as error:
-            message = f"port {first} cannot be used: {error.strerror}. Another one: --port; a free one: --port 0"
+            message = (
+                f"port {first} cannot be used: {error.strerror}. Use another --port, or --port 0 for a free one"
+            )
             raise Taken(message) from error
         for each in sockets[1:]:
             each.bind((HOST, 0))
@@ -69,10 +71,10 @@ def ports(first: int, count: int) -> list[int]:
 
 
 def ports_from(first: int, count: int) -> list[int]:
-    """Return ports that nobody listens on now, the first of them and the next ones upwards; any for 0.
+    """Return free ports, upwards from the first one; any for 0.
 
     Raises:
-        Taken: There are not so many.
+        Taken: There are not enough free ports.
     """
     if not first:
         return ports(0, count)
@@ -90,11 +92,11 @@ def ports_from(first: int, count: int) -> list[int]:
 def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
     """Return a Unix socket for each name, in a directory that only its owner may enter.
 
-    It is the data directory's ``sockets``. Where the paths would be too long for sockets, it is a new directory
-    among the temporary files, or in ``/tmp`` where that path is too long, too.
+    It is the data directory's ``sockets``. If the paths would be too long, it is a new temporary directory, or one
+    in ``/tmp`` if that path is too long, too.
 
     Raises:
-        CommandError: The directory cannot be made.
+        CommandError: The directory cannot be created.
     """
     directory = data_dir / "sockets"
     longest = max(len(f"/{name}.sock") for name in names)

@@ -1,4 +1,4 @@
-"""Signals for commands that run a stack: the first one ends them in order, the second one at once."""
+"""Signals for commands that run a stack: the first one ends them in order, the second one immediately."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def cancelled_by_signals(again: Callable[[], None]) -> Iterator[None]:
-    """SIGINT, SIGTERM or the loss of the terminal cancels the current task; another one calls ``again``.
+    """Cancel the current task on SIGINT, SIGTERM or SIGHUP; call ``again`` on another signal.
 
-    A SIGHUP that is ignored already (``nohup``) stays so.
+    An ignored SIGHUP (``nohup``) stays ignored.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,4 +1,4 @@
-"""The platform on one machine: which processes there are, on which ports, with which settings."""
+"""The platform on one machine: its processes, ports and settings."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ BROKER = "nats"
 GATEWAY = "gateway"
 INGEST = "ingest"
 RETRIEVER = "retriever"
-# In the order of their start; they end the other way round, so that the gateway drains while all others are there.
+# In the order of the start; the stop is in reverse order, so that the gateway drains while all others still run.
 SERVICES = (RETRIEVER, "generator", "guardrails", INGEST, GATEWAY)
 
 _DRAIN_SECONDS = 8.0
@@ -39,14 +39,14 @@ class Stack:
     """A broker and the five services, supervised.
 
     Args:
-        data_dir: Holds everything they store, their logs, and ``stack.json`` while they run.
-        port: The gateway's; 0 takes a free one.
-        auth: Who may ask, as the gateway's setting has it.
-        report: Told of deaths and restarts, in one line each.
-        echo: Given the name and each line of what a process prints.
+        data_dir: Has all stored data, the logs, and ``stack.json`` while the stack runs.
+        port: The gateway's port; 0 takes a free one.
+        auth: The mode of authentication, as in the gateway's setting.
+        report: Gets one line per death and restart.
+        echo: Gets the name and each line of a process's output.
 
     Raises:
-        Taken: Another stack has the directory, or something else the port.
+        Taken: Another stack uses the directory, or another process the port.
         CommandError: The directory cannot be written, or parts of the platform are not installed.
     """
 
@@ -60,7 +60,7 @@ class Stack:
         echo: Callable[[str, str], None] | None = None,
     ) -> None:
         if missing := [name for name in SERVICES if importlib.util.find_spec(name) is None]:
-            raise CommandError(f"not installed beside this command: {', '.join(missing)}")
+            raise CommandError(f"not installed with this command: {', '.join(missing)}")
         self.data_dir = data_dir.absolute()
         self._auth = auth
         self._lock = reservation.lock(self.data_dir)
@@ -70,8 +70,8 @@ class Stack:
             names = (GATEWAY, BROKER)
             self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
             self.metrics_ports = _metrics_ports()
-            # Other users of this machine reach no socket, but each port. The broker's asks for a password, which
-            # also keeps each service to what is its own.
+            # Other users of this machine cannot access the sockets, but they can access the ports. The broker's
+            # port needs a password, which also limits each service to its own subjects.
             self._passwords = {user: secrets.token_urlsafe(24) for user in permissions.USERS}
             broker = _broker_command(Broker(self.data_dir / BROKER, self.ports[BROKER], self._passwords))
             self._sockets = reservation.sockets(self.data_dir, SERVICES[:-1])
@@ -92,19 +92,19 @@ class Stack:
             os.close(self._lock)
             raise
         self._broker = Program(BROKER, broker, self._environment(BROKER))
-        # -P: a file called retriever.py in the current directory is not the retriever.
+        # -P: a file named retriever.py in the current directory must not be imported.
         self._services = [
             Program(name, [sys.executable, "-P", "-m", name], self._environment(name)) for name in SERVICES
         ]
 
     @property
     def url(self) -> str:
-        """Where the gateway answers."""
+        """Return the URL of the gateway."""
         return f"http://{HOST}:{self.ports[GATEWAY]}"
 
     @property
     def has_console(self) -> bool:
-        """Whether the gateway serves the console: its package holds it once it was built."""
+        """Return whether the gateway serves the console: its package contains a built console."""
         if os.environ.get("CAUSEWAY_CONSOLE", "true").lower() in ("false", "0", "no", "off"):
             return False
         gateway = importlib.util.find_spec("gateway")
@@ -112,7 +112,7 @@ class Stack:
 
     @property
     def nats_url(self) -> str:
-        """Where the broker answers, and as whom the operator may do everything there."""
+        """Return the URL of the broker with the operator's credentials."""
         return self._nats_url(permissions.OPERATOR)
 
     def _nats_url(self, user: str) -> str:
@@ -123,12 +123,12 @@ class Stack:
         targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
-            # gRPC's core writes lines of its own about connections that close; ours say the same, structured.
+            # gRPC's core logs closed connections in its own format; our log has them already.
             "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
             "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
             "CAUSEWAY_CONSOLE": str(self.has_console).lower(),
-            # What the caller has set goes first, except for what ties the processes together.
+            # The caller's variables have priority, except those that connect the processes.
             **os.environ,
             "CAUSEWAY_GATEWAY_PORT": str(self.ports[GATEWAY]),
             **({"CAUSEWAY_GRPC_SOCKET": str(self._sockets[name])} if name in self._sockets else {}),
@@ -142,18 +142,18 @@ class Stack:
         }
 
     def _stream_bytes(self) -> int:
-        """What a stream may take: a small disk has no gibibyte for each, of which the broker takes 3/4."""
-        # With it comes the client of NATS, which takes longer to load than most commands to run.
+        """Return the most bytes of a stream: a small disk has no room for a gibibyte per stream."""
+        # Imported here: the client of NATS takes longer to load than most commands take to run.
         from servicekit.stream_room import STREAM_BYTES
 
         return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
-        """Return what ``stack.json`` holds: what is public, and the broker's URL with the operator's password."""
+        """Return the content of ``stack.json``: the public part, and the broker's URL with its password."""
         return {**self.public_description(), "nats_url": self.nats_url}
 
     def public_description(self) -> dict[str, object]:
-        """Return what may be printed: the URL, each process's id, port or socket, and where ``stack.json`` is."""
+        """Return the printable part: the URL, each process's id, port or socket, and the path of ``stack.json``."""
         pids = self._supervisor.pids
         return {
             "url": self.url,
@@ -167,24 +167,25 @@ class Stack:
         }
 
     async def start(self, progress: Callable[[Mapping[str, str]], None], *, within: float) -> None:
-        """Starts everything and returns when the gateway, and the workers of ingest, say that they are ready.
+        """Start everything and return when the gateway and the ingest workers are ready.
 
         Args:
-            progress: Told the state of each process whenever it was asked for: ``ok``, or what it is instead.
-            within: Seconds.
+            progress: Gets the state of each process after each check: ``ok``, or another one.
+            within: The most seconds.
 
         Raises:
-            CommandError: It does not come about, in time or at all; the message says why and holds last words.
+            CommandError: The start failed or took too long; the message has the reason and the last lines of the
+                log.
         """
         await self._until(self._start(progress), within)
         self._ready = True
         self._write()
 
     async def start_store(self, *, within: float) -> None:
-        """Start what stores alone, the broker and the retriever, and return when both answer.
+        """Start only the stores, the broker and the retriever, and return when both answer.
 
         Raises:
-            CommandError: It does not come about, in time or at all.
+            CommandError: The start failed or took too long.
         """
         await self._until(self._start_store(), within)
 
@@ -212,13 +213,13 @@ class Stack:
             await asyncio.sleep(_POLL_SECONDS)
 
     def target(self, name: str) -> str:
-        """Return where gRPC reaches a service."""
+        """Return the gRPC address of a service."""
         return f"unix:{self._sockets[name]}"
 
     async def _start(self, progress: Callable[[Mapping[str, str]], None]) -> None:
         progress(self._states)
         self._supervisor.start(self._broker)
-        await self._listens(self.ports[BROKER])  # services that meet no broker end
+        await self._listens(self.ports[BROKER])  # a service without a broker would end
         self._states[BROKER] = "ok"
         for program in self._services:
             self._supervisor.start(program)
@@ -249,7 +250,8 @@ class Stack:
     def _why_not(self, within: float) -> str:
         waiting = [name for name, state in self._states.items() if state != "ok"]
         message = f"not ready after {within:g} s: {', '.join(waiting)}. Logs are in {self.data_dir / 'logs'}"
-        # Without the gateway nothing is known of the others; the one that dies most is the one to look at.
+        # Without the gateway the states of the others are unknown; the one with the most deaths is the likely
+        # cause.
         deaths = self._supervisor.deaths
         suspect = max((name for name in waiting if name in deaths), key=lambda name: deaths[name], default=None)
         if suspect is None:
@@ -257,17 +259,17 @@ class Stack:
         return with_last_lines(message, [f"{suspect} | {line}" for line in self._supervisor.last_lines(suspect)])
 
     async def failure(self) -> None:
-        """Waits for a process that cannot run.
+        """Wait until a process fails for good.
 
         Raises:
-            CommandError: It is there.
+            CommandError: A process has failed.
         """
         await self._supervisor.failure()
 
     async def stop(self) -> None:
-        """Ends the processes in reverse order, removes ``stack.json`` and gives the directory free."""
+        """Stop the processes in reverse order, delete ``stack.json`` and release the directory."""
         self._ready = False
-        self._write()  # nothing any more; a further try is called off
+        self._write()  # the last one; this cancels a scheduled retry
         try:
             await self._supervisor.stop()
         finally:
@@ -276,11 +278,11 @@ class Stack:
             os.close(self._lock)
 
     def kill(self) -> None:
-        """Ends the processes at once; `stop` is still to be called."""
+        """Kill the processes immediately; `stop` must still be called."""
         self._supervisor.kill()
 
     def _write(self) -> None:
-        """Write ``stack.json``; on failure say so once, and try again until it is written."""
+        """Write ``stack.json``; report a failure once, and retry until it is written."""
         if self._rewrite is not None:
             self._rewrite.cancel()
             self._rewrite = None
@@ -290,7 +292,7 @@ class Stack:
             stack_file.write(self.data_dir, self.description())
         except OSError as error:
             if not self._unwritten:
-                self._report(f"{stack_file.NAME} cannot be written ({error.strerror}); trying again")
+                self._report(f"{stack_file.NAME} cannot be written ({error.strerror}); will retry")
             self._unwritten = True
             self._rewrite = asyncio.get_running_loop().call_later(_REWRITE_SECONDS, self._write)
         else:
@@ -300,10 +302,10 @@ class Stack:
 
 
 def _metrics_ports() -> dict[str, int]:
-    """Return a port for the metrics of each service, from the one upwards that the environment names, if any."""
+    """Return a port for the metrics of each service, upwards from the one in the environment, if set."""
     first = os.environ.get("CAUSEWAY_METRICS_PORT", "")
     if not first.isdecimal():
-        return {}  # a service says what is wrong with it
+        return {}  # the services report the invalid value
     return dict(zip(SERVICES, reservation.ports_from(int(first), len(SERVICES)), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""``stack.json``: what a running stack tells other commands of itself."""
+"""``stack.json``: the description of a running stack for other commands."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ NAME = "stack.json"
 
 
 def read(data_dir: Path) -> dict[str, Any]:
-    """``{url, services: {name: {pid, port or socket}}, nats_url}``; empty where no stack runs on the directory."""
+    """Return ``{url, services: {name: {pid, port or socket}}, nats_url}``; empty if no stack runs."""
     try:
         found = json.loads((data_dir / NAME).read_text())
     except (OSError, ValueError):
@@ -19,7 +19,7 @@ def read(data_dir: Path) -> dict[str, Any]:
 
 
 def write(data_dir: Path, stack: Mapping[str, object]) -> None:
-    """Replace the file at once: a reader sees the old one or the new one. Only its owner may read it.
+    """Replace the file atomically: a reader sees the old one or the new one. Only its owner may read it.
 
     Raises:
         OSError: It cannot be written; the old one is still there.
@@ -36,5 +36,5 @@ def write(data_dir: Path, stack: Mapping[str, object]) -> None:
 
 
 def remove(data_dir: Path) -> None:
-    """Removes the file, where it is there."""
+    """Delete the file if it exists."""
     (data_dir / NAME).unlink(missing_ok=True)

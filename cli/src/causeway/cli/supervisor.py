@@ -1,4 +1,4 @@
-"""Keeps a set of programs running: starts them, starts again what died, stops them in reverse order."""
+"""Keeps a set of programs running: starts them, restarts dead ones, stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ from causeway.cli.lifeline import Lifeline
 from causeway.cli.output import OutputLog
 
 EXIT_CONFIGURATION = 78
-"""``EX_CONFIG`` of sysexits.h: the program says that starting it again will not help."""
+"""``EX_CONFIG`` of sysexits.h: the program reports that a restart will not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run.
+    """A program to run.
 
     Attributes:
         name: Its name in messages and of its log file.
@@ -33,12 +33,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """How long to wait before a program is started again, in seconds.
+    """The waits before restarts, in seconds.
 
     Attributes:
         first: After the first death; doubles with each further one.
-        most: Never longer than this.
-        healthy: A program that ran this long begins anew with ``first``.
+        most: The longest wait.
+        healthy: After a run of this length the next wait is ``first`` again.
     """
 
     first: float = 0.2
@@ -46,12 +46,12 @@ class Restarts:
     healthy: float = 30.0
 
     def delay(self, deaths: int) -> float:
-        """The wait after so many deaths in a row, the last one included."""
+        """Return the wait after so many deaths in a row, including the last one."""
         return min(self.most, self.first * 2.0 ** min(deaths - 1, 30))
 
 
 class ProgramFailed(CommandError):
-    """A program cannot run, and starting it again will not help."""
+    """A program cannot run, and a restart will not help."""
 
 
 @dataclass(slots=True)
@@ -69,13 +69,13 @@ class Supervisor:
     """Runs programs in one process group, which dies with this process.
 
     Args:
-        logs: Directory of the log files, one a program.
-        report: Told of deaths and restarts, in one line each.
+        logs: Directory of the log files, one per program.
+        report: Gets one line per death and restart.
         changed: Called when a program has a new process id, or none.
-        echo: Given the name and each line of what a program prints.
-        restarts: When to start again.
+        echo: Gets the name and each line of a program's output.
+        restarts: The waits before restarts.
         grace: Seconds from SIGTERM to SIGKILL, for each program.
-        held: Descriptors that stay open until all programs are gone.
+        held: Descriptors that stay open until all programs have ended.
     """
 
     def __init__(
@@ -102,20 +102,20 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int | None]:
-        """The programs in the order of their start, with their process ids; None while one is down."""
+        """Return the programs in the order of their start, with their process ids; None while one is down."""
         return {name: kept.process.pid if kept.process else None for name, kept in self._kept.items()}
 
     @property
     def deaths(self) -> dict[str, int]:
-        """How often each program has died in a row."""
+        """Return the number of deaths in a row of each program."""
         return {name: kept.deaths for name, kept in self._kept.items()}
 
     def last_lines(self, name: str) -> tuple[str, ...]:
-        """The last lines that a program printed."""
+        """Return the last lines of a program's output."""
         return self._kept[name].log.last_lines
 
     def start(self, program: Program) -> None:
-        """Starts a program and keeps it running until `stop`."""
+        """Start a program and keep it running until `stop`."""
         name = program.name
         echo = self._echo
         log = OutputLog(self._logs / f"{name}.log", None if echo is None else lambda line: echo(name, line))
@@ -123,10 +123,10 @@ class Supervisor:
         kept.keeper = asyncio.create_task(self._keep(kept))
 
     async def failure(self) -> None:
-        """Waits for a program that cannot run.
+        """Wait until a program fails for good.
 
         Raises:
-            ProgramFailed: It is there; the message holds the program's last words.
+            ProgramFailed: A program has failed; the message has its last lines.
         """
         await asyncio.shield(self._failure)
 
@@ -141,10 +141,10 @@ class Supervisor:
                 if not kept.deaths:
                     self._fail(f"{name} cannot be started: {error}")
                     return
-                # It ran before: what it lacks now, such as memory, may come back.
+                # It ran before: a missing resource, such as memory, may become available again.
                 kept.deaths += 1
                 delay = self._restarts.delay(kept.deaths)
-                self._report(f"{name} cannot be started ({error}); trying again in {delay:.1f} s")
+                self._report(f"{name} cannot be started ({error}); will retry in {delay:.1f} s")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(kept.stopping.wait(), delay)
                 continue
@@ -157,7 +157,7 @@ class Supervisor:
                 return
             self._changed()
             assert kept.copy is not None
-            await asyncio.wait([kept.copy], timeout=1)  # its last words may still be in the pipe
+            await asyncio.wait([kept.copy], timeout=1)  # its last lines may still be in the pipe
             if code == EXIT_CONFIGURATION:
                 self._fail(with_last_lines(f"{name} refuses its configuration", kept.log.last_lines))
                 return
@@ -168,7 +168,7 @@ class Supervisor:
                 await asyncio.wait_for(kept.stopping.wait(), delay)
 
     async def _spawn(self, kept: _Kept) -> asyncio.subprocess.Process:
-        # A pipe of our own: asyncio's would tie the end of the program to that of its children, who inherit it.
+        # A pipe of our own: asyncio's would wait for the program's children, which inherit it.
         ours, theirs = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -192,15 +192,15 @@ class Supervisor:
     def _fail(self, message: str) -> None:
         if not self._failure.done():
             self._failure.set_exception(ProgramFailed(message))
-            self._failure.exception()  # also seen where nobody waits for it
+            self._failure.exception()  # retrieved also if no task waits for it
 
     async def stop(self) -> None:
-        """Ends the programs, the last one started first: SIGTERM, and SIGKILL when its grace is over."""
+        """Stop the programs, the last one started first: SIGTERM, and SIGKILL after its grace."""
         for kept in reversed(self._kept.values()):
             await self._stop(kept)
         self._lifeline.close()
         if self._copies:
-            # What has left the group may keep a pipe open; it is not waited for.
+            # A process that has left the group may keep a pipe open; do not wait for it.
             _, pending = await asyncio.wait(self._copies, timeout=1)
             for copy in pending:
                 copy.cancel()
@@ -219,7 +219,7 @@ class Supervisor:
         await kept.keeper
 
     def kill(self) -> None:
-        """Kills everything at once; `stop` then has nothing left to wait for."""
+        """Kill everything immediately; `stop` then has nothing to wait for."""
         for kept in self._kept.values():
             kept.stopping.set()
             _signal(kept, signal.SIGKILL)
@@ -240,10 +240,10 @@ def _how(code: int) -> str:
 
 
 def _why(code: int, log: OutputLog) -> str:
-    """The last line of a program that gave up by itself; what a signal ends has nothing to say of it."""
+    """Return the last line of a program that exited by itself; a killed program has no reason in its log."""
     return f": {log.last_lines[-1]}" if code > 0 and log.last_lines else ""
 
 
 def with_last_lines(message: str, lines: Sequence[str]) -> str:
-    """A message about a program, with the last lines that it printed below."""
+    """Return a message about a program, followed by the last lines of its output."""
     return "\n  ".join([f"{message}:", *lines]) if lines else message

@@ -1,4 +1,4 @@
-"""What was used, read from where the gateways keep it and added up."""
+"""The usage, read from the gateways' records and summed."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -22,15 +22,15 @@ _ERRORS = 400
 
 @dataclass(slots=True)
 class Sum:
-    """What records add up to.
+    """The sum of some records.
 
     Attributes:
-        requests: How many.
-        failed: How many of them ended with a status of 400 or more.
-        input_tokens: Of prompts.
-        output_tokens: Of answers.
-        ingested_bytes: Of documents.
-        cost: By currency, as far as prices were known.
+        requests: The number of requests.
+        failed: The number of requests with a status of 400 or more.
+        input_tokens: The tokens of prompts.
+        output_tokens: The tokens of answers.
+        ingested_bytes: The bytes of documents.
+        cost: The cost by currency, as far as prices were known.
     """
 
     requests: int = 0
@@ -41,7 +41,7 @@ class Sum:
     cost: dict[str, float] | None = None
 
     def add(self, record: dict[str, Any]) -> None:
-        """Adds one record."""
+        """Add one record."""
         self.requests += 1
         self.failed += int(record.get("status") or 0) >= _ERRORS
         self.input_tokens += int(record.get("input_tokens") or 0)
@@ -56,18 +56,18 @@ class Sum:
 async def added_up(
     url: str, by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
 ) -> dict[tuple[str, ...], Sum]:
-    """The sums of each group, in the groups' order.
+    """Return the sums of each group, in the groups' order.
 
     Args:
-        url: Of the platform's NATS.
-        by: Members of a record (docs/usage.md), and ``day``, its time's in UTC.
-        tenant: Only this one's; empty: all.
+        url: The platform's NATS.
+        by: Members of a record (docs/usage.md), and ``day``, the day of its time in UTC.
+        tenant: Only this tenant; empty: all.
         since: Seconds since 1970; records from then on.
         until: Records before then; None: all.
 
     Raises:
-        Unreachable: Nobody answers there.
-        UsageError: The certificates of the environment are wrong.
+        Unreachable: NATS does not answer.
+        UsageError: The certificates of the environment are invalid.
         CommandError: NATS does not let the caller read.
     """
     sums: dict[tuple[str, ...], Sum] = {}
@@ -98,11 +98,11 @@ async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[st
                 config=ConsumerConfig(
                     ack_policy=AckPolicy.NONE,
                     deliver_policy=DeliverPolicy.BY_START_TIME,
-                    opt_start_time=begin.isoformat(),  # type: ignore[arg-type]  # what the server reads
+                    opt_start_time=begin.isoformat(),  # type: ignore[arg-type]  # the server's format
                 ),
             )
         except NotFoundError:
-            return  # nothing was ever used
+            return  # there are no records
         waiting = (await subscription.consumer_info()).num_pending or 0
         while waiting > 0:
             messages = await subscription.fetch(min(_AT_ONCE, waiting), timeout=_SECONDS)

@@ -1,4 +1,4 @@
-"""Three ways to show how an ingest goes: bars on a terminal, lines elsewhere, JSON for machines."""
+"""Three formats of an ingest's progress: bars on a terminal, lines elsewhere, JSON for programs."""
 
 import json
 from collections import Counter
@@ -14,19 +14,19 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 
 class JsonWatcher:
-    """One object a file, when it is done."""
+    """Prints one object per file when the file is done."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
 
     def started(self, source: Source) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def moved(self, source: Source, job: Job) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Prints the object."""
+        """Print the object."""
         job = outcome.job
         found = {
             "file": str(outcome.source.path),
@@ -46,19 +46,19 @@ class JsonWatcher:
 
 
 class LinesWatcher:
-    """A line for each file, when it is done."""
+    """Prints a line per file when the file is done."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
 
     def started(self, source: Source) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def moved(self, source: Source, job: Job) -> None:
-        """Says nothing."""
+        """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Prints the line."""
+        """Print the line."""
         render.line(self._out, f"{outcome.state}: {outcome.source.name}{_after(outcome)}")
         for line in _warnings(outcome):
             render.line(self._out, f"  {line}", "yellow")
@@ -66,7 +66,7 @@ class LinesWatcher:
 
 
 class BarsWatcher:
-    """A bar for all files, and one for each that is on its way. A context manager."""
+    """Shows a bar for all files, and one for each running file. A context manager."""
 
     def __init__(self, out: Console, count: int) -> None:
         self._progress = Progress(
@@ -83,22 +83,22 @@ class BarsWatcher:
         self._failed = 0
 
     def __enter__(self) -> Self:
-        """Itself, shown."""
+        """Show the bars; return the object."""
         self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wipes itself away."""
+        """Remove the bars from the terminal."""
         self._progress.stop()
 
     def started(self, source: Source) -> None:
-        """Shows its bar."""
+        """Show the file's bar."""
         self._tasks[source] = self._progress.add_task(f"  {render.printable(source.name)}", total=1, note="sending")
 
     def moved(self, source: Source, job: Job) -> None:
-        """Moves its bar."""
+        """Update the file's bar."""
         note = job.stage
         if job.state == "parsing" and job.pages_total:
             note = f"page {job.pages_done}/{job.pages_total}"
@@ -107,7 +107,7 @@ class BarsWatcher:
         self._progress.update(self._tasks[source], completed=job.percent / 100, note=note)
 
     def finished(self, outcome: Outcome) -> None:
-        """Takes its bar away and moves that of all."""
+        """Remove the file's bar and update the total."""
         self._progress.remove_task(self._tasks.pop(outcome.source))
         self._failed += not outcome.ok
         note = f"{self._failed} failed" if self._failed else ""
@@ -115,7 +115,7 @@ class BarsWatcher:
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
-    """A table of all files on a terminal, and their numbers by state."""
+    """Print a table of all files on a terminal, and their numbers by state."""
     if out.is_terminal:
         rows = [
             (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))

@@ -1,6 +1,6 @@
 """The folder of a backup: files with checksums, and ``backup.json``, which is written last.
 
-A folder without ``backup.json`` holds no backup: who made it was interrupted.
+A folder without ``backup.json`` is incomplete: the backup was interrupted.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _Frozen(BaseModel):
 
 
 class Part(_Frozen):
-    """A file of the backup, by its name in the folder."""
+    """A file of the backup, with its name in the folder."""
 
     file: str
     size: int
@@ -33,7 +33,7 @@ class Part(_Frozen):
 
 
 class SavedStream(_Frozen):
-    """A stream of JetStream's; ``configuration`` is what it is made of anew, ``state`` what it held."""
+    """A stream of JetStream; ``configuration`` is used to create it again, ``state`` is what it contained."""
 
     name: str
     messages: int
@@ -43,7 +43,7 @@ class SavedStream(_Frozen):
 
 
 class SavedIndex(_Frozen):
-    """An index of the retriever's; ``manifest`` is the snapshot's."""
+    """An index of the retriever; ``manifest`` is that of the snapshot."""
 
     tenant: str
     name: str
@@ -52,7 +52,7 @@ class SavedIndex(_Frozen):
 
 
 class Contents(_Frozen):
-    """What ``backup.json`` says."""
+    """The contents of ``backup.json``."""
 
     kind: str = _KIND
     version: int = VERSION
@@ -62,7 +62,7 @@ class Contents(_Frozen):
 
     @property
     def parts(self) -> list[Part]:
-        """The files."""
+        """Return the files."""
         return [each.part for each in self.streams] + [each.part for each in self.indexes]
 
 
@@ -70,30 +70,30 @@ class Folder:
     """A backup's folder.
 
     Args:
-        path: Of the folder.
+        path: The path of the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self) -> None:
-        """Make the folder, which only its owner may read.
+        """Create the folder, which only its owner may read.
 
         Raises:
-            UsageError: There is something in it, or it cannot be made.
+            UsageError: The folder is not empty, or cannot be created.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(self.path.iterdir()):
-                raise UsageError(f"{self.path} is not empty; a backup gets a folder of its own")
+                raise UsageError(f"{self.path} is not empty; a backup needs its own folder")
         except OSError as error:
-            raise UsageError(f"{self.path} cannot be made: {error.strerror}") from error
+            raise UsageError(f"{self.path} cannot be created: {error.strerror}") from error
 
     async def write(self, file: str, pieces: AsyncIterator[bytes]) -> Part:
-        """Write a file piece by piece; it lasts when this returns.
+        """Write a file in pieces; it is durable when this returns.
 
         Raises:
-            CommandError: The disk refuses it.
+            CommandError: The file cannot be written.
         """
         digest, size = hashlib.sha256(), 0
 
@@ -113,10 +113,10 @@ class Folder:
         return Part(file=file, size=size, sha256=digest.hexdigest())
 
     def end(self, contents: Contents) -> None:
-        """Write ``backup.json``: from now on the folder holds a backup.
+        """Write ``backup.json``, which makes the backup complete.
 
         Raises:
-            CommandError: The disk refuses it.
+            CommandError: The file cannot be written.
         """
         aside = self.path / f".{NAME}.new"
         try:
@@ -135,10 +135,10 @@ class Folder:
             raise CommandError(f"{self.path / NAME} cannot be written: {error.strerror}") from error
 
     def read(self) -> Contents:
-        """Return what the backup holds, once every file of it is known to be whole.
+        """Return the contents of the backup after verifying all its files.
 
         Raises:
-            UsageError: It is no backup, one of another version, or a file of it is damaged or missing.
+            UsageError: It is no backup, it has another version, or a file of it is damaged or missing.
         """
         try:
             contents = Contents.model_validate_json((self.path / NAME).read_bytes())
@@ -161,7 +161,7 @@ class Folder:
         return contents
 
     async def pieces(self, part: Part, length: int = _PIECE) -> AsyncIterator[bytes]:
-        """Yield a file in pieces of a length."""
+        """Yield a file in pieces of the given length."""
         with (self.path / part.file).open("rb") as file:
             while piece := await asyncio.to_thread(file.read, length):
                 yield piece

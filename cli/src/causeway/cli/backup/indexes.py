@@ -1,4 +1,4 @@
-"""The retriever's indexes, fetched and sent as snapshots."""
+"""The retriever's indexes, read and written as snapshots."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -20,14 +20,14 @@ class RetrieverIndexes:
     """The indexes of all tenants.
 
     Args:
-        channel: To the retriever.
+        channel: The channel to the retriever.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub: Any = backup_pb2_grpc.BackupServiceStub(channel)
 
     async def names(self) -> list[tuple[str, str]]:
-        """Return tenant and name of each."""
+        """Return the tenant and the name of each index."""
         request = backup_pb2.ListAllIndexesRequest()
         answer = await rpc.unary(self._stub.ListAllIndexes, request, Deadline.after(_ANSWER_SECONDS))
         return [(each.tenant, each.index) for each in answer.indexes]
@@ -50,7 +50,7 @@ class RetrieverIndexes:
             return SavedIndex(tenant=tenant, name=name, manifest=first.manifest.decode(), part=part)
 
     async def restore(self, index: SavedIndex, folder: Folder) -> None:
-        """Make an index from its file."""
+        """Create an index from its file."""
 
         async def requests() -> AsyncIterator[backup_pb2.RestoreIndexRequest]:
             named = backup_pb2.TenantIndex(tenant=index.tenant, index=index.name)

@@ -1,4 +1,4 @@
-"""The two places where an installation keeps everything: NATS and the retriever."""
+"""The two stores of an installation: NATS and the retriever."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -24,12 +24,12 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Connections of the operator's.
+    """The operator's connections.
 
     Attributes:
-        broker: To NATS.
-        indexes: Those of the retriever.
-        is_whole: Whether more than NATS and the retriever may be running.
+        broker: The connection to NATS.
+        indexes: The retriever's indexes.
+        is_whole: Whether other services may be running.
     """
 
     broker: Client
@@ -39,12 +39,12 @@ class Installation:
 
 @contextlib.asynccontextmanager
 async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) -> AsyncIterator[Installation]:
-    """The installation at these addresses, else the stack that runs on a directory.
+    """Provide the installation at these addresses, else the stack that runs on a directory.
 
-    Where no stack runs on the directory, and no address is given, NATS and the retriever run on it within.
+    Without an address and a running stack it starts NATS and the retriever on the directory for the block.
 
     Raises:
-        CommandError: It cannot be reached, or not be started.
+        CommandError: It cannot be reached or started.
     """
     found = stack_file.read(data_dir)
     if nats_url or retriever or found:
@@ -78,6 +78,6 @@ async def _connected(nats_url: str, target: str, *, is_whole: bool) -> AsyncIter
     except CausewayError as error:
         raise CommandError(f"the retriever at {target}: {error.message}") from error
     except (TimeoutError, nats.errors.Error) as error:
-        raise CommandError(f"NATS did not do what was asked: {error or type(error).__name__}") from error
+        raise CommandError(f"NATS failed: {error or type(error).__name__}") from error
     finally:
         await client.close()

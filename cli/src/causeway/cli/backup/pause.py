@@ -1,4 +1,4 @@
-"""Holding ingest while a backup is made: jobs are accepted and wait, no worker is given one."""
+"""Pauses ingest during a backup: jobs are accepted and wait, and no worker gets one."""
 
 import asyncio
 import contextlib
@@ -21,16 +21,16 @@ _ANSWER_SECONDS = 10.0
 
 @contextlib.asynccontextmanager
 async def held(client: Client, patience: float) -> AsyncIterator[bool]:
-    """Hold ingest within, and say whether the jobs that were under way came to their end.
+    """Pause ingest for the block; yield whether the running jobs have ended.
 
-    The server ends the pause by itself a minute after this process has died.
+    If this process dies, the server ends the pause after a minute.
 
     Args:
-        client: A connection of the operator's.
-        patience: Longest wait for the jobs that are under way.
+        client: The operator's connection.
+        patience: The longest wait for the running jobs.
 
     Raises:
-        CommandError: The server does not hold them.
+        CommandError: The server cannot pause the queue.
     """
     lanes = [lane for lane in range(keys.INGEST_LANES) if await _under_way(client, lane) is not None]
     await _pause(client, lanes)
@@ -47,7 +47,7 @@ async def held(client: Client, patience: float) -> AsyncIterator[bool]:
 
 
 async def workers_wait(client: Client) -> bool:
-    """Return whether a worker of ingest asks for jobs now."""
+    """Return whether an ingest worker waits for jobs now."""
     jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
     for lane in range(keys.INGEST_LANES):
         with contextlib.suppress(nats.js.errors.NotFoundError):
@@ -67,9 +67,7 @@ async def _pause(client: Client, lanes: list[int]) -> None:
     until = (datetime.now(UTC) + _PAUSE).isoformat()
     for lane in lanes:
         if not (await _set(client, lane, until)).get("paused"):
-            raise CommandError(
-                "NATS does not hold the queue of ingest: do the clocks of this machine and NATS agree?"
-            )
+            raise CommandError("NATS cannot pause the ingest queue: do the clocks of this machine and NATS agree?")
 
 
 async def _idle(client: Client, lanes: list[int], patience: float) -> bool:
@@ -83,7 +81,7 @@ async def _idle(client: Client, lanes: list[int], patience: float) -> bool:
 
 
 async def _under_way(client: Client, lane: int) -> int | None:
-    """Jobs of a lane that a worker was given; None where there is no such lane yet."""
+    """Return the number of a lane's running jobs; None if the lane does not exist yet."""
     try:
         found = await client.jetstream(timeout=_ANSWER_SECONDS).consumer_info(
             keys.INGEST_STREAM, keys.ingest_consumer(lane)
@@ -98,5 +96,5 @@ async def _set(client: Client, lane: int, until: str | None) -> dict[str, Any]:
     body = json.dumps({"pause_until": until}).encode() if until else b""
     answer: dict[str, Any] = json.loads((await client.request(subject, body, timeout=_ANSWER_SECONDS)).data)
     if error := answer.get("error"):
-        raise CommandError(f"NATS does not hold the queue of ingest: {error.get('description', error)}")
+        raise CommandError(f"NATS cannot pause the ingest queue: {error.get('description', error)}")
     return answer

@@ -1,4 +1,4 @@
-"""Restoring a backup into an installation that holds nothing."""
+"""Restores a backup into an empty installation."""
 
 from collections.abc import Callable
 
@@ -24,17 +24,17 @@ _ENDED = frozenset(
 async def restore(
     installation: Installation, folder: Folder, replicas: int | None, say: Callable[[str], None]
 ) -> Contents:
-    """Put everything of a backup into an empty installation.
+    """Restore a backup into an empty installation.
 
     Args:
-        installation: Where to; its gateways and workers do not run.
-        folder: Has the backup.
-        replicas: Copies in NATS; None: as many as there were.
-        say: Told what is done.
+        installation: The target; its gateways and workers must not run.
+        folder: The backup.
+        replicas: Copies in NATS; None: as in the backup.
+        say: Gets progress messages.
 
     Raises:
-        UsageError: The folder holds no backup that is whole; nothing changed.
-        CommandError: The installation is not empty, or workers run (nothing changed), or it could not be done.
+        UsageError: The folder has no complete backup; nothing changed.
+        CommandError: The installation is not empty, or workers run (nothing changed), or the restore failed.
     """
     contents = folder.read()
     broker = installation.broker
@@ -56,12 +56,12 @@ async def restore(
         await streams.restore(broker, stream, folder, replicas)
         say(f"{stream.name}: {stream.messages} messages")
     if forgotten := await _forget_unqueued(broker):
-        say(f"{forgotten} jobs were accepted while the backup was made; they are not in it")
+        say(f"{forgotten} jobs were accepted during the backup; they are not in it")
     return contents
 
 
 async def _forget_unqueued(client: Client) -> int:
-    """Remove the states of jobs that have not ended and are not in the queue: no worker will ever take them."""
+    """Delete the states of unfinished jobs that are not in the queue: no worker will ever take them."""
     jetstream = client.jetstream(timeout=30)
     try:
         bucket = await jetstream.key_value(keys.JOBS_BUCKET)

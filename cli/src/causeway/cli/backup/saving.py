@@ -1,4 +1,4 @@
-"""Making a backup, in an order in which each document is in it whole or not at all (docs/backup.md)."""
+"""Makes a backup, in an order in which each document is complete or missing (docs/backup.md)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,21 +14,22 @@ _FIRST = (
     f"KV_{keys.PICTURES_BUCKET}",
     f"KV_{keys.JOBS_BUCKET}",
 )
-"""The queue before the originals: an original is there before its job. The states of jobs after the queue: a job
-that was cancelled meanwhile is cancelled in the backup, too."""
+"""The queue is saved before the originals, because an original exists before its job. The states of jobs are saved
+after the queue, so that a job cancelled meanwhile is also cancelled in the backup.
+"""
 
 
 async def save(installation: Installation, folder: Folder, patience: float, say: Callable[[str], None]) -> Contents:
     """Write a backup.
 
     Args:
-        installation: What to save.
-        folder: Where to; empty.
-        patience: Seconds that jobs which are under way get to come to their end.
-        say: Told what is done.
+        installation: The source.
+        folder: An empty target folder.
+        patience: Seconds to wait for running jobs.
+        say: Gets progress messages.
 
     Raises:
-        CommandError: It could not be done; the folder holds no backup then.
+        CommandError: The backup failed; the folder has no complete backup.
     """
     began_at = datetime.now(UTC)
     saved: list[SavedStream] = []
@@ -43,7 +44,7 @@ async def save(installation: Installation, folder: Folder, patience: float, say:
     there = [each.config.name or "" for each in await streams.stored(installation.broker)]
     async with pause.held(installation.broker, patience) as idle:
         if not idle:
-            say("some jobs are still under way; they are in the backup as jobs that wait")
+            say("some jobs are still running; in the backup they wait in the queue")
         for name in _FIRST:
             if name in there:
                 await add(name)

@@ -1,7 +1,7 @@
 """JetStream's own snapshots of streams, which hold messages, their sequence numbers and the configuration.
 
-The server sends a snapshot in pieces and waits for the answers to them; a restore sends each piece as a request
-(``$JS.API.STREAM.SNAPSHOT``, ``$JS.API.STREAM.RESTORE``). nats-py has no methods for these.
+The server sends a snapshot in pieces and waits for their acknowledgements. A restore sends each piece as a request
+(``$JS.API.STREAM.SNAPSHOT``, ``$JS.API.STREAM.RESTORE``). nats-py has no methods for these calls.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from nats.js.api import StorageType, StreamInfo
 from servicekit import keys
 
 _PREFIXES = ("CAUSEWAY_", "KV_causeway-", "OBJ_causeway-")
-_PAGE = 256  # the server's
+_PAGE = 256  # the server's page size
 _PIECE = 128 * 1024
 _ANSWER_SECONDS = 30.0
 _PIECE_SECONDS = 60.0
 _PASSING = frozenset({f"KV_{keys.QUOTAS_BUCKET}", f"KV_{keys.LINK_KEYS_BUCKET}"})
-"""What is of no use after two days at most, and what gateways make when they start."""
+"""Streams that are obsolete within two days, and those that gateways create at their start."""
 
 
 async def stored(client: Client) -> list[StreamInfo]:
-    """Return the platform's streams whose messages are worth keeping, ordered by name."""
+    """Return the platform's streams to back up, ordered by name."""
     jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
     found: list[StreamInfo] = []
     while True:
@@ -39,17 +39,17 @@ async def stored(client: Client) -> list[StreamInfo]:
             for each in found
             if (name := each.config.name or "").startswith(_PREFIXES)
             and name not in _PASSING
-            and each.config.storage != StorageType.MEMORY  # a text where the server names it
+            and each.config.storage != StorageType.MEMORY  # the server sends it as text
         ),
         key=lambda each: each.config.name or "",
     )
 
 
 async def save(client: Client, name: str, folder: Folder) -> SavedStream:
-    """Write a stream as it is at one moment to a file.
+    """Write a consistent snapshot of a stream to a file.
 
     Raises:
-        CommandError: The server cannot make a snapshot, or stops in the middle of one.
+        CommandError: The server cannot make a snapshot, or interrupts it.
     """
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
@@ -62,11 +62,11 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
                 try:
                     message = await subscription.next_msg(timeout=_PIECE_SECONDS)
                 except TimeoutError:
-                    raise CommandError(f"NATS stopped in the middle of the snapshot of {name}") from None
+                    raise CommandError(f"NATS interrupted the snapshot of {name}") from None
                 if not message.data:
                     status = (message.headers or {}).get("Status", "")
                     if status and not status.startswith("2"):
-                        raise CommandError(f"NATS broke the snapshot of {name} off (status {status})")
+                        raise CommandError(f"NATS aborted the snapshot of {name} (status {status})")
                     return
                 yield message.data
                 if message.reply:
@@ -85,13 +85,13 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
 
 
 async def restore(client: Client, stream: SavedStream, folder: Folder, replicas: int | None) -> None:
-    """Make a stream anew from its file.
+    """Create a stream from its file.
 
     Args:
-        client: A connection of the operator's.
-        stream: What to make; there must be none of this name.
+        client: The operator's connection.
+        stream: The stream; its name must be free.
         folder: Has its file.
-        replicas: Copies that it shall have; None: as many as it had.
+        replicas: Copies of the stream; None: as in the backup.
 
     Raises:
         CommandError: The server refuses it.
@@ -111,7 +111,7 @@ async def restore(client: Client, stream: SavedStream, folder: Folder, replicas:
 
 
 async def remove_empty(client: Client, names: Collection[str]) -> None:
-    """Remove streams, so that a restore can make them anew; the caller knows that they are empty."""
+    """Delete streams that the caller knows to be empty, so that a restore can create them again."""
     jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
     for name in names:
         await jetstream.delete_stream(name)

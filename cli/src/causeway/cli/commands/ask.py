@@ -1,4 +1,4 @@
-"""``causeway ask``: a question, its answer as it comes, and what it rests on."""
+"""``causeway ask``: asks a question; shows the streamed answer and its sources."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from rich.console import Console
 
 
 class Mode(enum.StrEnum):
-    """How passages are searched."""
+    """The kind of search."""
 
     HYBRID = "hybrid"
     VECTORS = "vectors"
@@ -26,16 +26,10 @@ class Mode(enum.StrEnum):
 
 
 Question = Annotated[str, typer.Argument(help="The question.")]
-Index = Annotated[
-    str | None, typer.Option("--index", "-i", help="Where to look. Default: what the platform is set to.")
-]
-SearchMode = Annotated[Mode, typer.Option(help="By words and meaning, by meaning, or by words.")]
-Trace = Annotated[
-    bool, typer.Option("--trace", help="Show every step with its time, those of the services below the gateway's.")
-]
-Top = Annotated[
-    int | None, typer.Option(min=1, help="Most passages that the answer may rest on. Default: the platform's.")
-]
+Index = Annotated[str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's.")]
+SearchMode = Annotated[Mode, typer.Option(help="Search with vectors and text, only vectors, or only text.")]
+Trace = Annotated[bool, typer.Option("--trace", help="Show every step with its time, also those of the services.")]
+Top = Annotated[int | None, typer.Option(min=1, help="Most passages for the answer. Default: the platform's.")]
 
 _MOST_INDEXES = 20
 
@@ -59,9 +53,9 @@ def ask(
     traced: Trace = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a question and watch the answer come.
+    """Ask a question and show the answer while it streams.
 
-    What it cites and where its time went stand below it.
+    Below it are the cited sources and the times of the steps.
     """
     overrides: dict[str, object] = {"retrieval_mode": mode.value}
     if top is not None:
@@ -85,7 +79,7 @@ async def _ask(platform: Client, question: str, overrides: dict[str, object], tr
 
 @contextlib.asynccontextmanager
 async def _told_of_indexes(client: Client) -> AsyncIterator[None]:
-    """Adds to the refusal of an index that is not there which ones are."""
+    """Add the names of the existing indexes to the error about a missing index."""
     try:
         yield
     except RequestRefused as error:
@@ -93,17 +87,17 @@ async def _told_of_indexes(client: Client) -> AsyncIterator[None]:
             raise
         try:
             found = [str(name) for name in await client.call("GET", "/indexes")]
-        except CommandError:  # asking for them is no reason for another error
+        except CommandError:  # a failed listing must not hide the first error
             raise error from None
-        there = f"There are: {', '.join(found[:_MOST_INDEXES])}." if found else "There is none yet."
-        remedy = "Name one with --index" if found else "`causeway ingest FILES --index NAME` makes one"
+        there = f"There are: {', '.join(found[:_MOST_INDEXES])}." if found else "There are no indexes yet."
+        remedy = "Name one with --index" if found else "`causeway ingest FILES --index NAME` creates one"
         raise RequestRefused(
             f"{error.message} {there} {remedy}.", status=error.status, trace_id=error.trace_id
         ) from error
 
 
 async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:
-    """Shows the answer as it comes."""
+    """Show the answer while it streams."""
     begun = False
 
     def show(text: str) -> None:
@@ -124,7 +118,7 @@ def _object(step: Step) -> dict[str, object]:
 
 
 def as_object(answer: Answer) -> dict[str, object]:
-    """The answer for machines."""
+    """Return the answer as JSON data."""
     return {
         "answer": answer.text,
         "citations": [dataclasses.asdict(citation) for citation in answer.citations],

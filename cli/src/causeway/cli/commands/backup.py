@@ -1,4 +1,4 @@
-"""``causeway backup`` and ``causeway restore``: everything that an installation keeps, as a folder."""
+"""``causeway backup`` and ``causeway restore``: all stored data of an installation, as a folder."""
 
 import asyncio
 import os
@@ -33,17 +33,17 @@ Retriever = Annotated[
 
 
 def backup(
-    folder: Annotated[Path, typer.Argument(help="Where to; it is made, or empty.", file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="The target, a new or empty folder.", file_okay=False)],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that jobs under way get to come to their end.")] = 60,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for running jobs.")] = 60,
 ) -> None:
-    """Write all that an installation keeps to a folder.
+    """Write all stored data of an installation to a folder.
 
-    It serves meanwhile. In it are documents, indexes, access lists, API keys, histories, jobs, usage and audit.
-    Uploads are accepted, and wait until the indexes are written. Where no stack runs on the data directory, NATS
-    and the retriever run for as long as it takes.
+    The installation keeps running. The backup has documents, indexes, access lists, API keys, histories, jobs,
+    usage and audit. Uploads are accepted, and wait until the indexes are written. If no stack runs on the data
+    directory, the command starts NATS and the retriever for the backup.
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
@@ -51,21 +51,21 @@ def backup(
 
 
 def restore(
-    folder: Annotated[Path, typer.Argument(help="A backup.", exists=True, file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="The backup.", exists=True, file_okay=False)],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     replicas: Annotated[
         int | None,
         typer.Option(
-            envvar="CAUSEWAY_NATS_REPLICAS", min=1, max=5, help="Copies in NATS. Default: as many as there were."
+            envvar="CAUSEWAY_NATS_REPLICAS", min=1, max=5, help="Copies in NATS. Default: as in the backup."
         ),
     ] = None,
 ) -> None:
-    """Put a backup into an installation that holds nothing.
+    """Restore a backup into an empty installation.
 
-    Gateways and workers of ingest do not run meanwhile. Where no stack runs on the data directory, NATS and the
-    retriever run for as long as it takes; `causeway up` starts the whole stack afterwards.
+    Gateways and ingest workers must not run. If no stack runs on the data directory, the command starts NATS and
+    the retriever for the restore; `causeway up` starts the whole stack afterwards.
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))
@@ -75,7 +75,7 @@ def restore(
 async def _backup(
     folder: Path, nats_url: str | None, retriever: str | None, data_dir: Path, patience: float
 ) -> "Contents":
-    # With these come the clients of NATS and gRPC, which the other commands do not need.
+    # Imported here: it loads the clients of NATS and gRPC, which the other commands do not need.
     from causeway.cli.backup.folder import Folder
     from causeway.cli.backup.installation import opened
     from causeway.cli.backup.saving import save

@@ -1,4 +1,4 @@
-"""``causeway demo``: the whole walk once, from nothing to three cited answers."""
+"""``causeway demo``: a complete tour, from an empty installation to three cited answers."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _OVERRIDES: dict[str, object] = {"index": _INDEX, "retrieval_mode": "hybrid"}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the sample corpus, and what its answer must cite: a page, or any page of a file."""
+    """A question about the sample corpus, and the source that its answer must cite: a page or a file."""
 
     text: str
     source: str
@@ -43,7 +43,7 @@ _WHOLE = Question("When will the pivot bearing be renewed?", "brannoch-bridge-ma
 _OPENAI = Question("How many leave days may be carried over, and until when?", "leave-and-absence.md")
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="Directory of the sample corpus.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the platform running until Ctrl-C, to try more.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the platform running until Ctrl-C.")]
 
 EXAMPLES = (
     "causeway demo",
@@ -61,13 +61,11 @@ def demo(
 ) -> None:
     """Start the platform, ingest the sample corpus, ask, stop.
 
-    Three questions go over three routes. Everything goes to a temporary directory and to free ports. The demo fails
-    where an answer does not cite the source that holds it; the directory with its logs is kept then.
+    It asks three questions over three routes. It uses a temporary directory and free ports. The demo fails if an
+    answer does not cite its source; the directory with the logs is kept then.
     """
     if not corpus.is_dir():
-        raise CommandError(
-            f"the sample corpus is not at {corpus}; run this in the project's root, or name it: --corpus"
-        )
+        raise CommandError(f"the sample corpus is not at {corpus}; run this in the project's root, or use --corpus")
     asyncio.run(_demo(find([corpus]), timeout, keep=keep, verbose=verbose))
 
 
@@ -82,7 +80,7 @@ async def _demo(sources: list[Source], within: float, *, keep: bool, verbose: bo
                 await _show(out, err, stack, sources, within)
                 failed = False
                 if keep:
-                    render.line(out, f"The platform stays at {stack.url} until Ctrl-C.", "bold green")
+                    render.line(out, f"The platform runs at {stack.url} until Ctrl-C.", "bold green")
                     with contextlib.suppress(asyncio.CancelledError):
                         await stack.failure()
             finally:
@@ -93,7 +91,7 @@ async def _demo(sources: list[Source], within: float, *, keep: bool, verbose: bo
         raise KeyboardInterrupt from None
     finally:
         if failed:
-            render.line(err, f"data and logs are left in {directory}", "yellow")
+            render.line(err, f"data and logs are in {directory}", "yellow")
         else:
             shutil.rmtree(directory, ignore_errors=True)
     render.line(out, "Done.", "bold green")
@@ -149,10 +147,10 @@ async def _whole(client: Client, out: Console, question: str) -> Answer:
 
 
 async def _openai(url: str, out: Console, question: str) -> Answer:
-    """As any OpenAI client would, with one key more: ``index_name``."""
+    """Ask like any OpenAI client, with one additional member: ``index_name``."""
     body = {"messages": [{"role": "user", "content": question}], "index_name": _INDEX}
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
-        await http.get("/healthz")  # connects, which is no part of the answer's time
+        await http.get("/healthz")  # connects, which must not count as time of the answer
         begin = time.perf_counter()
         response = await http.post("/v1/chat/completions", json=body)
         total_ms = (time.perf_counter() - begin) * 1000

@@ -1,4 +1,4 @@
-"""``causeway index``: the indexes, their settings, and rebuilding them for another model or language."""
+"""``causeway index``: the indexes, their settings, and rebuilds for another model or language."""
 
 import enum
 import json
@@ -12,11 +12,11 @@ from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 _OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "ocr")
-_LEGACY = "legacy: all words are taken as English ones, until a rebuild"
+_LEGACY = "legacy: all words are treated as English until a rebuild"
 
 
 class Fusion(enum.StrEnum):
-    """How a hybrid search fuses."""
+    """The fusion of a hybrid search."""
 
     SCORES = "scores"
     RANKS = "ranks"
@@ -37,27 +37,27 @@ Embedding = Annotated[
 ]
 Language = Annotated[
     str,
-    typer.Option("--language", help="Of its texts for text search: auto, or a code like de.", show_default=False),
+    typer.Option("--language", help="Language for text search: auto, or a code like de.", show_default=False),
 ]
 ChunkTokens = Annotated[
-    int | None, typer.Option(min=16, max=8192, help="Most tokens of a passage that is added from then on.")
+    int | None, typer.Option(min=16, max=8192, help="Most tokens of a passage; for new documents.")
 ]
 ChunkOverlap = Annotated[
-    int | None, typer.Option(min=0, max=8191, help="Most tokens that a passage repeats of the one before.")
+    int | None, typer.Option(min=0, max=8191, help="Most tokens that a passage repeats from the previous one.")
 ]
-FusionOption = Annotated[Fusion | None, typer.Option("--fusion", help="How searches fuse that do not say.")]
-DenseWeight = Annotated[
-    float | None, typer.Option(min=0, max=1, help="What meaning counts for in searches that do not say.")
-]
+FusionOption = Annotated[Fusion | None, typer.Option("--fusion", help="Default fusion of searches.")]
+DenseWeight = Annotated[float | None, typer.Option(min=0, max=1, help="Default weight of vectors in searches.")]
 Expand = Annotated[
-    bool | None, typer.Option("--expand/--no-expand", help="Search for further words, where nothing is said.")
+    bool | None, typer.Option("--expand/--no-expand", help="Expand the queries of searches by default.")
 ]
-OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Whether text in images is read, for what is added.")]
+OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Recognise text in images; for new documents.")]
 Unset = Annotated[
     list[Setting] | None,
-    typer.Option("--unset", metavar="SETTING", help=f"Is the platform's again, any of {', '.join(Setting)}."),
+    typer.Option(
+        "--unset", metavar="SETTING", help=f"Use the platform's value again; one of {', '.join(Setting)}."
+    ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show how far it is, and end when it is over.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show the progress until the rebuild ends.")]
 
 EXAMPLES = (
     "causeway index list",
@@ -75,9 +75,9 @@ EXAMPLES = (
 def list_indexes(
     url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = "", *, as_json: Json = False
 ) -> None:
-    """List the indexes and how much they hold.
+    """List the indexes and their sizes.
 
-    It is what is open to the key that is counted. With --json one object an index.
+    The sizes count what the key may see. With --json it prints one object per index.
     """
     found = asked(url, data_dir, api_key, lambda library: library.indexes())
     out = render.console()
@@ -86,7 +86,7 @@ def list_indexes(
             _print(each)
         return
     if not found:
-        render.line(out, "There is no index; `causeway ingest FILES --index NAME` makes one.")
+        render.line(out, "There are no indexes; `causeway ingest FILES --index NAME` creates one.")
         return
     rows = [
         (
@@ -99,9 +99,7 @@ def list_indexes(
         )
         for each in found
     ]
-    render.table(
-        out, ("Index", "Documents", "Passages", "Embedding model", "Language", "Settings of its own"), rows
-    )
+    render.table(out, ("Index", "Documents", "Passages", "Embedding model", "Language", "Own settings"), rows)
 
 
 def show(
@@ -112,10 +110,10 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show an index and its settings.
+    """Show an index, its settings, its size and its last rebuild.
 
-    And what it holds, and how its last rebuild went. With --json one object, as GET /indexes/{index} has it, with
-    `rebuild`; that is null for keys without the role admin.
+    With --json it prints one object as in GET /indexes/{index}, with `rebuild`; that is null for keys without the
+    role admin.
     """
 
     async def look(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -127,7 +125,7 @@ def show(
         return
     out = render.console()
     _show_settings(index, as_json=False)
-    render.line(out, f"It holds {index['documents']:,} documents in {index['chunks']:,} passages.")
+    render.line(out, f"It has {index['documents']:,} documents in {index['chunks']:,} passages.")
     if rebuild is not None:
         render.line(out, rebuilding.sentence(rebuild))
 
@@ -148,9 +146,9 @@ def create(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make an index with settings of its own.
+    """Create an empty index with its own settings.
 
-    It holds nothing yet. Others are made by their first document.
+    Other indexes are created by their first document.
     """
     wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     made = asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
@@ -174,7 +172,7 @@ def set_settings(
 ) -> None:
     """Change settings of an index.
 
-    The others stay, and so do its passages. Another embedding model, or another language, takes `causeway index
+    The other settings and the passages do not change. Another embedding model or language needs `causeway index
     rebuild`.
     """
     wanted: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
@@ -182,7 +180,7 @@ def set_settings(
     if both := sorted(gone & wanted.keys()):
         raise UsageError(f"{both[0].replace('_', '-')} is both set and unset")
     if not wanted and not gone:
-        raise UsageError("say what to set, or to --unset")
+        raise UsageError("name a setting to set, or to --unset")
     changes = {**wanted, **dict.fromkeys(gone)}
     has = asked(url, data_dir, api_key, lambda library: library.update_index(name, changes))
     _show_settings(has, as_json=as_json)
@@ -205,11 +203,11 @@ def rebuild(
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Embed an index anew, in the background, for another model or language.
+    """Rebuild an index in the background, for another model or language.
 
-    It answers as it was, and takes documents, until it is replaced in one step. Said again while it goes on, with
-    --wait, it is followed from there; Ctrl-C ends the waiting alone. Exit code 1 where it failed. With --json one
-    object, as GET /indexes/{index}/rebuild has it.
+    Until the rebuild replaces the index in one step, the index answers and accepts documents. If you repeat the
+    command with --wait, it follows the running rebuild; Ctrl-C ends only the waiting. Exit code 1 if it failed.
+    With --json it prints one object as in GET /indexes/{index}/rebuild.
     """
     wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)
@@ -224,7 +222,7 @@ def rebuild(
     else:
         render.line(render.console(), rebuilding.sentence(last), "red" if last["state"] == "failed" else None)
         if last["state"] == "running":
-            render.line(render.console(), f"`causeway index show {name}` tells how far it is.")
+            render.line(render.console(), f"`causeway index show {name}` shows the progress.")
     if last["state"] == "failed":
         raise typer.Exit(1)
 
@@ -238,13 +236,13 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Remove an index with everything in it, for good."""
+    """Delete an index with all its contents, irrevocably."""
 
     async def remove(library: Library) -> bool:
         if not yes:
             count = (await library.index(name))["documents"]
-            question = f"Remove {name!r} with its {count:,} documents, for good?"
-            if not confirmed(question, f"{name!r} holds {count:,} documents; say --yes to remove it"):
+            question = f"Delete {name!r} with its {count:,} documents irrevocably?"
+            if not confirmed(question, f"{name!r} has {count:,} documents; use --yes to delete it"):
                 return False
         await library.delete_index(name)
         return True
@@ -267,7 +265,7 @@ def _settings(
     expand: bool | None,
     ocr: Ocr | None,
 ) -> dict[str, object]:
-    """Those that were given, as the routes take them."""
+    """Return the given settings in the routes' format."""
     said = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     return {
         name: value for name, value in zip(("embedding", "language", *_OWN), said, strict=True) if value is not None
@@ -292,7 +290,7 @@ def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
     own = _own(index)
     language = str(index["language"])
     rows = [("embedding", str(index["embedding"])), ("language", _LEGACY if language == "legacy" else language)]
-    rows += [(each, own.get(each, "as the platform is configured")) for each in (*Setting,)]
+    rows += [(each, own.get(each, "platform default")) for each in (*Setting,)]
     render.table(out, ("Setting", ""), rows)
 
 

@@ -1,4 +1,4 @@
-"""``causeway ingest``: files and directories into an index."""
+"""``causeway ingest``: adds files and directories to an index."""
 
 import asyncio
 import contextlib
@@ -18,28 +18,30 @@ from causeway.cli.watchers import BarsWatcher, JsonWatcher, LinesWatcher, summar
 from rich.console import Console
 
 Paths = Annotated[
-    list[Path], typer.Argument(exists=True, readable=True, help="Files, and directories with all that is in them.")
+    list[Path], typer.Argument(exists=True, readable=True, help="Files, and directories with all their files.")
 ]
-Index = Annotated[str, typer.Option("--index", "-i", help="The index that the documents go to.")]
-AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Files that are on their way at the same time.")]
-Patience = Annotated[float, typer.Option(min=1, help="Seconds without progress after which a file is given up.")]
+Index = Annotated[str, typer.Option("--index", "-i", help="The index for the documents.")]
+AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Files to ingest concurrently.")]
+Patience = Annotated[
+    float, typer.Option(min=1, help="Seconds without progress after which a file counts as failed.")
+]
 
 Pictures = Annotated[
-    bool, typer.Option("--pictures", help="Keep pictures of the pages of PDFs, for models that see.")
+    bool, typer.Option("--pictures", help="Store pictures of the pages of PDFs, for models that accept pictures.")
 ]
 DeleteMissing = Annotated[
     bool,
     typer.Option(
         "--delete-missing",
-        help="Remove documents from the index that came as files and are none of these (a mirror).",
+        help="Delete documents of the index that were uploaded as files and are not among these (a mirror).",
     ),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Go on: bring in what changes, remove what goes, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Continue until Ctrl-C: ingest changed files, delete missing ones.")
 ]
 Poll = Annotated[
     float,
-    typer.Option(min=0, help="With --watch: look every so many seconds, where folders give no notice of changes."),
+    typer.Option(min=0, help="With --watch: check every so many seconds, for folders without change notices."),
 ]
 
 EXAMPLES = (
@@ -66,14 +68,14 @@ def ingest(
     pictures: Pictures = False,
     as_json: Json = False,
 ) -> None:
-    """Bring files into an index and wait until they can be found.
+    """Add files to an index and wait until they can be found.
 
-    Directories are taken with everything below them but hidden files. A document is called as its file, below a
-    directory with the path from there; a file that is brought in again replaces its older version, one that has not
-    changed is not even sent. With --json there is one object a file, as soon as it is done.
+    Directories are read recursively, without hidden files. A document has the name of its file, or its path below
+    the directory. A new upload of a file replaces the older version; an unchanged file is not sent. With --json it
+    prints one object per file, as soon as the file is done.
     """
     if poll and not watch:
-        raise UsageError("--poll goes with --watch")
+        raise UsageError("--poll needs --watch")
     sources = find(paths, none=watch or delete_missing)
     client = Client(resolve_url(url, data_dir), api_key=api_key)
     order = Order(index, at_once, patience, pictures, delete_missing)
@@ -86,11 +88,11 @@ def ingest(
 async def _ingest(platform: Client, sources: Sequence[Source], order: Order, *, as_json: bool) -> int:
     out, err = render.console(), render.console(stderr=True)
     async with platform as client:
-        await client.readiness()  # one clear message, before anything is sent, where nobody is there
+        await client.readiness()  # one clear error before anything is sent
         try:
             outcomes = await Mirror(client, order, _shown(out, err, as_json=as_json)).bring(sources)
         except asyncio.CancelledError:
-            render.line(err, "interrupted; what was sent already goes on: `causeway jobs` shows it", "yellow")
+            render.line(err, "interrupted; submitted files are still ingested: see `causeway jobs`", "yellow")
             raise
     if not as_json:
         summary(out, outcomes)
@@ -101,7 +103,7 @@ async def _watch(platform: Client, paths: Sequence[Path], order: Order, poll: fl
     out, err = render.console(), render.console(stderr=True)
 
     def complain(message: str) -> None:
-        render.line(err, f"{message}; trying again", "yellow")
+        render.line(err, f"{message}; will retry", "yellow")
 
     with contextlib.suppress(asyncio.CancelledError), cancelled_by_signals(lambda: None):
         async with platform as client:
@@ -112,7 +114,7 @@ async def _watch(platform: Client, paths: Sequence[Path], order: Order, poll: fl
 
 
 def _shown(out: Console, err: Console, *, as_json: bool, lines: bool = False) -> Shown:
-    """Objects for machines; bars on a terminal, which go when all is done; lines elsewhere."""
+    """Return the output: JSON objects, bars on a terminal, or lines elsewhere."""
 
     @contextlib.contextmanager
     def show(count: int) -> Iterator[Watcher]:

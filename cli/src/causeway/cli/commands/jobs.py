@@ -1,4 +1,4 @@
-"""``causeway jobs``: what is being ingested, what could not be, and what to do about it."""
+"""``causeway jobs``: lists jobs, cancels them, and sends failed ones again."""
 
 import enum
 import json
@@ -14,7 +14,7 @@ from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 
 class JobState(enum.StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PARSING = "parsing"
@@ -30,7 +30,7 @@ State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most jobs to show.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All jobs that were given up.")]
+All = Annotated[bool, typer.Option("--all", help="All jobs that failed for good.")]
 
 EXAMPLES = (
     "causeway jobs",
@@ -55,10 +55,10 @@ def jobs(
     *,
     as_json: Json = False,
 ) -> None:
-    """List jobs, or look after them.
+    """List jobs, or manage them.
 
-    Those that changed last come first; the commands below look after them. With --json there is one object a job,
-    as GET /jobs/{id} has it.
+    The most recently changed jobs come first; the commands below manage them. With --json it prints one object per
+    job, as in GET /jobs/{id}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -74,7 +74,7 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that were given up, the newest first."""
+    """List the jobs that failed for good, the newest first."""
     found = asked(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
 
@@ -88,7 +88,7 @@ def lanes(
 ) -> None:
     """Show how many of your jobs are in each lane of the queue.
 
-    A job waits in the first lane that has a place. With --json there is one object a lane.
+    A job waits in the first lane that has room. With --json it prints one object per lane.
     """
     found = asked(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
@@ -97,7 +97,7 @@ def lanes(
             out.file.write(json.dumps(each) + "\n")
         return
     rows = [
-        (str(each["lane"]), str(each["jobs"]), "as many as come" if each["places"] is None else str(each["places"]))
+        (str(each["lane"]), str(each["jobs"]), "no limit" if each["places"] is None else str(each["places"]))
         for each in found
     ]
     render.table(out, ("Lane", "Jobs", "Places"), rows)
@@ -112,12 +112,12 @@ def replay(
     every: All = False,
     as_json: Json = False,
 ) -> None:
-    """Send jobs again that were given up.
+    """Send failed jobs again.
 
-    Exit code 1 where one of them was not.
+    Exit code 1 if one of them was not sent.
     """
     if every == bool(job_ids):
-        raise UsageError("name the jobs, or say --all")
+        raise UsageError("name the jobs, or use --all")
     found = asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
     out = render.console()
     if as_json:
@@ -141,9 +141,9 @@ def cancel(
     *,
     as_json: Json = False,
 ) -> None:
-    """Stop jobs; their documents stay as they were.
+    """Cancel jobs; their documents do not change.
 
-    Nothing of a job that is stopped can be found. Exit code 1 where one of them is over already, or unknown.
+    Nothing of a cancelled job can be found. Exit code 1 if one of them has ended already, or is unknown.
     """
 
     async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:

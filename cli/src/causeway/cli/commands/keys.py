@@ -1,4 +1,4 @@
-"""``causeway keys``: API keys, made, listed and revoked where the platform keeps them."""
+"""``causeway keys``: creates, lists and revokes API keys in the platform's store."""
 
 import asyncio
 import contextlib
@@ -34,21 +34,21 @@ Replicas = Annotated[
         envvar="CAUSEWAY_NATS_REPLICAS",
         min=1,
         max=5,
-        help="Copies in NATS, where the first key is made.",
+        help="Copies in NATS, when the first key is created.",
         hidden=True,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", help="What lists and a profile's `keys` call it.")]
-Tenant = Annotated[str, typer.Option(help="Whose documents it is for.")]
+Name = Annotated[str, typer.Option("--name", help="The name of the key, for lists and a profile's `keys`.")]
+Tenant = Annotated[str, typer.Option(help="The tenant of the key.")]
 User = Annotated[
-    str, typer.Option(help="On whose behalf it asks: whose history and uploads it sees. Default: its name.")
+    str, typer.Option(help="The user of the key, who owns history and uploads. Default: the key's name.")
 ]
 Roles = Annotated[str, typer.Option(help=f"Some of {','.join(ROLES)}; admin includes the others.")]
-Oids = Annotated[str, typer.Option(help="Ids that documents' access lists name. Default: the user.")]
-Groups = Annotated[str, typer.Option(help="Groups that documents' access lists name.")]
-Profile = Annotated[str, typer.Option(help="Front end profiles that it may be used on. Default: all.")]
-Expires = Annotated[str, typer.Option(help="When it ends: 90d, 12h, or a date as 2027-01-31. Default: never.")]
-Ids = Annotated[list[str], typer.Argument(help="Ids, or keys themselves.")]
+Oids = Annotated[str, typer.Option(help="Ids for the access lists of documents. Default: the user.")]
+Groups = Annotated[str, typer.Option(help="Groups for the access lists of documents.")]
+Profile = Annotated[str, typer.Option(help="Front end profiles for which it is valid. Default: all.")]
+Expires = Annotated[str, typer.Option(help="When it expires: 90d, 12h, or a date like 2027-01-31. Default: never.")]
+Ids = Annotated[list[str], typer.Argument(help="Ids of keys, or the keys themselves.")]
 
 
 def create(
@@ -66,10 +66,10 @@ def create(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make an API key, which is shown this once.
+    """Create an API key and show it once.
 
-    The platform keeps its hash alone. Lists (roles, oids, groups, profiles) are separated by commas. Without --json
-    the key stands alone on the standard output, what is said of it on the standard error.
+    The platform stores only its hash. Lists (roles, oids, groups, profiles) are separated by commas. Without --json
+    the standard output has only the key, and the standard error its description.
     """
     if not name.strip() or not tenant.strip():
         raise UsageError("a key needs a name and a tenant")
@@ -94,19 +94,19 @@ def create(
     render.line(
         err, f"API key {record.id} of {record.user!r}, tenant {record.tenant!r}, roles {', '.join(wanted)}."
     )
-    render.line(err, "It is shown this once:", "bold")
+    render.line(err, "The key is shown only once:", "bold")
     out.file.write(key + "\n")
 
 
 def list_keys(
-    tenant: Annotated[str, typer.Option(help="Only this one's.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only keys of this tenant.")] = "",
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     replicas: Replicas = 1,
     *,
     as_json: Json = False,
 ) -> None:
-    """List the API keys, without their secrets. With --json one object a key."""
+    """List the API keys, without their secrets. With --json it prints one object per key."""
     found = asyncio.run(_all(resolve_nats(nats_url, data_dir), replicas))
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
@@ -116,7 +116,7 @@ def list_keys(
         return
     if not found:
         of = f" of tenant {tenant!r}" if tenant else ""
-        render.line(out, f"There is no API key{of}; `causeway keys create --name NAME` makes one.")
+        render.line(out, f"There are no API keys{of}; `causeway keys create --name NAME` creates one.")
         return
     now = time.time()
     rows = [
@@ -143,7 +143,7 @@ def revoke(
     *,
     as_json: Json = False,
 ) -> None:
-    """Revoke API keys for good, within seconds at every gateway."""
+    """Revoke API keys irrevocably; it takes effect within seconds at every gateway."""
     url = resolve_nats(nats_url, data_dir)
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):
@@ -155,7 +155,7 @@ def revoke(
 
 @contextlib.asynccontextmanager
 async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
-    # With it comes the client of NATS, which the other commands do not need.
+    # Imported here: it loads the client of NATS, which the other commands do not need.
     from causeway.cli import key_store
 
     async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
@@ -182,17 +182,17 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _end(text: str, now: float) -> float:
-    """Seconds since 1970 of a duration from now, or of a date, at whose beginning (UTC) the key ends.
+    """Return seconds since 1970 for a duration from now, or for the beginning of a date (UTC).
 
     Raises:
-        UsageError: It is neither, or over already.
+        UsageError: It is neither, or in the past.
     """
     if (duration := moments.duration(text)) is not None:
         return now + duration
     if (end := moments.date(text)) is None:
-        raise UsageError(f"--expires is like 90d, 12h or 2027-01-31, not {text!r}")
+        raise UsageError(f"--expires must have the form 90d, 12h or 2027-01-31, not {text!r}")
     if end <= now:
-        raise UsageError(f"--expires {text} is over already")
+        raise UsageError(f"--expires {text} is in the past")
     return end
 
 
@@ -201,5 +201,5 @@ def _date(seconds: float | None) -> str:
 
 
 def _shown(key: ApiKey) -> dict[str, object]:
-    """A key's record for machines, less the digest."""
+    """Return a key's record as JSON data, without the hash."""
     return {name: value for name, value in dataclasses.asdict(key).items() if name != "digest"}

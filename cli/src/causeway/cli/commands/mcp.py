@@ -1,4 +1,4 @@
-"""``causeway mcp``: the platform's MCP server for programs that speak over standard input and output."""
+"""``causeway mcp``: the platform's MCP server for clients that use standard input and output."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from causeway.cli.mcp_bridge import Bridge, bridge_client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
 
 FrontEnd = Annotated[
-    str, typer.Option("--front-end", "-f", help="Mount of a front end: its tools, indexes and prompts.")
+    str, typer.Option("--front-end", "-f", help="Mount of a front end, for its tools, indexes and prompts.")
 ]
 
 _LONGEST_LINE = 4 * 1024 * 1024
@@ -28,12 +28,12 @@ def mcp(
 ) -> None:
     """Serve agents over standard input and output.
 
-    A desktop client starts this command and speaks the Model Context Protocol with it, one message a line. The
-    messages go to the platform at --url.
+    A desktop client starts this command and sends Model Context Protocol messages, one per line. The command passes
+    them on to the platform at --url.
     """
     base = resolve_url(url, data_dir).rstrip("/")
     if not base.startswith(("http://", "https://")):
-        raise UsageError(f"--url is like http://127.0.0.1:8080, not {base!r}")
+        raise UsageError(f"--url must have the form http://127.0.0.1:8080, not {base!r}")
     mount = front_end.strip("/")
     asyncio.run(_serve(f"{base}/{mount}/mcp" if mount else f"{base}/mcp", api_key))
 
@@ -44,7 +44,7 @@ async def _serve(address: str, api_key: str) -> None:
 
 
 async def _write(line: str) -> None:
-    # A client that does not read holds up its own messages alone.
+    # A client that does not read delays only its own messages.
     await asyncio.to_thread(_print, line)
 
 

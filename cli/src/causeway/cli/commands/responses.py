@@ -1,4 +1,4 @@
-"""``causeway responses``: what became of the stored responses of all users; cancelling and deleting them."""
+"""``causeway responses``: lists, cancels and deletes the stored responses of all users."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -50,7 +50,7 @@ def list_responses(
 ) -> None:
     """List the stored responses of all users, the newest first, without their texts.
 
-    With --json there is one object a response, as GET /responses/{id} has it.
+    With --json it prints one object per response, as in GET /responses/{id}.
     """
     found = asked(url, data_dir, api_key, lambda library: library.responses(most))
     out = render.console()
@@ -72,7 +72,7 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what became of a response, without its texts."""
+    """Show the state of a response, without its texts."""
     found = asked(url, data_dir, api_key, lambda library: library.response(response_id))
     out = render.console()
     if as_json:
@@ -91,9 +91,9 @@ def cancel(
     *,
     as_json: Json = False,
 ) -> None:
-    """Stop responses that run in the background; their users can read what there is of them.
+    """Cancel background responses; their users can read the partial text.
 
-    Exit code 1 where one of them is over already, does not run in the background, or is unknown.
+    Exit code 1 if one of them has ended already, does not run in the background, or is unknown.
     """
 
     async def stop(library: Library, response_id: str) -> None:
@@ -112,9 +112,9 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete responses with their events, for good.
+    """Delete responses with their events, irrevocably.
 
-    Exit code 1 where one of them is unknown.
+    Exit code 1 if one of them is unknown.
     """
     what = render.counted(len(response_ids), "response")
     if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
@@ -130,7 +130,7 @@ def delete(
 async def _each(
     library: Library, response_ids: Sequence[str], act: Callable[[Library, str], Awaitable[None]]
 ) -> list[tuple[str, str]]:
-    """Act on each response; return the ids with why it was refused, empty where it was not."""
+    """Act on each response; return the ids with the reason of a refusal, or an empty text."""
     found = []
     for response_id in response_ids:
         try:

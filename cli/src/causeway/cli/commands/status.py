@@ -1,4 +1,4 @@
-"""``causeway status``: which services there are and how they are."""
+"""``causeway status``: the services and their health."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ EXAMPLES = (
 def status(
     url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = "", *, as_json: Json = False
 ) -> None:
-    """Show the services, their states and how fast they answer."""
+    """Show the services, their states and their latencies."""
     if not asyncio.run(_status(resolve_url(url, data_dir), data_dir, api_key, as_json=as_json)):
         raise typer.Exit(1)
 
@@ -35,7 +35,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - begin) * 1000
     local = stack_file.read(data_dir)
-    # Process ids are those of this machine's stack; another one's services have none that we know.
+    # Process ids are those of this machine's stack; those of other stacks are not known.
     processes = local.get("services", {}) if local.get("url") == url else {}
     services: dict[str, dict[str, object]] = {
         _GATEWAY: {"status": "ok", "detail": "", "latency_ms": round(latency_ms, 1)}
@@ -73,14 +73,14 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
 
 
 def _target(process: Mapping[str, object]) -> str:
-    """Return where the gRPC server of a process of the local stack listens."""
+    """Return the gRPC address of a process of the local stack."""
     if "socket" in process:
         return f"unix:{process['socket']}"
     return f"{HOST}:{process['port']}"
 
 
 async def _probed(target: str) -> dict[str, object]:
-    """A service of this machine that the gateway does not speak of, asked by ourselves."""
+    """Check a local service that the gateway does not report."""
     begin = time.perf_counter()
     problem = await health.problem(target)
     latency_ms = round((time.perf_counter() - begin) * 1000, 1)

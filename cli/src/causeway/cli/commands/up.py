@@ -1,4 +1,4 @@
-"""``causeway up``: the whole platform on this machine, until Ctrl-C."""
+"""``causeway up``: runs the whole platform on this machine until Ctrl-C."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.text import Text
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Seconds within which everything must be ready.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds until everything must be ready.")]
 
 
 class AuthMode(enum.StrEnum):
-    """Who may ask."""
+    """The mode of authentication."""
 
     NONE = "none"
     KEYS = "keys"
@@ -38,7 +38,7 @@ Auth = Annotated[
     AuthMode,
     typer.Option(
         envvar="CAUSEWAY_AUTH",
-        help="Who may ask: everybody on this machine, API keys, OpenID Connect tokens, or both.",
+        help="Accepted callers: all on this machine, API keys, OpenID Connect tokens, or both.",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all processes.")]
@@ -62,12 +62,12 @@ def up(
 ) -> None:
     """Start the platform on this machine, until Ctrl-C.
 
-    Starts nats-server and the five services, waits until all of them are ready, and starts again what dies. The
-    gateway and the broker listen on loopback, the others on sockets that only their owner can reach. Logs go to
-    DATA_DIR/logs. With --json one line says where everything is, once it is ready. The password of
-    the broker's operator is only in the file that the line names, which its owner alone may read.
+    The command starts nats-server and the five services, waits until all of them are ready, and restarts processes
+    that die. The gateway and the broker listen on loopback, the others on sockets that only their owner can access.
+    Logs are in DATA_DIR/logs. With --json it prints one line with all addresses when everything is ready. The
+    password of the broker's operator is only in the file that the line names, which only its owner may read.
     """
-    os.umask(0o077)  # documents, logs and snapshots are the owner's alone
+    os.umask(0o077)  # only the owner may read documents, logs and snapshots
     asyncio.run(_up(data_dir, port, timeout, auth, verbose=verbose, as_json=as_json))
 
 
@@ -90,12 +90,12 @@ async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbo
 
 
 def reporter(err: Console) -> Callable[[str], None]:
-    """Shows what the supervisor reports."""
+    """Return a function that shows the supervisor's messages."""
     return lambda message: render.line(err, message, "yellow")
 
 
 def echoer(err: Console) -> Callable[[str, str], None]:
-    """Shows a line of a process's log behind the process's name."""
+    """Return a function that shows a line of a process's log after the process's name."""
     colours = dict(zip((BROKER, *SERVICES), ("white", "cyan", "magenta", "yellow", "blue", "green"), strict=True))
 
     def show(name: str, text: str) -> None:
@@ -106,7 +106,7 @@ def echoer(err: Console) -> Callable[[str, str], None]:
 
 
 def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
-    """Says where the platform is and what to try first."""
+    """Show the platform's address and the first commands to try."""
     render.line(out, f"Causeway is ready at {stack.url}", "bold green")
     if stack.has_console:
         render.line(out, f"The console is at {stack.url}/", "bold green")
@@ -115,13 +115,13 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
     if auth is not AuthMode.NONE:
         header = ' -H "api-key: $CAUSEWAY_API_KEY"'
     if AuthMode.KEYS.value in auth.value:
-        render.line(out, "Make a key, which the other commands take from CAUSEWAY_API_KEY:")
+        render.line(out, "Create a key, which the other commands read from CAUSEWAY_API_KEY:")
         elsewhere = stack.data_dir != DEFAULT_DATA_DIR.absolute()
         where = f" --data-dir {shlex.quote(str(stack.data_dir))}" if elsewhere else ""
         command = f"{shlex.quote(command_name())} keys create --name me --roles admin{where}"
         render.line(out, f"  export CAUSEWAY_API_KEY=$({command})")
         render.line(out)
-    render.line(out, "Bring documents in, ask about them:")
+    render.line(out, "Upload a document and ask about it:")
     render.line(
         out, f"  curl {stack.url}/documents{header} -F index=handbook -F file=@examples/corpus/leave-and-absence.md"
     )
@@ -132,7 +132,7 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
         }
     )
     render.line(out, f"  curl {stack.url}/2024-04/chat{header} -H 'content-type: application/json' -d '{body}'")
-    render.line(out, f"The interface is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
+    render.line(out, f"The API is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
     if stack.metrics_ports:
         ports = ", ".join(f"{name} {port}" for name, port in stack.metrics_ports.items())
         render.line(out, f"Metrics are at http://{HOST}:PORT/metrics: {ports}.")
@@ -140,7 +140,7 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
 
 
 def command_name() -> str:
-    """What a shell finds this command by: its name, or its path, where that is not on ``PATH``."""
+    """Return the command's name for a shell, or its path if it is not on ``PATH``."""
     called = sys.argv[0]
     name = "causeway"
     return name if Path(called).name != name or shutil.which(name) else called

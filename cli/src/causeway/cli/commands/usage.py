@@ -1,4 +1,4 @@
-"""``causeway usage``: requests, tokens and costs, added up from the records of all gateways."""
+"""``causeway usage``: requests, tokens and costs, summed from the records of all gateways."""
 
 import asyncio
 import dataclasses
@@ -19,10 +19,10 @@ EXAMPLES = (
     "causeway usage --since 2026-01-01 --until 2026-02-01 --by tenant --json",
 )
 
-Tenant = Annotated[str, typer.Option(help="Only this one's. Default: all.")]
-Since = Annotated[str, typer.Option(help="From when: 24h, 7d, or a date as 2026-01-31 (UTC).")]
-Until = Annotated[str, typer.Option(help="Until when, likewise. Default: now.")]
-By = Annotated[str, typer.Option(help=f"What to add up by, separated by commas: {', '.join(GROUPS)}.")]
+Tenant = Annotated[str, typer.Option(help="Only this tenant. Default: all.")]
+Since = Annotated[str, typer.Option(help="Start: 24h, 7d, or a date like 2026-01-31 (UTC).")]
+Until = Annotated[str, typer.Option(help="End, in the same format. Default: now.")]
+By = Annotated[str, typer.Option(help=f"Group by these, separated by commas: {', '.join(GROUPS)}.")]
 
 
 def usage(
@@ -35,16 +35,16 @@ def usage(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what was used: requests, tokens, bytes, costs.
+    """Show the usage: requests, tokens, bytes, costs.
 
-    The bytes are those of documents. With --json there is one object a line. Speaks to NATS, where the gateways'
-    records are.
+    The bytes are those of documents. With --json it prints one object per line. It reads the gateways' records from
+    NATS.
     """
     now = time.time()
     groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
     if wrong := set(groups) - set(GROUPS):
         raise UsageError(f"cannot add up by {', '.join(sorted(wrong))}; by is some of {', '.join(GROUPS)}")
-    # With it comes the client of NATS, which other commands do not need.
+    # Imported here: it loads the client of NATS, which other commands do not need.
     from causeway.cli import usage_log
 
     found = asyncio.run(
@@ -63,7 +63,7 @@ def usage(
             out.file.write(json.dumps({**named, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
         return
     if not found:
-        render.line(out, "There is no usage in that time.")
+        render.line(out, "There is no usage in this period.")
         return
     columns = [name.capitalize() for name in groups]
     rows = [
@@ -82,7 +82,7 @@ def usage(
 
 
 def _moment(option: str, text: str, now: float) -> float:
-    """Seconds since 1970 of a time ago, or of a date.
+    """Return seconds since 1970 for a time ago, or for a date.
 
     Raises:
         UsageError: It is neither.
@@ -90,5 +90,5 @@ def _moment(option: str, text: str, now: float) -> float:
     if (ago := moments.duration(text)) is not None:
         return now - ago
     if (at := moments.date(text)) is None:
-        raise UsageError(f"{option} is like 7d, 24h or 2026-01-31, not {text!r}")
+        raise UsageError(f"{option} must have the form 7d, 24h or 2026-01-31, not {text!r}")
     return at

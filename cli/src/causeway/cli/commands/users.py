@@ -1,4 +1,4 @@
-"""``causeway users``: deleting what a user has stored."""
+"""``causeway users``: deletes the stored data of a user."""
 
 import json
 from typing import Annotated
@@ -10,7 +10,7 @@ from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False)]
-Issuer = Annotated[str, typer.Option("--issuer", help="Of the tokens that name the user.", show_default=False)]
+Issuer = Annotated[str, typer.Option("--issuer", help="Issuer of the user's tokens.", show_default=False)]
 
 EXAMPLES = (
     "causeway users delete ann@example.com --yes",
@@ -28,7 +28,7 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the responses, conversations, chats and sessions of a user, for good. Documents stay."""
+    """Delete the responses, conversations, chats and sessions of a user, irrevocably. Documents remain."""
     what = f"what {name!r} has stored"
     if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
         raise typer.Exit(1)
