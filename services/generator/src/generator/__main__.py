@@ -1,11 +1,11 @@
-"""``causeway-generator``: the process."""
+"""The command ``causeway-generator``."""
 
 import os
 import sys
 
 
 def main() -> int:
-    """Runs the service; returns the exit code."""
+    """Run the service; return the exit code."""
     # gRPC reads it while it is loaded. Its event engine hands what a server reads from thread to thread; without
     # it each message of a stream costs less (bench/README.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")

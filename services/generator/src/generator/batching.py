@@ -1,4 +1,4 @@
-"""Events on their way out: what has arrived goes out together."""
+"""Batches of events: everything that has arrived is sent together."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _EVENT_OVERHEAD = 16
 class _Buffer:
     """Events between a model and the wire, bounded by their number and by their bytes.
 
-    The first event always fits, however large it is; so an event of any size gets through, alone.
+    The first event always fits, so an event of any size gets through alone.
     """
 
     def __init__(self, most_events: int, most_bytes: int) -> None:
@@ -27,15 +27,15 @@ class _Buffer:
 
     @property
     def waiting(self) -> bool:
-        """Something is there to be drained."""
+        """Return whether there are events."""
         return bool(self._events)
 
     async def fill(self, events: AsyncGenerator[Event, None]) -> None:
-        """Reads a model to its end, waiting whenever the buffer is full."""
+        """Read a model to its end; wait whenever the buffer is full."""
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    # Characters stand for bytes: the bound is there to bound, not to be exact.
+                    # Characters approximate bytes: the bound need not be exact.
                     size = len(event.text) + len(event.raw_json) + _EVENT_OVERHEAD
                     while self._events and (
                         len(self._events) >= self._most_events or self._bytes + size > self._most_bytes
@@ -49,7 +49,7 @@ class _Buffer:
             self._arrived.set()
 
     async def drain(self) -> list[Event]:
-        """All that is there, waiting for the first one; nothing when the model has ended."""
+        """Wait for the first event and return all; return none after the model's end."""
         await self._arrived.wait()
         self._arrived.clear()
         batch, self._events, self._bytes = self._events, [], 0
@@ -60,17 +60,16 @@ class _Buffer:
 async def batched(
     events: AsyncGenerator[Event, None], *, most_events: int, most_bytes: int
 ) -> AsyncGenerator[list[Event], None]:
-    """A model's events in order, as batches of whatever had arrived when the reader asked.
+    """Yield a model's events in order, in batches of everything that has arrived since the last batch.
 
-    A task of its own reads the model, so that events gather while the reader is busy with the last batch; it stops
-    reading when as much is waiting as a batch may hold. Nothing is held back for company: the first event, and
-    each one that comes alone, goes out alone. Closing this generator stops the model before it returns; the
-    model's exception is raised here after everything that came before it.
+    A separate task reads the model, so that events gather while the reader handles a batch. It pauses when a full
+    batch waits. No event waits for others: a single event is sent alone. Closing this generator stops the model
+    before it returns. The model's exception is raised here after all earlier events.
 
     Args:
         events: The model's answer; closed at the end.
-        most_events: Most events of a batch.
-        most_bytes: Most bytes of a batch, about; a single larger event is a batch by itself.
+        most_events: The most events of a batch.
+        most_bytes: The most bytes of a batch, approximately; a larger event is a batch by itself.
     """
     buffer = _Buffer(most_events, most_bytes)
     producer = asyncio.create_task(buffer.fill(events))
@@ -82,4 +81,4 @@ async def batched(
     finally:
         await ended(producer)
         if not producer.cancelled():
-            producer.exception()  # looked at, so that asyncio does not report it as forgotten
+            producer.exception()  # retrieved, so that asyncio does not log it as never retrieved

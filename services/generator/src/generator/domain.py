@@ -1,4 +1,4 @@
-"""What the generator speaks of: prompts, and the events that an answer consists of."""
+"""The types of the generator: prompts, and the events of an answer."""
 
 import enum
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class ChatMessage:
 
     Attributes:
         role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
-        text: The content, where it is text.
-        content_json: The content as a JSON array of parts, where it is one; then ``text`` is empty.
-        extra_json: The message's other members as a JSON object; empty means none.
+        text: The content if it is text.
+        content_json: The content if it is a JSON array of parts; ``text`` is empty then.
+        extra_json: The message's other members as a JSON object; empty: none.
     """
 
     role: str
@@ -25,13 +25,13 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage that an answer can rest on.
+    """A passage for an answer.
 
     Attributes:
-        name: How it is cited.
-        text: Of the passage.
+        name: Its name in citations.
+        text: The text of the passage.
         score: Higher is more relevant.
-        cosine: Of the question's vector and the passage's; None where it is not known.
+        cosine: The cosine similarity of question and passage; None if it is not known.
     """
 
     name: str
@@ -42,16 +42,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt that the platform put together.
+    """A prompt of the platform.
 
     Attributes:
         messages: Oldest first, at least one.
-        sources: What the last message rests on; its text holds them, too, for models that read only that.
+        sources: The passages; the last message also contains them, for models that read only messages.
         parameters_json: Members of a chat completion request besides messages, model and stream, as a JSON object.
-        question: What the user asked, without the sources around it.
-        plain: The one message is a text to go on with: no chat template; the parameters are a text completion's.
-        in_one_piece: An OpenAI server is asked for no stream, and its answer crosses as it came.
-        unary: An OpenAI server is asked for no stream; the events are the same.
+        question: The user's question without the sources.
+        plain: The only message is a text to continue: no chat template; the parameters are a text completion's.
+        in_one_piece: Request no stream from an OpenAI server, and pass its answer on unchanged.
+        unary: Request no stream from an OpenAI server; the events are the same.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -74,7 +74,7 @@ Prompt = Conversation | OpenAIRequest
 
 
 class EventKind(enum.IntEnum):
-    """What an event is. The numbers are the contract's, so that none is looked up on a token's way."""
+    """The kind of an event. The numbers are the contract's, so that a token needs no look-up."""
 
     START = 1
     TEXT = 2
@@ -87,19 +87,19 @@ class EventKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Numbers of tokens; ``exact`` where the model itself counted."""
+    """Token counts; ``exact`` if the model itself counted."""
 
     prompt_tokens: int
     completion_tokens: int
     exact: bool
 
 
-# A struct, because one is made for every token: a frozen dataclass takes six times as long.
+# A struct, because one is made per token: a frozen dataclass takes six times as long.
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """A piece of an answer; which members are set is said by the contract's EventKind.
+    """A piece of an answer; the contract's EventKind defines which members are set.
 
     Attributes:
-        choice: Which of the ``n`` choices it belongs to, from 0.
+        choice: The number of its choice, from 0.
         raw_json: A JSON value, byte for byte as the model server sent it.
     """
 

@@ -1,6 +1,6 @@
-"""How long streams leave what model servers send unread, so that tokens gather: the busier the process, the longer.
+"""Pauses in reading model servers' streams, so that tokens gather: the busier the process, the longer.
 
-A token that comes alone costs about ten system calls here and seven in the gateway. Tokens that are read together
+A token that is read alone costs about ten system calls here and seven in the gateway. Tokens that are read together
 cost as much as one.
 """
 
@@ -11,15 +11,17 @@ from collections.abc import Callable
 from servicekit import metrics
 
 _WINDOW = 0.25
-"""Seconds between two looks at how busy the process is."""
+"""Seconds between two measurements of the process's load."""
 _OUTDATED = 4 * _WINDOW
 _IDLE_SHARE, _BUSY_SHARE = 0.03, 0.1
-"""Shares of a core that the process would use without pauses: up to the first one no stream waits, from the second
-one on each waits for the whole interval. Other processes share the core and spend several times as much on a token.
+"""Shares of a core that the process would use without pauses: below the first one streams do not pause, above the
+second one each pauses for the whole interval. Other processes share the core and spend several times as much on a
+token.
 """
 _SAVED = 1.0
-"""What pauses of the whole interval save, as a part of what the process still uses: streams of 10 to 20 ms a token
-take about half."""
+"""The savings of full pauses, as a part of what the process still uses; with 10 to 20 ms per token a stream takes
+about half.
+"""
 _SHORTEST = 0.002
 
 
@@ -27,12 +29,12 @@ class Gathering:
     """The pauses of all streams of the process.
 
     Args:
-        longest: Seconds of a pause when the process is busy; 0: no stream ever pauses.
-        clock: Seconds, monotonic.
-        cpu_clock: Seconds of processor time that the process has used.
+        longest: The longest pause in seconds; 0: streams never pause.
+        clock: Returns seconds, monotonic.
+        cpu_clock: Returns the processor time of the process in seconds.
 
     Attributes:
-        longest: As above.
+        longest: The longest pause in seconds.
     """
 
     def __init__(
@@ -52,11 +54,11 @@ class Gathering:
 
     @property
     def interval(self) -> float:
-        """Seconds from tick to tick as of late; 0 while no stream pauses."""
+        """Return the present seconds from tick to tick; 0 while no stream pauses."""
         return self._interval if self._clock() - self._looked_at < _OUTDATED else 0.0
 
     def next_tick(self) -> asyncio.Event | None:
-        """Return what is set at the next tick, which all streams share; None: read at once."""
+        """Return the event of the next tick, which all streams share; None: read immediately."""
         now = self._clock()
         if now - self._looked_at >= _WINDOW:
             self._look(now)
@@ -73,17 +75,17 @@ class Gathering:
 
     def _look(self, now: float) -> None:
         used, passed = self._cpu_clock(), now - self._looked_at
-        # What gathering saves counts as used: else each pause would shorten the next one.
+        # The savings count as used: else each pause would shorten the next one.
         gathered = self._interval / self.longest if self.longest else 0.0
         share = (used - self._used) / passed * (1 + _SAVED * gathered)
         wanted = self.longest * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
-        # Half the way at a time, so that the interval does not swing.
+        # Half of the way at a time, so that the interval does not oscillate.
         self._interval = wanted if passed >= _OUTDATED else (self._interval + wanted) / 2
         self._looked_at, self._used = now, used
 
 
 def watch(gathering: Gathering) -> None:
-    """Let scrapes see the interval."""
+    """Register the metric of the interval."""
     metrics.observed(
         __name__,
         "causeway.stream.interval",

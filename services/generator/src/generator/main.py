@@ -24,7 +24,7 @@ _DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves until the event is set; then running answers get the grace to finish."""
+    """Serve until the event is set; running answers then get the grace period."""
     async with _catalogue(settings) as catalogue:
         servicer = GeneratorServicer(
             catalogue, most_events=settings.generator_batch_events, most_bytes=settings.generator_batch_bytes

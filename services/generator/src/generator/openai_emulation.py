@@ -1,4 +1,4 @@
-"""The OpenAI API for models that have no such server behind them: requests read, chunks and completions written.
+"""The OpenAI API for models without such a server: parses requests, writes chunks and completions.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -47,10 +47,10 @@ class Request:
     """A chat completion request.
 
     Attributes:
-        conversation: What is asked, as a prompt of the platform's.
-        stream: The answer is wanted as chunks.
-        with_usage: They end with one of usage.
-        choices: How many answers are wanted; 1 where the number makes no sense, which is for the model to refuse.
+        conversation: The platform's prompt.
+        stream: Whether the answer is sent as chunks.
+        with_usage: Whether the last chunk has the usage.
+        choices: The number of choices; 1 for an invalid number, which the model refuses.
     """
 
     conversation: Conversation
@@ -60,10 +60,10 @@ class Request:
 
 
 def parse(body: bytes) -> Request:
-    """A request.
+    """Parse a request.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: It is invalid.
     """
     try:
         head = _head.decode(body)
@@ -89,7 +89,7 @@ def parse(body: bytes) -> Request:
 
 
 def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequest:
-    """What is wrong with a document, with the path of what is wrong in it.
+    """Return the error of a document, with the path of the invalid value.
 
     Args:
         within: Path of the document itself.
@@ -102,7 +102,7 @@ def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequ
 
 def _read(raw: Raw, path: str) -> ChatMessage:
     try:
-        _values.decode(raw)  # templates read all of them
+        _values.decode(raw)  # templates read all members
         message = _message.decode(raw)
         members = _members.decode(raw)
     except (ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _read(raw: Raw, path: str) -> ChatMessage:
 
 
 def start(model: str) -> Event:
-    """How a conversation's answer begins, with the name that a request need not have held."""
+    """Return the first event of a conversation's answer, with the model's name."""
     return Event(EventKind.START, raw_json=_encode({"model": model}))
 
 
@@ -135,7 +135,7 @@ class Writer:
         self._created = created
 
     async def answer(self, request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """One COMPLETION, or CHUNKs, made of the answer to the request's conversation."""
+        """Yield one COMPLETION, or CHUNKs, from the events of the answer."""
         async with contextlib.aclosing(events):
             if not request.stream:
                 yield Event(EventKind.COMPLETION, raw_json=await self._completion(events, request.choices))
@@ -145,7 +145,7 @@ class Writer:
                     yield Event(EventKind.CHUNK, raw_json=chunk)
 
     def _chunks(self, event: Event, request: Request) -> list[bytes]:
-        """The role, the pieces, the reason; then usage, where it was asked for."""
+        """Return the chunks of an event: the role, the pieces, the reason; then usage, if requested."""
         extra = {"usage": None} if request.with_usage else {}
         if event.kind is EventKind.TEXT:
             return [self._chunk(event.choice, {"content": event.text}, None, extra)]
@@ -159,7 +159,7 @@ class Writer:
         return []
 
     async def _completion(self, events: AsyncGenerator[Event, None], choices: int) -> bytes:
-        """The answer in one piece."""
+        """Return the answer in one piece."""
         texts: list[list[str]] = [[] for _ in range(choices)]
         reasons: list[str | None] = [None] * choices
         usage = Usage(0, 0, exact=False)

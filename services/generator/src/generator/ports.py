@@ -1,4 +1,4 @@
-"""What the service needs from a model, whoever serves it."""
+"""The interface of a model, for every kind of server."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -7,31 +7,31 @@ from generator.domain import ChatMessage, Event, Prompt
 
 
 class TokenCounter(Protocol):
-    """Counts tokens as a model does; may be called from any thread."""
+    """Counts tokens as a model does; any thread may call it."""
 
     @property
     def exact(self) -> bool:
-        """It is the model's own tokenizer, not an estimate."""
+        """Return whether it is the model's own tokenizer, not an estimate."""
         ...
 
     @property
     def counting(self) -> str:
-        """Name of the way of counting, the same in each process; equal names count a text alike.
+        """Return the name of the way of counting; equal names give equal counts in all processes.
 
-        Empty where the count of a text may change.
+        Empty if the count of a text may change.
         """
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of a plain text, without what a chat template adds."""
+        """Return the tokens of a plain text, without those of a chat template."""
         ...
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """`count` of each text; side by side, where that is faster."""
+        """Return `count` of each text; concurrently if that is faster."""
         ...
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of a conversation with what the chat template adds."""
+        """Return the tokens of a conversation with those of the chat template."""
         ...
 
 
@@ -39,7 +39,7 @@ class Model(Protocol):
     """A model under its public name.
 
     Attributes:
-        owned_by: Who serves it, as the OpenAI API says it.
+        owned_by: Its owner, in the OpenAI API's sense.
         only_quotes: It answers with sentences of its sources and follows no instructions.
     """
 
@@ -49,36 +49,37 @@ class Model(Protocol):
 
     @property
     def tokens(self) -> TokenCounter:
-        """Counts for it."""
+        """Return the token counter of the model."""
         ...
 
     def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """The answer as it is made. Closing the generator, or cancelling who reads it, stops the model at once.
+        """Yield the answer while it is generated. Closing the generator or cancelling its reader stops the model.
 
-        To a `Conversation` the events are START (again only if later parts of the answer bring further members),
-        then TEXT and DELTA in order, one FINISH a choice, and USAGE. To an `OpenAIRequest` they are one COMPLETION,
-        or CHUNKs. The model's stream is read no further than events are taken, so a slow reader slows it.
+        For a `Conversation` the events are START (repeated only if later parts of the answer have further members),
+        then TEXT and DELTA in order, one FINISH per choice, and USAGE. For an `OpenAIRequest` they are one
+        COMPLETION, or CHUNKs. The model's stream is read no further than events are taken, so a slow reader slows
+        it down.
 
         Raises:
-            InvalidRequest: The prompt holds something this model cannot take.
+            InvalidRequest: The prompt has something that this model does not accept.
             UpstreamRejected: The model server refused; its status and body are kept.
-            DeadlineExceeded: Nothing came from the model server for too long.
-            Unavailable: It cannot be reached, or it ended the answer early; what was good has been yielded.
+            DeadlineExceeded: The model server sent nothing in time.
+            Unavailable: It cannot be reached, or it ended the answer early; the valid part has been yielded.
         """
         ...
 
     async def context_window(self) -> int:
-        """The most tokens of prompt and answer together; 0 where it is not known."""
+        """Return the most tokens of prompt and answer together; 0 if it is not known."""
         ...
 
     async def created(self) -> int:
-        """When it was created, in seconds since 1970; 0 where it is not known."""
+        """Return when it was created, in seconds since 1970; 0 if it is not known."""
         ...
 
     async def ready(self) -> bool:
-        """Can be reached now, as far as a short look can tell."""
+        """Return whether it can be reached now, by a short check."""
         ...
 
     async def aclose(self) -> None:
-        """Releases what it holds."""
+        """Release its resources."""
         ...

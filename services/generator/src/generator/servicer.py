@@ -1,4 +1,4 @@
-"""The gRPC face of the generator: messages in, domain out, and back."""
+"""The gRPC interface of the generator: converts messages to domain types and back."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _OWN_MEMBERS = ("messages", "model", "stream")
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# Templates read all of a message.
+# Templates read all members of a message.
 _parts = msgspec.json.Decoder(list[Any])
 _values = msgspec.json.Decoder(dict[str, Any])
 
@@ -32,9 +32,9 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     """Serves `causeway.generator.v1.GeneratorService`.
 
     Args:
-        catalogue: The models that can be asked for, as of any time.
-        most_events: Most events of a message.
-        most_bytes: Most bytes of a message, about.
+        catalogue: The present models.
+        most_events: The most events of a message.
+        most_bytes: The most bytes of a message, approximately.
     """
 
     def __init__(self, catalogue: Catalogue, *, most_events: int, most_bytes: int) -> None:
@@ -47,7 +47,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.GenerateRequest,
         context: _Context,
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
-        """A model's answer in batches of events."""
+        """Yield a model's answer in batches of events."""
         Principal.from_proto(request.principal)
         with self._catalogue.held() as models:
             events = models.get(request.model).generate(_prompt(request), Deadline.of(context))
@@ -61,14 +61,14 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.CountTokensRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.CountTokensResponse:
-        """Counts, and the model's window."""
+        """Return counts, and the model's window."""
         Principal.from_proto(request.principal)
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
         with self._catalogue.held() as models:
             model = models.get(request.model)
-            # Asked before and after: what was estimated in between is not to be kept.
+            # Checked before and after, so that an estimate in between is not cached.
             counting = model.tokens.counting
-            # Counting megabytes, or loading a tokenizer first, would hold up everybody else's streams.
+            # In a thread: counting megabytes, or loading a tokenizer, would delay all other streams.
             counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
             return pb.CountTokensResponse(
                 counts=counts,
@@ -86,7 +86,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.ListModelsRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.ListModelsResponse:
-        """The models, looked at side by side."""
+        """Return the models, checked concurrently."""
         Principal.from_proto(request.principal)
         with self._catalogue.held() as models:
             return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
@@ -159,7 +159,7 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
 
 def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
     try:
-        value.decode()  # of what is not looked into the decoder does not see that it is text
+        value.decode()  # the decoder does not check the encoding of unread members
         return decoder.decode(value)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"This is not {kind} of JSON: {error}.", field=field) from error
@@ -169,7 +169,7 @@ def _response(batch: list[Event]) -> pb.GenerateResponse:
     response = pb.GenerateResponse()
     add = response.events.add
     for event in batch:
-        # Set one by one, and only what there is: half the time of passing all to `add`.
+        # Set one by one, and only existing members: half the time of passing all to `add`.
         made = add()
         made.kind = int(event.kind)  # type: ignore[assignment]  # the contract's numbers, held by a test
         if event.choice:

@@ -1,4 +1,4 @@
-"""What the generator can be told."""
+"""The settings of the generator."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from servicekit.yaml_values import URL_PATTERN
 
 
 class Settings(GrpcServiceSettings):
-    """Variables begin with ``CAUSEWAY_``."""
+    """The generator's settings; the variables begin with ``CAUSEWAY_``."""
 
     generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     models_file: Path | None = Field(
         None,
-        description="YAML file of servers and the models on them (docs/models.md); read again when it changes.",
+        description="YAML file of servers and the models on them (docs/models.md); reloaded when it changes.",
     )
     model: str | None = Field(
         None,
@@ -25,16 +25,16 @@ class Settings(GrpcServiceSettings):
         pattern=URL_PATTERN,
         description="Base URL of one OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
     )
-    openai_api_key: SecretStr | None = Field(None, description="Its key; none where it wants none.")
+    openai_api_key: SecretStr | None = Field(None, description="Its key; unset if it needs none.")
     openai_models: str = Field(
         "",
-        description="Its models, parted by commas: the public name, or public-name=server-name where they differ.",
+        description="Its models, separated by commas: the public name, or public-name=server-name if they differ.",
     )
     openai_context_window: int | None = Field(
-        None, ge=1, description="Context window of its models in tokens; unset: what the server's own list says."
+        None, ge=1, description="Context window of its models in tokens; unset: from the server's own list."
     )
     openai_pictures: bool = Field(
-        False, description="Its models take pictures of documents' pages beside their text."
+        False, description="Its models accept pictures of documents' pages beside their text."
     )
     openai_tools: bool = Field(
         False, description="Its models call tools that requests offer them (docs/responses.md#documents)."
@@ -44,17 +44,17 @@ class Settings(GrpcServiceSettings):
     )
     model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
     model_first_token_timeout: float = Field(
-        60.0, gt=0, description="Seconds until a streamed answer begins; then another deployment is asked."
+        60.0, gt=0, description="Most seconds until a streamed answer begins; then another deployment is used."
     )
-    model_whole_timeout: float = Field(100.0, gt=0, description="Seconds until an answer in one piece is there.")
+    model_whole_timeout: float = Field(100.0, gt=0, description="Most seconds until an answer in one piece.")
     model_idle_timeout: float = Field(
-        60.0, gt=0, description="Seconds between two pieces of a model server's stream."
+        60.0, gt=0, description="Most seconds between two pieces of a model server's stream."
     )
     model_max_bytes: int = Field(
         8 * 1024 * 1024,
         ge=1024,
         le=12 * 1024 * 1024,
-        description="Largest answer in one piece, and largest event of a stream, taken from a model server.",
+        description="Most bytes of an answer in one piece, and of an event of a stream, from a model server.",
     )
     stream_interval_ms: int = Field(
         50,
@@ -79,12 +79,12 @@ class Settings(GrpcServiceSettings):
         return value
 
     def openai_model_names(self) -> list[tuple[str, str]]:
-        """Public and server's name of each model of the OpenAI-compatible server."""
+        """Return public and server's name of each model of the OpenAI-compatible server."""
         return model_names(self.openai_models)
 
 
 def model_names(value: str) -> list[tuple[str, str]]:
-    """``a, b=c`` as ``[(a, a), (b, c)]``."""
+    """Parse ``a, b=c`` to ``[(a, a), (b, c)]``."""
     pairs = []
     for entry in filter(None, (part.strip() for part in value.split(","))):
         public, equals, server = entry.partition("=")

@@ -1,5 +1,5 @@
-"""The configured models: the models file, its schema, and the adapters and routes that are made of it.
+"""The configured models: the models file, its schema, and the adapters and routes made from it.
 
-Everything that reads configuration or reacts to its changes belongs here. What one request does belongs in
+Code that reads the configuration or reacts to its changes belongs here. The handling of one request belongs in
 `generator.routing`.
 """

@@ -1,4 +1,4 @@
-"""Adapters made from the configuration, one way for each kind of server."""
+"""Makes adapters from the configuration, for each kind of server."""
 
 import importlib
 import math
@@ -25,7 +25,7 @@ from generator.tokenizers.templates import template_beside
 if TYPE_CHECKING:
     from generator.triton.config import TritonConfig
 
-# Loaded when the first server of the kind is configured: who has none should not carry them (20 MB and more).
+# Loaded for the first server of the kind: otherwise the process saves 20 MB and more.
 _ADAPTERS = {
     "openai": ("generator.openai.model", "generator.openai.server"),
     "azure": ("generator.openai.model", "generator.openai.server"),
@@ -34,25 +34,25 @@ _ADAPTERS = {
 
 
 class Owner(Protocol):
-    """What holds connections."""
+    """An object that holds connections."""
 
     async def aclose(self) -> None:
-        """Closes them."""
+        """Close the connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds where the file says nothing.
+    """Values that the file may omit.
 
     Attributes:
-        connect: Seconds to wait for a connection.
-        first_token: Seconds until a streamed answer begins.
-        whole: Seconds until an answer in one piece is there.
-        idle: Seconds between two pieces of it.
-        most_bytes: Largest answer in one piece, and largest piece of a stream.
+        connect: The most seconds for a connection.
+        first_token: The most seconds until a streamed answer begins.
+        whole: The most seconds until an answer in one piece is complete.
+        idle: The most seconds between two pieces of it.
+        most_bytes: The most bytes of an answer in one piece, and of a piece of a stream.
         extractive_window: Context window of the extractive model.
-        gathering: When streams of OpenAI servers are left unread; None: never.
+        gathering: When to pause the streams of OpenAI servers; None: never.
     """
 
     connect: float = 5.0
@@ -65,14 +65,14 @@ class Defaults:
 
 
 def load_adapters(servers: Iterable[ServerEntry]) -> None:
-    """Imports what these servers need: slow, so do it in a thread where others wait for the event loop."""
+    """Import what these servers need; this is slow, so call it in a thread."""
     for kind in {server.kind for server in servers}:
         for module in _ADAPTERS.get(kind, ()):
             importlib.import_module(module)
 
 
 def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
-    """The connections that all deployments on a server share; None where each has its own, or none."""
+    """Return the connections that all deployments on a server share; None if each has its own, or none."""
     if not isinstance(entry, OpenAIEntry):
         return None
     from generator.openai.endpoint import Endpoint
@@ -92,7 +92,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
 
 
 def first_token(entry: ServerEntry, defaults: Defaults) -> float:
-    """Seconds until a streamed answer of this server has to begin."""
+    """Return the most seconds until a streamed answer of this server begins."""
     if isinstance(entry, ExtractiveEntry):
         return math.inf
     return entry.timeouts.first_token or defaults.first_token
@@ -106,15 +106,15 @@ def open_model(
     tokens: TokenCounter,
     defaults: Defaults,
 ) -> Model:
-    """A deployment's adapter.
+    """Return a deployment's adapter.
 
     Args:
-        model: What it serves.
-        deployment: How.
-        server: Where.
-        connections: What `open_server` made for the server.
+        model: The model.
+        deployment: The deployment.
+        server: The server.
+        connections: The result of `open_server` for the server.
         tokens: Counts for the model.
-        defaults: What holds where nothing is said.
+        defaults: Values that the file may omit.
     """
     if isinstance(server, OpenAIEntry):
         from generator.openai.model import OpenAIModel
@@ -140,7 +140,7 @@ def open_model(
 def triton_config(
     model: ModelEntry, deployment: DeploymentEntry, server: TritonEntry, defaults: Defaults
 ) -> "TritonConfig":
-    """What a deployment on Triton is told; its arguments are those of `open_model`."""
+    """Return the configuration of a deployment on Triton; the arguments are those of `open_model`."""
     from generator.triton.config import TritonConfig
 
     connect, whole, idle = _patience(server.timeouts, defaults)
@@ -164,7 +164,7 @@ def triton_config(
 
 
 def _template_of(tokenizer: Path) -> str:
-    """The tokenizer's directory, where a chat template lies in it."""
+    """Return the tokenizer's directory if it has a chat template."""
     directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
     is_path = bool(tokenizer.name) and tokenizer.exists()
     return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""

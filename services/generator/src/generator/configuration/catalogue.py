@@ -1,4 +1,4 @@
-"""The models that are served now, and what of them still is in use after the configuration has changed."""
+"""The served models, and the older ones that are still in use after a change of the configuration."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What a deployment is made of: while it stays the same, so does the deployment, with what it has learned."""
+    """The configuration of a deployment: while it is equal, the deployment and its state are kept."""
 
     model: ModelEntry
     deployment: DeploymentEntry
@@ -39,13 +39,13 @@ class _Made:
 
 
 class _Snapshot:
-    """One configuration, as it is served.
+    """One configuration with its routes.
 
     Attributes:
         models: Its routes.
         made: Its deployments.
         servers: Connections by the server's name and entry.
-        holders: Requests that it was given to.
+        holders: The number of requests that use it.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class _Snapshot:
         self.holders = 0
 
     def owners(self) -> set[Owner]:
-        """What holds connections."""
+        """Return the objects that hold connections."""
         shared = {owner for _, _, owner in self.servers if owner is not None}
         return shared | {each.owner for _, each in self.made}
 
 
 class RoutedModels:
-    """A `generator.routing.models.Catalogue`: models by configuration; it may change under running answers.
+    """A `generator.routing.models.Catalogue` by configuration, which may change while answers run.
 
-    A request holds the models that it began with. What a newer configuration no longer has is closed when the last
-    request that may need it has ended; what it still has goes on as it is: connections, load and circuits.
-    To be used in one event loop.
+    A request keeps the models that it began with. When the last such request has ended, what the newer
+    configuration no longer has is closed. What both have continues: connections, load and circuits. Use it in one
+    event loop.
 
     Args:
-        defaults: What holds where a configuration says nothing.
+        defaults: Values that a configuration may omit.
     """
 
     def __init__(self, defaults: Defaults) -> None:
@@ -83,7 +83,7 @@ class RoutedModels:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Models]:
-        """The models as of now, kept in working order for the block."""
+        """Provide the present models, and keep them usable during the block."""
         snapshot = self._snapshots[-1]
         snapshot.holders += 1
         try:
@@ -93,16 +93,16 @@ class RoutedModels:
             self._sweep()
 
     def deployments(self) -> list[Deployment]:
-        """Those of the current configuration."""
+        """Return the deployments of the current configuration."""
         return [each.deployment for _, each in self._snapshots[-1].made] if self._snapshots else []
 
     def serve(self, configuration: Configuration) -> None:
-        """From now on serves this."""
+        """Serve this configuration from now on."""
         self._snapshots.append(self._made(configuration))
         self._sweep()
 
     async def aclose(self) -> None:
-        """Closes everything."""
+        """Close everything."""
         owners = {owner for snapshot in self._snapshots for owner in snapshot.owners()}
         self._snapshots.clear()
         for owner in owners:
@@ -157,7 +157,7 @@ class RoutedModels:
         return _Made(deployment, connections or model)
 
     def _sweep(self) -> None:
-        """Forgets older snapshots that nobody holds, and closes what only they had."""
+        """Drop older snapshots without users, and close what only they had."""
         current = self._snapshots[-1:]
         kept = [each for each in self._snapshots[:-1] if each.holders]
         dropped = [each for each in self._snapshots[:-1] if not each.holders]
@@ -172,8 +172,8 @@ class RoutedModels:
         async def close() -> None:
             try:
                 await owner.aclose()
-            except Exception:  # nobody waits for it: the log is the only place to say so
-                _log.warning("connections of a model server were not closed well", exc_info=True)
+            except Exception:  # no task waits for it, so it is only logged
+                _log.warning("connections of a model server could not be closed cleanly", exc_info=True)
 
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
@@ -183,7 +183,7 @@ class RoutedModels:
 def _spec(
     model: ModelEntry, deployment: DeploymentEntry, server: ServerEntry, tokens: TokenCounter, circuit: CircuitEntry
 ) -> _Spec:
-    # Its share, and who else serves the model, may change under a running deployment.
+    # The share, and the model's other deployments, may change while the deployment runs.
     return _Spec(
         model.model_copy(update={"deployments": ()}),
         deployment.model_copy(update={"weight": 1.0, "tier": 1}),

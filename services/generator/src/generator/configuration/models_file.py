@@ -1,4 +1,4 @@
-"""``models.yaml`` read: checked as a whole, secrets and tokenizers in place."""
+"""Reads ``models.yaml``: validates it as a whole, and resolves secrets and tokenizers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ from generator.tokenizers.templates import load_template
 
 @dataclass(frozen=True)
 class Configuration:
-    """What shall be served.
+    """The configuration to serve.
 
     Attributes:
         file: Servers and models.
-        default: Name of the default model; empty: the first.
-        counters: Of each model, by its public name.
+        default: Name of the default model; empty: the first one.
+        counters: The token counter of each model, by its public name.
     """
 
     file: ModelsFile
@@ -37,26 +37,26 @@ class Configuration:
 
 
 class Reader:
-    """Reads the file's content, again and again; may be called from any thread, by one at a time.
+    """Reads the file's content, repeatedly; one thread at a time may call it.
 
     Args:
-        path: Of the file; paths in it are relative to its directory.
+        path: The file; paths in it are relative to its directory.
         environ: Variables that it may name.
-        default: Name of the default model; empty: the first.
+        default: Name of the default model; empty: the first one.
     """
 
     def __init__(self, path: Path, environ: Mapping[str, str], *, default: str = "") -> None:
         self._path = path
         self._environ = environ
         self._default = default
-        # A tokenizer takes seconds and many megabytes to load: one that stays is not loaded again.
+        # A tokenizer takes seconds and many megabytes to load, so an unchanged one is reused.
         self._counters: dict[TokenizerSpec, TokenCounter] = {}
 
     def __call__(self, raw: bytes) -> Configuration:
-        """The file's content.
+        """Return the configuration of the file's content.
 
         Raises:
-            ValueError: It is wrong, with file, line and key.
+            ValueError: It is invalid; the message has file, line and key.
         """
         document = Document(raw, str(self._path))
         file = document.validated(ModelsFile, {"environ": self._environ, "folder": self._path.parent})
@@ -107,21 +107,21 @@ class Reader:
 
 
 def tokenizer_spec(file: ModelsFile, model: ModelEntry) -> TokenizerSpec:
-    """What counts for a model: what it names, else what fits the deployment that stands first."""
+    """Return the tokenizer of a model: the one that it names, else the one for its first deployment."""
     first = model.deployments[0]
     server = file.servers[first.server]
     if not model.tokenizer and server.kind == "extractive":
         return TokenizerSpec("words")
     key: SecretStr | None = None
     _, plus, address = model.tokenizer.partition("+")
-    # Only who was given the key gets it.
+    # Only the server that the key belongs to gets it.
     if plus and isinstance(server, OpenAIEntry) and f"{server.url}/".startswith(f"{address.rstrip('/')}/"):
         key = server.api_key
     return TokenizerSpec(model.tokenizer, first.model or model.name, model.chat_template, key)
 
 
 def _out_of_place(server: ServerEntry, entry: DeploymentEntry) -> list[str]:
-    """Keys that say nothing to a server of this kind."""
+    """Return keys that have no meaning for a server of this kind."""
     wrong = []
     if not isinstance(server, TritonEntry):
         wrong += ["version", "answer_tokens"]

@@ -1,4 +1,4 @@
-"""What stands in ``models.yaml``: servers, and models with their deployments on them."""
+"""The schema of ``models.yaml``: servers, and models with their deployments on them."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ _LONGEST_PATH = 250
 
 
 def _beside(value: str, info: ValidationInfo) -> str:
-    """The path of a file that lies there, seen from the file's directory; anything else as it is."""
+    """Return an existing file's path relative to the file's directory; other values unchanged."""
     folder = (info.context or {}).get("folder")
     if folder is None or not value or len(value) > _LONGEST_PATH or "{" in value:
         return value
@@ -25,7 +25,7 @@ class _Entry(BaseModel):
 
 
 class Timeouts(_Entry):
-    """Seconds; what is missing is as the settings say."""
+    """Seconds; the settings have the defaults."""
 
     connect: Seconds | None = None
     first_token: Seconds | None = None
@@ -34,7 +34,7 @@ class Timeouts(_Entry):
 
 
 class OpenAIEntry(_Entry):
-    """A server that speaks the OpenAI API."""
+    """A server with the OpenAI API."""
 
     kind: Literal["openai"] = "openai"
     url: Url
@@ -45,9 +45,9 @@ class OpenAIEntry(_Entry):
 
 
 class AzureEntry(OpenAIEntry):
-    """Azure OpenAI: the key in a header of its own, the model's deployment in the path, the API's version."""
+    """Azure OpenAI: the key in its own header, the model's deployment in the path, the API's version."""
 
-    kind: Literal["azure"] = "azure"  # type: ignore[assignment]  # the same way of speaking, another kind
+    kind: Literal["azure"] = "azure"  # type: ignore[assignment]  # the same protocol, another kind
     api_version: Name
 
 
@@ -63,7 +63,7 @@ class TritonEntry(_Entry):
 
 
 class ExtractiveEntry(_Entry):
-    """The model without weights, in this process."""
+    """The extractive model, in this process."""
 
     kind: Literal["extractive"] = "extractive"
 
@@ -75,14 +75,14 @@ class DeploymentEntry(_Entry):
     """A model on a server.
 
     Attributes:
-        model: The name that the server knows; empty: the public one.
-        weight: Its share among those of its tier.
-        tier: Those of the lowest tier are asked first.
-        max_concurrency: Most answers at once.
-        queue: Most requests that wait for one of those.
-        headers: Sent besides the server's.
-        version: Of the model; Triton only.
-        answer_tokens: Most tokens of an answer whose request does not say; Triton only.
+        model: The server's name of the model; empty: the public one.
+        weight: Its share within its tier.
+        tier: The deployments of the lowest tier are used first.
+        max_concurrency: The most concurrent answers.
+        queue: The most requests that wait for a slot.
+        headers: Sent in addition to the server's.
+        version: Of the model; only for Triton.
+        answer_tokens: The default limit of an answer; only for Triton.
     """
 
     server: Name
@@ -97,15 +97,15 @@ class DeploymentEntry(_Entry):
 
 
 class ModelEntry(_Entry):
-    """A model as callers see it.
+    """A model from the callers' point of view.
 
     Attributes:
-        context_window: In tokens; None: what its servers say.
-        tokenizer: As `generator.tokenizers.TokenizerSpec` says.
-        chat_template: What is put around the messages; empty: what the tokenizer brings.
-        pictures: It takes pictures among a message's parts.
-        tools: It calls tools that a request offers it.
-        reasoning: The member of a message in which its servers take what it thought before; empty: they do not.
+        context_window: In tokens; None: from its servers.
+        tokenizer: As in `generator.tokenizers.TokenizerSpec`.
+        chat_template: Formats the messages; empty: the tokenizer's.
+        pictures: It accepts pictures among the parts of a message.
+        tools: It calls the tools that a request offers.
+        reasoning: The member of a message for the model's earlier reasoning; empty: not supported by its servers.
     """
 
     name: Name
@@ -119,14 +119,14 @@ class ModelEntry(_Entry):
 
 
 class RetriesEntry(_Entry):
-    """How often, and for how long, a deployment that failed is asked again by the same request."""
+    """How often, and for how long, one request retries a failed deployment."""
 
     most: int = Field(2, ge=0, le=10)
     within: float = Field(10.0, ge=0, le=3600)
 
 
 class CircuitEntry(_Entry):
-    """After how many failures in a row a deployment is left alone, and for how many seconds."""
+    """After how many failures in a row a deployment gets no requests, and for how many seconds."""
 
     failures: int = Field(5, ge=1)
     seconds: Seconds = 10.0

@@ -29,14 +29,14 @@ def simple_configuration(
     tools: bool = False,
     default: str = "",
 ) -> Configuration:
-    """What the settings ask for.
+    """Return the configuration of the settings.
 
     Args:
-        base_url: Of the server; None for none.
+        base_url: The server's base URL; None: no server.
         api_key: Its key.
         names: Public and server's name of each of its models.
-        context_window: Of all of them; None: what the server says.
-        pictures: All of them take pictures.
+        context_window: For all of them; None: from the server.
+        pictures: All of them accept pictures.
         tools: All of them call tools.
         default: Name of the default model; empty: the extractive one.
 

@@ -1,4 +1,4 @@
-"""An answer made of the sources' own sentences, each with its citation."""
+"""Makes an answer of the sources' own sentences, each with its citation."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ NO_SOURCES = "I answer only from sources, and there are none for this question."
 NOT_FOUND = "I don't know: the sources do not say."
 
 _MOST_PASSAGES = 3
-# A further passage is worth reading if it scores this share of the best one's score.
+# A further passage is used if it has this share of the best one's score.
 _GOOD_ENOUGH = 0.5
 _SAME = 0.8
 
 
 def answer(question: str, sources: Sequence[Source]) -> str:
-    """The best sentences of the sources, one to three, each followed by ``[name]`` of its source.
+    """Return the best one to three sentences of the sources, each followed by ``[name]`` of its source.
 
-    With no sources, and where none speaks of what is asked, it says so. The same question and sources give the same
+    Without sources, or if none answers the question, the text says so. The same question and sources give the same
     answer, and more sources never turn an answer into a refusal.
     """
     if not any(source.text.strip() for source in sources):
@@ -46,13 +46,13 @@ def _chosen(ranked: Sequence[Ranked]) -> list[Ranked]:
 
 
 def _is_worse_row(row: Ranked, other: Ranked) -> bool:
-    """Whether another row of the same table has more of what is asked."""
+    """Return whether another row of the same table fits the question better."""
     same = row.passage.table and (row.source, row.passage.table) == (other.source, other.passage.table)
     return bool(same) and row.coverage < other.coverage
 
 
 def _quoted(ranked: Ranked) -> str:
-    """The passage, with its neighbours where one says little without the other."""
+    """Return the passage, with a neighbour that it needs to be understood."""
     passage = ranked.passage
     parts = [passage.text]
     if passage.previous and leans(passage.text):

@@ -19,7 +19,7 @@ _MOST_CHOICES = 128
 
 
 class Wanted(msgspec.Struct, kw_only=True):
-    """The parameters that mean something to a model without chance. Others are passed over."""
+    """The parameters that have an effect on a deterministic model. Others are ignored."""
 
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -27,7 +27,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     n: int | None = None
 
     def problem(self) -> tuple[str, str] | None:
-        """The parameter that is out of range, and why; None if all are good."""
+        """Return the first parameter that is out of range, and why; None if all are valid."""
         for name in ("max_tokens", "max_completion_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -39,7 +39,7 @@ class Wanted(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Worded:
-    """What is said: the pieces in order, and why there are no more of them (``stop`` or ``length``)."""
+    """The answer: its pieces in order, and why it ends (``stop`` or ``length``)."""
 
     pieces: list[str]
     finish_reason: str
@@ -58,15 +58,15 @@ _parameters = msgspec.json.Decoder(Wanted)
 
 
 class ExtractiveModel:
-    """Answers with the best sentences of the sources, each with its citation; the same prompt, the same answer.
+    """Answers with the best sentences of the sources, each with its citation; equal prompts get equal answers.
 
-    A request of the OpenAI API brings no sources, so its answer is that there are none; it is given in that API's
-    shape, so that the route works where no model server is.
+    A request of the OpenAI API has no sources, so the answer says that there are none. It has that API's format, so
+    that the route works without a model server.
 
     Args:
         name: Its public name.
         window: Context window in its tokens, which are words.
-        clock: Seconds since 1970.
+        clock: Returns seconds since 1970.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ExtractiveModel:
         self._clock = clock
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """As the port says, a TEXT event a word."""
+        """See the port; one TEXT event per word."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             writer = openai_emulation.Writer(self.name, _identity(prompt.body), int(self._clock()))
@@ -93,7 +93,7 @@ class ExtractiveModel:
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
         wanted = _wanted(prompt.parameters_json)
-        # Reading long sources takes milliseconds, in which other streams go on.
+        # In steps: long sources take milliseconds, and other streams must continue.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
         said, choices = worded(text, wanted), wanted.n or 1
         yield openai_emulation.start(self.name)
@@ -108,23 +108,23 @@ class ExtractiveModel:
         return Usage(self.tokens.count_messages(messages), choices * len(said.pieces), exact=True)
 
     async def context_window(self) -> int:
-        """As constructed."""
+        """Return the configured window."""
         return self._window
 
     async def created(self) -> int:
-        """Not known."""
+        """Return 0: not known."""
         return 0
 
     async def ready(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     async def aclose(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds no resources."""
 
 
 def _identity(body: bytes) -> str:
-    """An id that the same request has again, like all of its answer."""
+    """Return an id that is the same for equal requests."""
     return f"chatcmpl-{hashlib.sha256(body).hexdigest()[:29]}"
 
 

@@ -1,4 +1,4 @@
-"""A source's text, cut into what an answer can quote: sentences, list items, rows of tables."""
+"""Splits a source's text into quotable passages: sentences, list items, rows of tables."""
 
 import re
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
 _SHORT_LINE = 80
-# Letters differ in width: a line of a page is full from this share of the longest one's length.
+# Widths of letters differ: a line counts as full from this share of the longest one's length.
 _FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Something that can be quoted.
+    """A quotable passage.
 
     Attributes:
-        text: As it is shown.
-        context: What it stands under and says nothing about by itself: headings, a table's or list's introduction.
+        text: Its text.
+        context: The text above it that it needs: headings, the introduction of a table or list.
         previous: The sentence before it in the same paragraph; empty for the first.
         following: The sentence after it in the same paragraph; empty for the last.
-        is_label: A line that may as well be a heading, or introduces others; worth less than a sentence.
+        is_label: A line that may be a heading, or introduces others; worth less than a sentence.
         table: The number of its table in the text, from 1, if it is a row; else 0.
     """
 
@@ -42,12 +42,12 @@ class Passage:
 
 
 def passages(text: str) -> list[Passage]:
-    """The passages of a text, in order. Markdown is read as such; so are lines that were wrapped for a page."""
+    """Return the passages of a text, in order. It handles Markdown, and lines that were wrapped for a page."""
     return list(_Reader(text).read())
 
 
 class _Reader:
-    """Goes through the lines once, keeping the headings that stand above and the paragraph that is being read."""
+    """Reads the lines once; tracks the headings and the current paragraph."""
 
     def __init__(self, text: str) -> None:
         self._lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
@@ -93,7 +93,7 @@ class _Reader:
         self._headings.append((level, heading))
 
     def _is_record(self, at: int) -> bool:
-        """The line is a row as ingest writes it: ``Name: value; Name: value``, or cells with ``|`` between."""
+        """Return whether the line is a row as ingest writes it: ``Name: value; …``, or ``|`` between cells."""
         line = self._lines[at]
         names = _fields(line)
         if len(names) != 1:
@@ -102,13 +102,13 @@ class _Reader:
         return any(_fields(other)[-1:] == names for other in beside)
 
     def _number(self) -> int:
-        """The number of the table that is being read."""
+        """Return the number of the current table."""
         self._table += not self._in_table
         self._in_table = True
         return self._table
 
     def _ends_here(self, line: str, following: str) -> bool:
-        """The line was ended on purpose: the next word would have fitted, and no sentence is broken by it."""
+        """Return whether the line break is intended: the next word would fit, and the sentence is complete."""
         following = following.strip()
         if not following or following[0].islower():
             return not following
@@ -118,14 +118,14 @@ class _Reader:
         return len(line) + 1 + len(following.split(maxsplit=1)[0]) < self._width * _FULL
 
     def _is_item(self, line: str) -> bool:
-        """A new item of a list begins. A number at the start of a line may also be one of the sentence's words."""
+        """Return whether a list item begins. A number at the start of a line may also belong to a sentence."""
         match = _BULLET.match(line)
         return match is not None and (not match[0].strip()[0].isalnum() or not self._paragraph)
 
     def _is_title(self, line: str, following: str) -> bool:
-        """A numbered heading, as of a page whose markup is lost: ``4.2 Rescue boat``, with text below it."""
+        """Return whether it is a numbered heading without markup: ``4.2 Rescue boat``, with text below it."""
         begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
-        # Behind a plain number an empty line may as well end a list; `4.2` begins nothing but a section.
+        # After a plain number an empty line may also end a list; `4.2` can only begin a section.
         dotted = re.match(r"\d+\.\d", line.strip()) is not None
         goes_on = following.strip()[:1].islower() or not (following.strip() or dotted)
         return begins and not goes_on and _NUMBERED.match(line.strip()) is not None and not _ENDED.search(line)
@@ -172,7 +172,7 @@ class _Reader:
 
 
 def _fields(line: str) -> list[str]:
-    """The names in a line of ``Name: value`` with semicolons between; none where most of its parts have no name."""
+    """Return the names in a line of ``Name: value`` with semicolons; none if most of its parts have no name."""
     if ": " not in line:
         return []
     parts = line.split("; ")
@@ -181,7 +181,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _row_text(header: list[str], cells: list[str]) -> str:
-    """A row that can be read without its table: the first cell names it, the others stand behind their headings."""
+    """Return a row that is readable without its table: the first cell, then the others after their headings."""
     named = [f"{name}: {cell}" if name else cell for name, cell in zip(header[1:], cells[1:], strict=False) if cell]
     return f"{cells[0]} ({', '.join(named)})" if named else cells[0]
 
@@ -189,15 +189,15 @@ def _row_text(header: list[str], cells: list[str]) -> str:
 def _joined(lines: list[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
-        # A hyphen at the end of a line belongs to the word; whether it was there before the line was broken, the
-        # text does not say.
+        # A hyphen at the end of a line belongs to the word; the text does not tell whether it was there before the
+        # line break.
         wordy = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
         text += line if wordy or _is_wide(text[-1:], line[:1]) else f" {line}"
     return text
 
 
 def _is_wide(left: str, right: str) -> bool:
-    """Between characters of scripts without spaces a line break is none, either."""
+    """Return whether a line break between two characters of scripts without spaces is no space."""
     return "\u3000" <= left <= "\u9fff" or "\uff00" <= left <= "\uffef" if "\u3000" <= right <= "\uffef" else False
 
 

@@ -1,9 +1,9 @@
-"""Which passages answer a question.
+"""Ranks the passages that answer a question.
 
-A passage's score is the share of the question's words that it has, rare words counting more (Robertson's and
-Spärck Jones' inverse document frequency, over the passages at hand), raised a little by what makes a passage look
-like the kind of answer that is asked for. The weights were set on the questions of the sample corpus, where none of
-them matters much: doubling or halving any one moves the share of questions answered by at most three in a hundred.
+A passage's score is the share of the question's words that it contains. Rare words count more (Robertson's and
+Spärck Jones' inverse document frequency, over the passages at hand), and passages that look like the requested kind
+of answer get a bonus. The weights were set on the questions of the sample corpus, where none of them matters much:
+doubling or halving one changes the share of questions answered by at most three in a hundred.
 """
 
 import math
@@ -17,24 +17,24 @@ from generator.extractive.passages import Passage, passages
 from generator.extractive.support import supports
 from generator.extractive.terms import subject, words
 
-# A word of the question that does not stand in the passage itself but …
+# A word of the question that is not in the passage itself but …
 _IN_CONTEXT = 0.5  # … in a heading above it
 _BEFORE = 0.35  # … in the sentence before it
 _BEFORE_PRONOUN = 0.8  # … in the sentence before it, which it takes up with a pronoun
-_KIND = 0.25  # for each kind of thing that is asked for and there
+_KIND = 0.25  # for each requested kind of thing that the passage has
 _RANK = 0.25  # for the most relevant source; half of it for the second, a third for the third …
-_LENGTH = 0.15  # how much of the length counts against a passage
-_LABEL = 0.6  # what a line that may be a heading is worth
-_UNSAID = 0.02  # what a passage without a word of the question is worth, where its source answers by its meaning
+_LENGTH = 0.15  # the weight of the length against a passage
+_LABEL = 0.6  # the factor of a line that may be a heading
+_UNSAID = 0.02  # the score of a passage without a word of the question, if its source answers by similarity
 
-# The number of a section says nothing.
+# The number of a section is no information.
 _NUMBERING = re.compile(r"^\d+(?:\.\d+)*\.?\s")
 _PRONOUN = re.compile(r"(?:It|They|He|She|This|That|These|Those|Its|Their|His|Her|There|Such)\b")
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _UNITS = "year|month|week|day|hour|minute|second|noon|midnight|quarter"
 _SIZES = "number|amount|limit|share|rate|percentage|discount|price|toll|fee|speed|height"
-# What is asked for, and what gives it: numbers, times, money, people.
+# The requested kinds of things and their patterns: numbers, times, money, people.
 _KINDS = (
     (
         re.compile(
@@ -66,12 +66,12 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A passage with what speaks for it.
+    """A passage with its score.
 
     Attributes:
-        source: Name of the source it stands in.
-        score: Higher is better; to be compared within one question only.
-        coverage: Share of the question's weight that it has, with what it stands under, 0 to 1.
+        source: Name of its source.
+        score: Higher is better; comparable only within one question.
+        coverage: The share of the question's weight that it and its context have, 0 to 1.
     """
 
     source: str
@@ -81,14 +81,14 @@ class Ranked:
 
 
 def leans(sentence: str) -> bool:
-    """The sentence takes up the one before it, without which it says little."""
+    """Return whether the sentence refers to the one before it."""
     return _PRONOUN.match(sentence) is not None
 
 
 def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
-    """The passages of the sources that speak of what is asked, the best first.
+    """Return the passages of the sources that fit the question, the best first.
 
-    Those without a word of the question are left out, unless no passage has one.
+    Those without a word of the question are omitted, unless no passage has one.
     """
     asked = subject(question)
     read = []
@@ -117,7 +117,7 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
 
 
 def _gives(kind: re.Pattern[str], text: str, question: str) -> bool:
-    """Something of the kind stands in the text that the question does not already know."""
+    """Return whether the text has something of the kind that the question does not contain."""
     return any(match[0] not in question for match in kind.finditer(text))
 
 

@@ -1,9 +1,9 @@
-"""Whether a source says something of what is asked.
+"""Decides whether a source answers a question.
 
-The decision looks at the question and one source, never at the other sources: a further source can add an answer
-and cannot take one away. What speaks for a source is the share of the question's words that one of its passages
-has, and the cosine of question and source, where the retriever knows it. The weights were set on the development
-questions of ``make eval``, with the bundled embedding model; the final questions are only scored.
+The decision uses the question and one source, never the other sources: a further source can add an answer and
+cannot remove one. It is based on the share of the question's words that one of the passages has, and on the cosine
+of question and source, if the retriever knows it. The weights were set on the development questions of
+``make eval``, with the bundled embedding model; the final questions are only scored.
 """
 
 import re
@@ -15,20 +15,20 @@ from generator.domain import Source
 from generator.extractive.passages import Passage
 from generator.extractive.terms import subject, words
 
-_NAME = 1.6  # what a name weighs; other words weigh 1
-_COMMON = 0.4  # what a word weighs that most questions could have
-# What a word of the question counts for that is …
+_NAME = 1.6  # the weight of a name; other words weigh 1
+_COMMON = 0.4  # the weight of a word that most questions could have
+# The factor of a word of the question that is …
 _IN_CONTEXT = 0.75  # … in a heading above the passage, or in its table's header
 _BEFORE = 0.6  # … in the sentence before it
 _RELATED = 0.7  # … there with another ending
 _ELSEWHERE = 0.35  # … elsewhere in the source
-_COSINE = 3.0  # what a cosine of 1 counts for
+_COSINE = 3.0  # the weight of a cosine of 1
 _ENOUGH = 1.0
-_ENOUGH_WORDS = 0.25  # the share that is enough where no cosine is known
+_ENOUGH_WORDS = 0.25  # the sufficient share if no cosine is known
 _LEAST_WORDS = 2
 _TELLING = 0.5  # from this cosine on a source may answer without a word of the question
 
-_STEM = 4  # letters that words with another ending have in common
+_STEM = 4  # letters that words with different endings have in common
 _ENDING = 4  # letters by which their lengths differ at most
 _WORD = re.compile(r"[\w'\u2019-]+")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
@@ -44,12 +44,12 @@ _COMMON_WORDS = frozenset(
 
 
 def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool:
-    """Whether a source speaks of what is asked.
+    """Return whether a source answers a question.
 
     Args:
-        question: As it was asked.
-        source: With its cosine, where that is known.
-        passages: Of the source.
+        question: The question.
+        source: With its cosine, if it is known.
+        passages: The passages of the source.
     """
     asked = dict.fromkeys(subject(question))
     passages = list(passages)
@@ -68,7 +68,7 @@ def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool
 
 
 def _share(weights: dict[str, float], passage: Passage, there: AbstractSet[str]) -> float:
-    """The share of the question's weight that a passage has."""
+    """Return the share of the question's weight that a passage has."""
     own, above, before = (set(words(text)) for text in (passage.text, passage.context, passage.previous))
     found = 0.0
     for word, weight in weights.items():
@@ -86,7 +86,7 @@ def _share(weights: dict[str, float], passage: Passage, there: AbstractSet[str])
 
 
 def _is_related(word: str, others: Iterable[str]) -> bool:
-    """Whether one of the words differs by its ending alone: ``elects`` and ``election``."""
+    """Return whether one of the words has another ending: ``elects`` and ``election``."""
     if len(word) < _STEM or not word.isalpha():
         return False
     beginning = word[: max(_STEM, len(word) - _ENDING + 1)]
@@ -94,7 +94,7 @@ def _is_related(word: str, others: Iterable[str]) -> bool:
 
 
 def _names(question: str) -> set[str]:
-    """The words that are written as names: with a capital within a sentence, or of letters and figures."""
+    """Return the words written like names: with a capital within a sentence, or of letters and figures."""
     found: set[str] = set()
     for sentence in _SENTENCE.split(question):
         for place, word in enumerate(_WORD.findall(sentence)):

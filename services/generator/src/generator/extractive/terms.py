@@ -1,6 +1,6 @@
-"""Words as they are compared: small, without endings, numbers as figures, words that say nothing left out.
+"""Normalises words for comparison: lower case, without endings, numbers as figures, without stop words.
 
-The endings and the stop words are English; in other languages words are compared as they are, and Chinese, Japanese
+The endings and the stop words are English. Words of other languages are compared unchanged, and Chinese, Japanese
 and Korean by pairs of characters.
 """
 
@@ -9,7 +9,7 @@ import re
 
 _WORD = re.compile(
     r"\d+(?:[.,:]\d+)*"  # 18.40, 1,050, 06:15
-    r"|[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+"  # scripts that put no spaces between words
+    r"|[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+"  # scripts without spaces between words
     r"|[^\W\d_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+(?:['\u2019][^\W\d_]+)?"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -40,7 +40,7 @@ _TENS = {
 }
 _NUMBERS = {word: str(value) for value, word in enumerate(_COUNTING.split())} | _TENS
 _VOWEL = re.compile(r"[aeiouy]")
-# An adjective behind "how" says what kind of answer is wanted, not what it is about.
+# An adjective after "how" tells the kind of the answer, not its subject.
 _HOW = re.compile(
     r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
     re.IGNORECASE,
@@ -48,7 +48,7 @@ _HOW = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """All words of a text in order, compared form, stop words too."""
+    """Return all words of a text in order, normalised, with stop words."""
     found: list[str] = []
     for match in _WORD.finditer(text):
         word = match[0]
@@ -62,12 +62,12 @@ def words(text: str) -> list[str]:
 
 
 def terms(text: str) -> list[str]:
-    """The words of a text that say what it is about."""
+    """Return the normalised words of a text without stop words."""
     return [word for word in words(text) if word not in _STOP_STEMS]
 
 
 def subject(question: str) -> list[str]:
-    """The words that a question is about, each once."""
+    """Return the words of a question's subject, without duplicates."""
     return list(dict.fromkeys(terms(_HOW.sub("how", question))))
 
 
@@ -77,9 +77,9 @@ def _unspaced(word: str) -> bool:
 
 @functools.lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """A word without its English endings; number words as figures.
+    """Return a word without its English endings; number words as figures.
 
-    Light on purpose: endings of plural and tense only, so that few different words meet (D. Harman, How effective
+    Only endings of plural and tense are removed, so that few different words become equal (D. Harman, How effective
     is suffixing?, JASIS 42, 1991).
     """
     word = word.removesuffix("'s")

@@ -1,7 +1,7 @@
-"""Chunks of a streamed chat completion, or of a text completion, read into events.
+"""Converts chunks of a streamed chat or text completion to events.
 
-Only what the platform needs is read: content, finish reasons, the choice, usage. Everything else crosses as the
-JSON it came in. Members whose value is null say nothing and are left out, and so is the role that every answer has.
+Only the members that the platform needs are parsed: content, finish reasons, the choice, usage. All others are
+passed on as JSON. Members with null are omitted, and so is the role, which every answer has.
 """
 
 from typing import Literal
@@ -13,7 +13,7 @@ from generator.domain import Event, EventKind, Usage
 from generator.openai.errors import ended_early, refused
 
 _NULL = Raw(b"null")
-# `obfuscation` is padding against eavesdroppers on the wire it came over.
+# `obfuscation` is padding against traffic analysis on the connection to the server.
 _READ_OF_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
 _READ_OF_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
 _READ_OF_PLAIN_CHOICE = frozenset(("index", "text", "finish_reason"))
@@ -39,8 +39,8 @@ class _Usage(msgspec.Struct, gc=False):
     completion_tokens: int | None = None
 
 
-# The chunk that nearly every token comes in: content and nothing else that says anything. Decoding it as such takes
-# a tenth of the general way's time.
+# The format of nearly every token's chunk: only content. Decoding it as this type takes a tenth of the general
+# decoder's time.
 class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str
     role: Literal["assistant"] | None = None
@@ -84,7 +84,7 @@ _encode = msgspec.json.encode
 
 
 class _Progress:
-    """Which choices have begun, and which of them have not ended."""
+    """The choices that have begun, and those that have not ended."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -92,7 +92,7 @@ class _Progress:
 
     @property
     def complete(self) -> bool:
-        """Every choice that began has its finish reason."""
+        """Return whether every choice that began has its finish reason."""
         return self._begun and not self._open
 
     def saw(self, choice: int, finished: bool) -> None:
@@ -104,7 +104,7 @@ class _Progress:
 
 
 class ChunkReader:
-    """Reads one streamed answer, payload by payload, into START, TEXT, DELTA, FINISH and USAGE events."""
+    """Converts the payloads of one streamed answer to START, TEXT, DELTA, FINISH and USAGE events."""
 
     def __init__(self) -> None:
         self._progress = _Progress()
@@ -114,11 +114,11 @@ class ChunkReader:
 
     @property
     def complete(self) -> bool:
-        """The answer has all that belongs to it, even if the stream ends without saying so."""
+        """Return whether the answer is complete, even without an end marker of the stream."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:
-        """The events of a payload; of a whole completion, too, from a server that does not stream.
+        """Return the events of a payload, or of a whole completion from a server that does not stream.
 
         Raises:
             UpstreamRejected: The payload is an error.
@@ -128,7 +128,7 @@ class ChunkReader:
             try:
                 chunk = _plain.decode(payload)
             except (ValueError, RecursionError):
-                pass  # not a plain one, or not a chunk at all
+                pass  # not a plain chunk, or no chunk at all
             else:
                 head = (chunk.id, chunk.model, chunk.system_fingerprint, chunk.service_tier)
                 if head == self._head:
@@ -164,13 +164,13 @@ class ChunkReader:
         return events
 
     def _fresh(self, chunk: Members) -> Members:
-        """Members of the answer as a whole that no earlier chunk had, or had otherwise."""
+        """Return members of the answer as a whole that are new or changed."""
         fresh = {}
         for name, raw in chunk.items():
             if name not in _READ_OF_CHUNK and raw != _NULL:
                 value = bytes(raw)
                 known = self._members.get(name)
-                # Some servers set the clock time anew in every chunk; only a 0 is worth replacing.
+                # Some servers set the time anew in every chunk; only a 0 needs to be replaced.
                 if known != value and (name != "created" or known in (None, b"0")):
                     self._members[name] = value
                     fresh[name] = raw
@@ -184,7 +184,7 @@ class ChunkReader:
             del delta["role"]
         text, read = "", _READ_OF_CHOICE
         if body == _NULL and "text" in choice:
-            # A text completion's.
+            # The text of a text completion.
             text, read = msgspec.json.decode(choice["text"], type=str), _READ_OF_PLAIN_CHOICE
         elif "content" in delta and bytes(delta["content"])[:1] == b'"':
             text = msgspec.json.decode(delta.pop("content"), type=str)
@@ -203,9 +203,9 @@ class ChunkReader:
 
 
 class ChunkRelay:
-    """Passes the payloads of one streamed answer on as CHUNK events, having seen that they are JSON.
+    """Passes the payloads of one streamed answer on as CHUNK events, after checking that they are JSON.
 
-    An error is passed on, too, unless it is the first payload: then it still can be the answer's status.
+    An error is passed on, too, except as the first payload: then it can still be the answer's status.
     """
 
     def __init__(self) -> None:
@@ -214,14 +214,14 @@ class ChunkRelay:
 
     @property
     def complete(self) -> bool:
-        """As of `ChunkReader`."""
+        """Return whether the answer is complete, as `ChunkReader` does."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:
-        """The payload, untouched.
+        """Return the payload unchanged.
 
         Raises:
-            UpstreamRejected: It is the first, and an error.
+            UpstreamRejected: It is the first one, and an error.
             Unavailable: It is not JSON.
         """
         if not self._begun:
@@ -240,15 +240,15 @@ class ChunkRelay:
             return _choices.decode(payload).choices or []
         except msgspec.ValidationError:
             _value.decode(payload)
-            return []  # JSON of another shape, which is for the client to read
+            return []  # JSON of another format, for the client
 
 
 def whole(answer: bytes) -> bytes:
-    """Return an answer that came in one piece, untouched.
+    """Return an answer in one piece unchanged.
 
     Raises:
         UpstreamRejected: It is an error.
-        Unavailable: It is no JSON object: a wrong address may lead to anything.
+        Unavailable: It is no JSON object: a wrong address may return anything.
     """
     try:
         _check_text(answer)
@@ -265,7 +265,7 @@ _ERROR = Raw(b'"error"')
 
 
 def _check_text(payload: bytes) -> None:
-    # Of what is not looked into the decoder does not see that it is text.
+    # The decoder does not check the encoding of unread members.
     if not payload.isascii():
         payload.decode()
 
@@ -289,7 +289,7 @@ def _usage_event(raw: Raw) -> Event:
 
 
 def _is_failure(chunk: Members) -> bool:
-    # vLLM before 0.11 sends the error's members bare.
+    # vLLM before 0.11 sends the error's members at the top level.
     return chunk.get("error", _NULL) != _NULL or chunk.get("object") == _ERROR
 
 
@@ -297,7 +297,7 @@ def _refuse(payload: bytes) -> None:
     try:
         chunk = _object.decode(payload)
     except (ValueError, RecursionError):
-        return  # whether it is JSON at all is looked at elsewhere
+        return  # other code checks whether it is JSON
     if _is_failure(chunk):
         raise _failure(chunk)
 
@@ -306,7 +306,7 @@ def _failure(chunk: Members) -> Exception:
     status = _BAD_GATEWAY
     try:
         error = _object.decode(chunk["error"]) if "error" in chunk else chunk
-        # TGI calls it otherwise.
+        # TGI uses another name.
         code = error.get("code", error.get("http_status_code", _NULL))
         status = msgspec.json.decode(code, type=int, strict=False)
     except (ValueError, RecursionError):

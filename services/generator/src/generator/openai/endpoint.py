@@ -1,4 +1,4 @@
-"""Where a server that speaks the OpenAI API is, and what it wants to be told with every request."""
+"""The address of an OpenAI-compatible server, and the parameters of every request to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from pydantic import SecretStr
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address with all that goes along.
+    """An address with its parameters.
 
     Attributes:
-        base_url: What the paths are below; its query stays.
-        bearer: The key that goes as ``Authorization: Bearer``, if one does.
-        chat_path: Of chat completions; ``{model}`` stands for the server's name of the model.
-        text_path: Of text completions, likewise.
+        base_url: The base of the paths; its query is kept.
+        bearer: The key for ``Authorization: Bearer``, if any.
+        chat_path: Of chat completions; ``{model}`` is replaced by the server's name of the model.
+        text_path: Of text completions, in the same format.
         models_path: Of the list of models.
         headers: Sent with every request.
         query: Parameters of every URL.
@@ -38,7 +38,7 @@ class Endpoint:
         headers: Mapping[str, SecretStr],
         query: Mapping[str, SecretStr],
     ) -> "Endpoint":
-        """Azure OpenAI: https://learn.microsoft.com/azure/ai-foundry/openai/reference (data plane inference)."""
+        """Return the endpoint of Azure OpenAI (https://learn.microsoft.com/azure/ai-foundry/openai/reference)."""
         return cls(
             url,
             chat_path="/openai/deployments/{model}/chat/completions",
@@ -49,6 +49,6 @@ class Endpoint:
         )
 
     def answers(self, model: str, *, plain: bool = False) -> str:
-        """The path of a model's chat completions; ``plain``: of its text completions."""
+        """Return the path of a model's chat completions; ``plain``: of its text completions."""
         path = self.text_path if plain else self.chat_path
         return path.replace("{model}", quote(model, safe=""))

@@ -1,26 +1,26 @@
-"""What a model server's failures become."""
+"""Converts a model server's failures to errors of the platform."""
 
 from collections.abc import Mapping
 
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
 from servicekit.http_headers import retry_after
 
-# Enough for any error that is meant to be read; a longer one is a page of HTML.
+# Enough for any readable error; a longer one is a page of HTML.
 MOST_ERROR_BYTES = 64 * 1024
 
 
 def ended_early(what: str) -> Unavailable:
-    """The answer cannot be completed, because the model server did this."""
+    """Return the error of an answer that the model server did not complete."""
     return Unavailable(f"The model server {what}.")
 
 
 def too_slow(seconds: float, what: str) -> DeadlineExceeded:
-    """Nothing came for too long."""
+    """Return the error of a time-out."""
     return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRejected:
-    """The model server's own refusal, which the client gets as it came."""
+    """Return the model server's own refusal, which the client gets unchanged."""
     return UpstreamRejected(
         f"The model server refused with status {status}.",
         status=status,
@@ -30,12 +30,12 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRej
 
 
 def elsewhere(status: int) -> Unavailable:
-    """It wants to be asked at another address, which nobody configured."""
+    """Return the error of a redirection, which is not followed."""
     return Unavailable(f"The model server redirects (status {status}); its address has to be the final one.")
 
 
 def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
-    """A failure of the connection before the answer began; what lies beneath it tells whether it was a time-out."""
+    """Return the error of a connection that failed before the answer; its cause tells whether it was a time-out."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

@@ -15,16 +15,16 @@ from generator.ports import TokenCounter
 
 
 class OpenAIModel:
-    """A model behind a server's chat completions.
+    """A model of a server with chat completions.
 
     Args:
         name: Its public name.
-        server: Who serves it; other models may share it.
-        server_name: What the server calls it.
+        server: The server; other models may share it.
+        server_name: The server's name of the model.
         tokens: Counts for it.
-        window: Its context window; None to ask the server.
-        headers: Sent besides the server's.
-        reasoning: As of `request_body`.
+        window: Its context window; None: from the server.
+        headers: Sent in addition to the server's.
+        reasoning: As in `request_body`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OpenAIModel:
         self._reasoning = reasoning
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """As the port says. What the server sends and the platform does not model crosses as its JSON."""
+        """See the port. Members without a type of the platform are passed on as JSON."""
         reader: ChunkReader | ChunkRelay
         plain, in_one_piece = False, True
         if isinstance(prompt, OpenAIRequest):
@@ -64,7 +64,7 @@ class OpenAIModel:
                 answer = await reply.whole()
                 if in_one_piece:
                     yield Event(EventKind.COMPLETION, raw_json=whole(answer))
-                else:  # the events come at once; some servers do so although a stream was asked for
+                else:  # one piece; some servers send it although a stream was requested
                     for event in reader.read(answer):
                         yield event
                 return
@@ -76,17 +76,17 @@ class OpenAIModel:
                 raise ended_early("ended its answer early")
 
     async def context_window(self) -> int:
-        """As configured, else as the server's list of models says."""
+        """Return the configured window, else that of the server's list of models."""
         return await self._server.window(self._server_name) if self._window is None else self._window
 
     async def created(self) -> int:
-        """As the server's list of models says."""
+        """Return the time in the server's list of models."""
         return await self._server.created(self._server_name)
 
     async def ready(self) -> bool:
-        """The server answers."""
+        """Return whether the server answers."""
         return await self._server.reachable()
 
     async def aclose(self) -> None:
-        """Closes the server's connections; those of models that share it are closed with them."""
+        """Close the server's connections, which other models may share."""
         await self._server.aclose()

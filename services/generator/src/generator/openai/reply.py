@@ -1,4 +1,4 @@
-"""A model server's answer: bytes in as they come, cut into events, with patience and size bounded."""
+"""A model server's answer, split into events, with bounds of time and size."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long to wait for a model server, in seconds, and how much to take from it.
+    """The limits of time, in seconds, and of size for a model server.
 
     Attributes:
         connect: For the connection.
-        first_byte: Until the answer begins, not just its head, which some servers send at once; an answer in one
-            piece begins when it is complete.
-        idle: For each next piece of a stream.
-        most_bytes: Largest answer in one piece, and largest event of a stream.
+        first_byte: Until the body begins; some servers send the head at once. An answer in one piece begins when it
+            is complete.
+        idle: For each further piece of a stream.
+        most_bytes: The most bytes of an answer in one piece, and of an event of a stream.
     """
 
     connect: float = 5.0
@@ -36,19 +36,19 @@ class Limits:
 
 
 class Reply:
-    """An answer of the model server whose head has come.
+    """An answer of the model server after its head.
 
-    What is not asked for is not read, so that the server has to wait, too. Plain methods and one timer for a whole
-    answer, because a stream is read token by token.
+    Nothing is read without a request from the caller, so that the server has to wait, too. It uses plain methods
+    and one timer per answer, because a stream is read token by token.
 
     Args:
-        response: Its head, and the body to be read.
-        limits: How long to wait, and how much to take.
-        begin_within: Seconds that are left until its body has to begin.
-        gathering: When a stream is left unread; None: never.
+        response: Its head, and the unread body.
+        limits: The limits of time and size.
+        begin_within: The remaining seconds until its body must begin.
+        gathering: When to pause a stream; None: never.
 
     Attributes:
-        done: The stream said that it is complete.
+        done: The stream has sent its end marker.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Reply:
 
     @property
     def streams(self) -> bool:
-        """It comes as events, not in one piece."""
+        """Return whether it is a stream of events."""
         return self._response.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
     async def read(self) -> bytes:
-        """What has arrived of the body, waiting for the first byte of it; empty at the end.
+        """Return the bytes that have arrived, after waiting for the first one; empty at the end.
 
         Raises:
-            DeadlineExceeded: Nothing came for too long.
+            DeadlineExceeded: Nothing came in time.
             Unavailable: The connection broke.
         """
         self._patience.begin()
@@ -99,14 +99,14 @@ class Reply:
         return piece
 
     async def payloads(self) -> list[bytes]:
-        """The payloads of the next events of the stream, those that came together; none after the last one.
+        """Return the payloads of the next events that arrived together; none after the last one.
 
-        Where the process is busy it leaves the stream unread for a while before, so that more come together; not
-        in the first moments of an answer. What is read is returned at once.
+        If the process is busy it pauses before reading, so that more arrive together, but not at the beginning of
+        an answer. Payloads that were read are returned immediately.
 
         Raises:
-            DeadlineExceeded: As `read`.
-            Unavailable: As `read`, or an event is larger than what is taken.
+            DeadlineExceeded: As in `read`.
+            Unavailable: As in `read`, or an event is too large.
         """
         while not self._ended:
             if self._gathering is not None:
@@ -127,7 +127,7 @@ class Reply:
         return []
 
     async def _pause(self, gathering: Gathering) -> None:
-        """Leave the socket alone until the next tick, where there is one."""
+        """Leave the socket unread until the next tick, if there is one."""
         now = self._loop.time()
         if now < self._pauses_from:
             if self._begun and math.isinf(self._pauses_from):
@@ -143,15 +143,15 @@ class Reply:
         try:
             await tick.wait()
         finally:
-            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the transport was closed meanwhile
                 transport.resume_reading()
 
     async def whole(self) -> bytes:
-        """The body in one piece.
+        """Return the body in one piece.
 
         Raises:
-            DeadlineExceeded: As `read`.
-            Unavailable: As `read`, or it is larger than what is taken.
+            DeadlineExceeded: As in `read`.
+            Unavailable: As in `read`, or it is too large.
         """
         read: list[bytes] = []
         size = 0
@@ -163,10 +163,10 @@ class Reply:
         return b"".join(read)
 
     async def aclose(self) -> None:
-        """Gives the connection back if the answer was read to its end, else closes it."""
+        """Release the connection if the answer was read to its end, else close it."""
         self._patience.close()
         if self.done and not self._content.is_eof():
-            # What little follows the last event, so that the connection can be used again.
+            # Read the few bytes after the last event, so that the connection can be reused.
             with contextlib.suppress(*CONNECTION_ERRORS, TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     while await self._content.readany():
@@ -180,11 +180,11 @@ class Reply:
 class _Patience:
     """Closes a response whose reader has waited too long.
 
-    One timer for a whole answer: arming one for each piece costs a tenth of reading the piece.
+    It is one timer per answer: arming one for each piece costs a tenth of reading the piece.
 
     Args:
-        response: What is read.
-        seconds: How long a reader may wait.
+        response: The response.
+        seconds: The longest wait.
 
     Attributes:
         exceeded: The response was closed.
@@ -199,21 +199,21 @@ class _Patience:
         self._timer = self._loop.call_later(seconds, self._look)
 
     def begin(self) -> None:
-        """Somebody waits from now on."""
+        """Start of a wait."""
         self._since = self._loop.time()
 
     def end(self) -> None:
-        """Nobody waits."""
+        """End of a wait."""
         self._since = None
 
     def change(self, seconds: float) -> None:
-        """Sets how long each later wait may be."""
+        """Set the longest wait from now on."""
         self._seconds = seconds
         self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self._look)
 
     def close(self) -> None:
-        """Lets the response be."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _look(self) -> None:

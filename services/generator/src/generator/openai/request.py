@@ -1,4 +1,4 @@
-"""A conversation as the body of a chat completion request, a text to go on with as that of a text completion."""
+"""Renders a conversation as a chat completion request, and a text to continue as a text completion request."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ _TRUE = Raw(b"true")
 
 
 def request_body(prompt: Conversation, model: str, reasoning: str = "") -> bytes:
-    """The request; the caller's parameters stand in it as they came.
+    """Return the request; the caller's parameters are in it unchanged.
 
-    It asks for a stream with usage at its end, whatever else ``stream_options`` say, because events are what the
-    platform passes on; unless the answer is wanted in one piece, or all events at once.
+    It requests a stream with usage at its end, for any ``stream_options``, because the platform passes events on;
+    unless the answer is wanted in one piece, or all events together.
 
     Args:
-        model: The name that the model server knows.
-        reasoning: The member of a message in which the server takes what the model thought before; empty: none.
+        model: The server's name of the model.
+        reasoning: The member of a message for the model's earlier reasoning; empty: none.
     """
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)
@@ -47,5 +47,5 @@ def _message(message: ChatMessage, reasoning: str) -> dict[str, object]:
     if message.content_json:
         content = Raw(message.content_json)
     elif not message.text and ("tool_calls" in extra or "function_call" in extra):
-        content = None  # a call says nothing beside itself
+        content = None  # a message with calls has no content
     return {**extra, "role": message.role, "content": content}

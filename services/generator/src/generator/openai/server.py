@@ -1,4 +1,4 @@
-"""The connection to one model server: requests out, failures told apart, nothing left open."""
+"""The connection to one model server: requests, failures, and closing."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
 _ELSEWHERE = 300
 _REFUSED = 400
 _SERVER_FAULT = 500
-# Servers name a model's window in their list of models differently: vLLM and SGLang, OpenRouter, Groq, Mistral.
+# The member with a model's window differs: vLLM and SGLang, OpenRouter, Groq, Mistral.
 _WINDOW_MEMBERS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _MOST_CONNECTIONS = 1000
 _KEEP_SECONDS = 3.0
@@ -46,16 +46,15 @@ class _List(msgspec.Struct):
 
 
 class ModelServer:
-    """A server that speaks the OpenAI API.
+    """An OpenAI-compatible server.
 
-    Requests go out and answers come in as the bytes they are, over aiohttp: the ``openai`` package's own way of
-    making a request takes longer than all the rest of one (0.5 ms more than 0.4), its typed chunks ten times as
-    long, and its HTTP client between us and aiohttp a sixth of the generator's time.
+    Requests and answers are bytes over aiohttp. The ``openai`` package would add 0.5 ms to the 0.4 ms of a request,
+    its typed chunks would take ten times as long, and its HTTP client would take a sixth of the generator's time.
 
     Args:
-        endpoint: Where it is.
-        limits: How long to wait for it, how much to take from it.
-        gathering: When its streams are left unread; None: never.
+        endpoint: The address.
+        limits: The limits of time and size.
+        gathering: When to pause its streams; None: never.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class ModelServer:
     async def chat(
         self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None, *, plain: bool = False
     ) -> AsyncIterator[Reply]:
-        """Posts a chat completion request; a reply that was not read to its end is closed with its connection.
+        """Send a chat completion request; a reply that was not read to its end is closed with its connection.
 
         Args:
             body: The request.
-            model: The server's name of the model, for those that want it in the path.
-            headers: Sent besides the server's.
-            plain: It is a text completion request instead.
+            model: The server's name of the model, for paths that contain it.
+            headers: Sent in addition to the server's.
+            plain: Send a text completion request instead.
 
         Raises:
             UpstreamRejected: The server refused.
@@ -105,14 +104,14 @@ class ModelServer:
             yield reply
 
     async def reachable(self) -> bool:
-        """It answered when it was last looked at, at most a few seconds ago."""
+        """Return whether it answered the last check, which is at most a few seconds old."""
         await self._look()
         return self._reachable
 
     async def window(self, model: str) -> int:
-        """The context window that it names for a model; 0 where it names none, or has not been reached.
+        """Return the context window that it reports for a model; 0 if it reports none, or was not reached.
 
-        Only the very first call waits for the server: later ones would hold up every prompt while it is away.
+        Only the very first call waits for the server: later ones would delay every prompt while it is unavailable.
         """
         if model not in self._models or not self._models[model].window:
             if math.isinf(self._looked_at):
@@ -122,23 +121,23 @@ class ModelServer:
         return self._models.get(model, _UNKNOWN).window
 
     async def created(self, model: str) -> int:
-        """When it says that a model was created, in seconds since 1970; 0 where it does not, or was not reached."""
+        """Return the reported time of a model's creation, in seconds since 1970; 0 if it is not known."""
         await self._look()
         return self._models.get(model, _UNKNOWN).created
 
     async def aclose(self) -> None:
-        """Closes its connections; once more does no harm."""
+        """Close its connections; repeated calls do nothing."""
         if self._background is not None:
             await ended(self._background)
         if self._session is not None:
             await self._session.close()
 
     def _connections(self) -> aiohttp.ClientSession:
-        # Made with the first request: aiohttp wants a running event loop.
+        # Created by the first request: aiohttp needs a running event loop.
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # Many servers close a connection that was idle for five seconds. Ours goes first, so that no
-                # request is written into one that is being closed.
+                # Many servers close a connection that was idle for five seconds. Ours is closed earlier, so that no
+                # request is written to a connection that is being closed.
                 connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEP_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -155,7 +154,7 @@ class ModelServer:
         body: bytes | None = None,
         extra: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
-        # Secrets are asked for their values with each request: files of keys are renewed.
+        # The secrets are read for each request, because files of keys are renewed.
         headers = dict(self._headers)
         if self._endpoint.bearer is not None:
             headers["authorization"] = f"Bearer {self._endpoint.bearer.get_secret_value()}"
@@ -166,7 +165,7 @@ class ModelServer:
         began_at = time.monotonic()
         try:
             async with asyncio.timeout(patience):
-                # Not followed: our keys were not given for where a redirection leads.
+                # Not followed: our keys are not for the target of a redirection.
                 response = await self._connections().request(
                     method, url, data=body, headers=headers, allow_redirects=False
                 )
@@ -175,7 +174,7 @@ class ModelServer:
         except TimeoutError as error:
             raise too_slow(patience, "did not begin to answer") from error
         except aiohttp.ClientResponseError as error:
-            # Its own words tell URL and headers, keys included.
+            # The original message contains URL and headers, including keys.
             raise ended_early("did not answer in HTTP") from ConnectionError(error.message)
         except CONNECTION_ERRORS as error:
             raise unreachable(error, self._limits.connect) from error
@@ -204,7 +203,7 @@ class ModelServer:
                     self._models = _listed(await reply.whole()) or self._models
                 self._reachable = True
             except UpstreamRejected as error:
-                # A server without this list is there all the same.
+                # A server without this list is still available.
                 self._reachable = error.status < _SERVER_FAULT
             except CausewayError:
                 self._reachable = False
@@ -212,12 +211,12 @@ class ModelServer:
 
 
 def _below(base: URL, path: str) -> URL:
-    # A query of the base URL (Azure's api-version) stays.
+    # A query of the base URL (Azure's api-version) is kept.
     return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
 
 
 def _proxy(url: URL) -> str | None:
-    """What the environment names for the server, looked up once: aiohttp itself would do it for each request."""
+    """Return the environment's proxy for the server, looked up once: aiohttp would do it for each request."""
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
@@ -228,7 +227,7 @@ def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
 
 
 async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
-    """Turns a refusal into our error, with as much of its body as can be meant to be read."""
+    """Raise a refusal as our error, with a readable part of its body."""
     if response.status < _REFUSED:
         raise elsewhere(response.status)
     body = bytearray()

@@ -1,20 +1,20 @@
-"""Setting one member of a JSON object without touching another byte of it."""
+"""Sets one member of a JSON object without changing other bytes."""
 
 import re
 from collections.abc import Iterator
 
 import msgspec
 
-# Strings as a whole, so that nothing inside of one is taken for structure; then the structure.
+# Whole strings first, so that nothing inside them counts as structure; then the structure.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]')
 _SPACE = b" \t\r\n"
 
 
 def set_member(document: bytes, name: str, value: bytes) -> bytes:
-    """A JSON object whose member ``name`` has a new value; every other byte stays as it is.
+    """Return a JSON object whose member ``name`` has a new value; all other bytes are unchanged.
 
-    A member that stands there twice gets the value twice, because readers differ on which one counts; one that is
-    missing is put first. A document that says so already comes back as it is.
+    A duplicate member gets the value in both places, because readers differ on which one counts. A missing one is
+    inserted first. A document that already has the value is returned unchanged.
 
     Args:
         document: A valid JSON object.
@@ -35,10 +35,10 @@ def set_member(document: bytes, name: str, value: bytes) -> bytes:
 
 
 def _values(document: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Where the values of the outermost object's members of that name stand."""
+    """Yield the positions of the values of the outermost object's members of that name."""
     depth = 0
-    key: bytes | None = None  # of the outermost object, when its colon is awaited
-    start = -1  # of the value that is looked for
+    key: bytes | None = None  # of the outermost object, while its colon is expected
+    start = -1  # of the wanted value
     for token in _TOKEN.finditer(document):
         first = token[0][:1]
         if first == b'"':

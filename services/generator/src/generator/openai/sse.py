@@ -13,13 +13,13 @@ _LINE_ENDS = (_LF, _CR)
 
 
 class SseParser:
-    r"""Cuts a byte stream into the payloads of its events, wherever the reads cut it.
+    r"""Splits a byte stream into the payloads of its events, for any boundaries of the reads.
 
-    Lines end with CR LF, LF or CR. Comments and the fields ``event``, ``id`` and ``retry`` are passed over; several
+    Lines end with CR LF, LF or CR. Comments and the fields ``event``, ``id`` and ``retry`` are ignored; several
     ``data`` lines of one event are joined with LF.
 
     Args:
-        most_bytes: Longest event that is taken.
+        most_bytes: The most bytes of an event.
 
     >>> parser = SseParser(most_bytes=1024)
     >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event has not come
@@ -32,18 +32,18 @@ class SseParser:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._line: list[bytes] = []  # pieces of a line whose end has not come
-        self._data: list[bytes] = []  # data lines of an event whose end has not come
+        self._line: list[bytes] = []  # pieces of an unfinished line
+        self._data: list[bytes] = []  # data lines of an unfinished event
         self._line_size = 0
         self._data_size = 0
         self._after_cr = False
         self._at_start = True
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads of the events that these bytes complete.
+        """Return the payloads of the events that these bytes complete.
 
         Raises:
-            Unavailable: An event is longer than what is taken.
+            Unavailable: An event is too long.
         """
         if self._after_cr and data:
             self._after_cr = False
@@ -72,7 +72,7 @@ class SseParser:
         return payloads
 
     def close(self) -> list[bytes]:
-        """What is left at the stream's end: an event that lacks only its blank line is one."""
+        """Return the rest at the stream's end: an event that lacks only its blank line is complete."""
         payloads: list[bytes] = []
         self._take(b"".join(self._line), payloads)
         self._take(b"", payloads)
@@ -86,7 +86,7 @@ class SseParser:
         if not line:
             if self._data:
                 payload = b"\n".join(self._data) if len(self._data) > 1 else self._data[0]
-                if payload:  # else it says no more than that the server lives
+                if payload:  # an empty one only shows that the server runs
                     payloads.append(payload)
                 self._data.clear()
                 self._data_size = 0

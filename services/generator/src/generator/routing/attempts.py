@@ -1,4 +1,4 @@
-"""What one request has tried, and where it may go next."""
+"""The attempts of one request, and the next deployment to try."""
 
 import random
 import time
@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A deployment as one of a model's."""
+    """A deployment of a model, with its tier and weight."""
 
     deployment: Deployment
     weight: float = 1.0
@@ -28,14 +28,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Bounds of asking again where it failed: so many times, none later than so many seconds after the start."""
+    """The bounds of retries: their number, and the seconds since the start after which there are none."""
 
     most: int = 2
     within: float = 10.0
 
 
 def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
-    """Of the lowest tier the one with a free slot and the least load for its weight; equals by weighted lot."""
+    """Return the target of the lowest tier with a free slot and the least load by weight; ties are random."""
     ranked = [
         ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
         for each in targets
@@ -49,14 +49,14 @@ def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
 
 
 class Attempts:
-    """The way of one request through a model's deployments: each once, then again within bounds.
+    """The attempts of one request: each deployment once, then retries within bounds.
 
     Args:
         name: The model's public name, for messages.
-        targets: Where it can go.
-        retries: How often again.
-        deadline: Of the request.
-        dice: For equals and for pauses.
+        targets: The deployments.
+        retries: The bounds of retries.
+        deadline: The deadline of the request.
+        dice: For ties and for pauses.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Attempts:
         self._again = 0
 
     def next(self) -> tuple[Deployment, float]:
-        """Where to go, and how many seconds to wait before.
+        """Return the next deployment, and the seconds to wait before.
 
         Raises:
-            CausewayError: Nowhere: what the request failed of.
+            CausewayError: There is none; the reason why the request failed.
         """
         open_ones = [
             each for each in self._targets if each.deployment.admits and each.deployment not in self._turned_away
@@ -98,12 +98,12 @@ class Attempts:
         raise self._outcome()
 
     def goes_on(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
-        """Notes a failure; returns whether another deployment, or another try, may do better.
+        """Note a failure; return whether another attempt may succeed.
 
         Args:
-            deployment: Where it was.
-            error: What happened.
-            admitted: The request came to the server; else it was turned away: full, or left alone.
+            deployment: The deployment.
+            error: The failure.
+            admitted: Whether the request reached the server; else the deployment was full, or its circuit open.
         """
         if not admitted:
             self._turned_away.add(deployment)
@@ -118,17 +118,17 @@ class Attempts:
     def _pause(self, error: CausewayError) -> float:
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._again)
         asked_for = error.retry_after if isinstance(error, UpstreamRejected) else None
-        # Jitter, so that requests that failed together do not come back together.
+        # Jitter, so that requests that failed together do not retry together.
         return self._dice.uniform(longest / 2, longest) + (asked_for or 0.0)
 
     def _outcome(self) -> CausewayError:
-        """A server's own "too many" is worth most, for it says when; else the last failure; else who is full."""
+        """Return the error: a server's "too many requests"; else the last failure; else a full queue."""
         told = [error for error in self._errors.values() if _is_too_many(error)]
         if told:
             return min(told, key=lambda error: error.retry_after or 0.0)
         if self._last is not None:
             return self._last
-        # Being full goes before failing: it is over sooner.
+        # A full queue has priority over a failure, because it ends sooner.
         full = [each.deployment.slots for each in self._targets if each.deployment.circuit.admits]
         if full:
             wait = min(slots.retry_after for slots in full)
@@ -144,5 +144,5 @@ def _is_too_many(error: CausewayError) -> bool:
 
 
 def _worth_repeating(error: CausewayError) -> bool:
-    # Who was too slow would be too slow again, at twice the work; who said "too many" shall not get one more.
+    # A slow server would be slow again, at twice the work; an overloaded one must not get another request.
     return is_fault(error) and not isinstance(error, DeadlineExceeded)

@@ -1,4 +1,4 @@
-"""A circuit breaker: who keeps failing is left alone for a while, then tried by one request."""
+"""A circuit breaker: a failing server gets no requests for a while, then one request tries it."""
 
 import enum
 import time
@@ -11,7 +11,7 @@ _log = structlog.get_logger(__name__)
 
 
 class State(enum.Enum):
-    """Whether requests go through."""
+    """Whether requests are admitted."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -19,16 +19,16 @@ class State(enum.Enum):
 
 
 class CircuitBreaker:
-    """Opens when requests fail in a row; when its time is over, one request at a time tries whether it may close.
+    """Opens when requests fail in a row; after some time it admits one request at a time as a test.
 
-    Tries of one request count as one failure, so that a single question that a server cannot answer, and is asked
-    again and again, does not keep other callers from the server.
+    Attempts of one request count as one failure, so that one question that a server cannot answer does not block
+    the server for other callers.
 
     Args:
-        name: Of what it protects, for the log.
-        failures: Requests that fail in a row, until it opens.
-        seconds: That it stays open before a request may try.
-        clock: Monotonic seconds.
+        name: The name of the protected server, for the log.
+        failures: The number of failed requests in a row that opens it.
+        seconds: The time that it stays open before a request may try.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -45,29 +45,29 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """As of now."""
+        """Return the present state."""
         if self._opened_at is None:
             return State.CLOSED
         return State.OPEN if self.retry_after > 0 else State.HALF_OPEN
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a request may try; 0 where it may now, or where another one is trying."""
+        """Return the seconds until a request may try; 0 if it may now, or while another one tries."""
         return 0.0 if self._opened_at is None else max(0.0, self._opened_at + self._seconds - self._clock())
 
     @property
     def admits(self) -> bool:
-        """A call may begin now."""
+        """Return whether a call may begin now."""
         return self._opened_at is None or (self._trying is None and self.retry_after == 0)
 
     def call(self, request: Hashable = None) -> "Call":
-        """Begins a call, which has to be ended.
+        """Begin a call, which must be ended.
 
         Args:
-            request: What the call is a try of; None: of a request of its own.
+            request: The request of the call; None: a new one.
 
         Raises:
-            Unavailable: None may begin now.
+            Unavailable: No call may begin now.
         """
         if not self.admits:
             raise Unavailable("The model server has been failing.", retry_after=max(1.0, self.retry_after))
@@ -79,7 +79,7 @@ class CircuitBreaker:
     def _answering(self, call: "Call") -> None:
         if self._trying is call:
             self._trying = self._opened_at = None
-            # Until an answer has come whole, the next failure opens it again.
+            # Until a complete answer, the next failure opens it again.
             self._in_doubt = True
             _log.info("circuit closed", deployment=self._name)
 
@@ -107,7 +107,7 @@ class CircuitBreaker:
 
 
 class Call:
-    """One call through a circuit. `answering` may come first; then one of the others ends it."""
+    """One call through a circuit. `answering` may come first; then one of the other methods ends it."""
 
     __slots__ = ("_circuit", "request")
 
@@ -116,17 +116,17 @@ class Call:
         self.request = object() if request is None else request
 
     def answering(self) -> None:
-        """The server has begun to answer, or refused what it was asked: it is there."""
+        """Note that the server has begun to answer, or refused the request: it is available."""
         self._circuit._answering(self)
 
     def completed(self) -> None:
-        """The answer came whole."""
+        """Note that the answer is complete."""
         self._circuit._completed(self)
 
     def failed(self) -> None:
-        """The server failed."""
+        """Note that the server failed."""
         self._circuit._failed(self)
 
     def left(self) -> None:
-        """The caller left, or was at fault: this says nothing about the server."""
+        """Note that the caller left or was at fault, which says nothing about the server."""
         self._circuit._left(self)

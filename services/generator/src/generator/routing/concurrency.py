@@ -1,4 +1,4 @@
-"""A bound on what runs at once, with a bounded queue in front of it."""
+"""A limit of concurrent calls with a bounded queue."""
 
 import asyncio
 import contextlib
@@ -9,21 +9,21 @@ from collections.abc import AsyncIterator, Callable
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, RateLimited
 
-# How much the newest answer counts in the typical time of one.
+# The weight of the newest answer in the typical duration.
 _NEWEST = 0.2
 
 
 class ConcurrencyLimiter:
-    """So many at once; so many more may wait, first come, first served.
+    """Admits a number of concurrent callers; a bounded number of others wait in order of arrival.
 
     Args:
-        most: At once.
-        queue: That may wait.
-        clock: Monotonic seconds.
+        most: The most concurrent callers.
+        queue: The most waiting callers.
+        clock: Returns monotonic seconds.
 
     Attributes:
-        busy: Slots that are taken.
-        waiting: Callers that wait for one.
+        busy: The number of taken slots.
+        waiting: The number of waiting callers.
     """
 
     def __init__(self, most: int, queue: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,33 +33,33 @@ class ConcurrencyLimiter:
         self._queue = queue
         self._clock = clock
         self._free = asyncio.Semaphore(most)
-        self._typical = 0.0  # seconds that a slot is held
+        self._typical = 0.0  # typical duration of a call in seconds
 
     @property
     def free(self) -> bool:
-        """A slot can be had without waiting."""
+        """Return whether a slot is available without waiting."""
         return not self._free.locked()
 
     @property
     def full(self) -> bool:
-        """Nobody may even wait."""
+        """Return whether the queue is full, too."""
         return self._free.locked() and self.waiting >= self._queue
 
     @property
     def retry_after(self) -> float:
-        """Seconds after which there may be room, whole ones, at least one."""
+        """Return the seconds after which there may be room, rounded up, at least one."""
         return float(max(1, math.ceil(self._wait())))
 
     def _wait(self) -> float:
-        """Seconds that a newcomer has to wait, by what slots were held for so far."""
+        """Return the expected wait of a new caller in seconds, by the durations so far."""
         return 0.0 if self.free else (self.waiting + 1) * self._typical / self._most
 
     @contextlib.asynccontextmanager
     async def taken(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Holds a slot.
+        """Hold a slot during the block.
 
         Raises:
-            RateLimited: At once, where the queue is full or the wait would outlast the deadline.
+            RateLimited: Immediately, if the queue is full or the wait would exceed the deadline.
             DeadlineExceeded: The deadline passed in the queue.
         """
         await self._take(deadline)
@@ -77,7 +77,7 @@ class ConcurrencyLimiter:
         if self.full or self._wait() > deadline.remaining():
             raise RateLimited("The model is busy; its queue is full.", retry_after=self.retry_after)
         if self.free:
-            await self._free.acquire()  # does not wait
+            await self._free.acquire()  # returns immediately
             return
         self.waiting += 1
         try:

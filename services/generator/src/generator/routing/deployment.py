@@ -1,4 +1,4 @@
-"""One place that serves a model, with what is known of how it does."""
+"""One deployment of a model, with its load and health."""
 
 import contextlib
 import math
@@ -16,20 +16,20 @@ _SERVER_FAULT = 500
 
 
 class Deployment:
-    """A model on a server, limited and watched.
+    """A model on a server, with a concurrency limit and a circuit breaker.
 
     Args:
-        name: Of server and model, for the log.
-        model: Who answers.
-        slots: How many answers at once.
-        circuit: Whether it is let alone.
-        first_token: Seconds until a streamed answer has to begin.
+        name: The names of server and model, for the log.
+        model: The model.
+        slots: The concurrency limit.
+        circuit: The circuit breaker.
+        first_token: The most seconds until a streamed answer begins.
 
     Attributes:
         name: As above.
         model: As above.
-        slots: As above; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` tell its load.
-        circuit: As above; `CircuitBreaker.state` tells its health.
+        slots: As above; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
+        circuit: As above; `CircuitBreaker.state` is its health.
         first_token: As above.
     """
 
@@ -50,19 +50,19 @@ class Deployment:
 
     @property
     def admits(self) -> bool:
-        """A request may go there now, perhaps to wait."""
+        """Return whether a request may use it now, perhaps after waiting."""
         return self.circuit.admits and not self.slots.full
 
     @contextlib.asynccontextmanager
     async def visit(self, deadline: Deadline, request: Hashable = None) -> AsyncIterator[Call]:
-        """Holds a slot, and tells the circuit how the block ended.
+        """Hold a slot during the block, and report its result to the circuit.
 
         Args:
-            deadline: Of the wait for a slot.
-            request: What this is a try of; None: of a request of its own.
+            deadline: The deadline of the wait for a slot.
+            request: The request of this attempt; None: a new one.
 
         Raises:
-            RateLimited, DeadlineExceeded: As `ConcurrencyLimiter.taken`.
+            RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.taken`.
             Unavailable: The circuit is open.
         """
         async with self.slots.taken(deadline):
@@ -84,7 +84,7 @@ class Deployment:
 
 
 def is_fault(error: CausewayError) -> bool:
-    """The server is to blame: unreachable, too slow, broken, without the model; not what it refuses for reasons."""
+    """Return whether the server is at fault: unreachable, too slow, broken, without the model; not its refusals."""
     if isinstance(error, UpstreamRejected):
         return error.status >= _SERVER_FAULT or error.status == _TIMED_OUT
     return isinstance(error, Unavailable | DeadlineExceeded | NotFound)

@@ -1,4 +1,4 @@
-"""What is measured of a deployment's answers, and their spans, in OpenTelemetry's terms for generative AI.
+"""The metrics and spans of a deployment's answers, by OpenTelemetry's conventions for generative AI.
 
 https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai
 """
@@ -35,12 +35,12 @@ _CIRCUITS = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
 
 
 class Answering:
-    """One deployment's answer: a span and its times, from the moment it is asked.
+    """One deployment's answer: its span and its times, from the start of the request.
 
     Args:
         model: The model's public name.
-        deployment: Who answers.
-        asked: What the request says besides its messages.
+        deployment: The deployment.
+        asked: The parameters of the request.
         prompt: The request.
     """
 
@@ -86,7 +86,7 @@ class Answering:
         self._span.end()
 
     def began(self, first: Sequence[Event]) -> None:
-        """The first events are there."""
+        """Note the first events."""
         self._began = time.perf_counter()
         if self._streamed:
             _first.record(self._began - self._begin, self._labels)
@@ -97,7 +97,7 @@ class Answering:
             self.heard(event)
 
     def heard(self, event: Event) -> None:
-        """Takes over an event that says how a choice ended, or how many tokens there were."""
+        """Note an event with the finish of a choice, or with token counts."""
         if event.usage is not None:
             self._usage = event.usage
         if event.kind is EventKind.FINISH:
@@ -112,10 +112,10 @@ class Answering:
 
 
 def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
-    """Lets scrapes see each deployment's circuit (0 closed, 1 half open, 2 open) and load.
+    """Register the metrics of each deployment's circuit (0 closed, 1 half open, 2 open) and load.
 
     Args:
-        deployments: Those that are served, as of any time.
+        deployments: Returns the served deployments.
     """
 
     def each(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
@@ -139,6 +139,6 @@ def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
         __name__,
         "causeway.deployment.waiting",
         "",
-        "Requests that wait for a place.",
+        "Requests that wait for a slot.",
         each(lambda one: one.slots.waiting),
     )

@@ -10,10 +10,10 @@ from generator.routing.route import Route
 
 
 class Models:
-    """Models that can be asked for.
+    """The models that a request can name.
 
     Args:
-        models: At least one, under different names; the first is the default.
+        models: At least one, with different names; the first is the default.
 
     Raises:
         ValueError: Two have the same name.
@@ -27,14 +27,14 @@ class Models:
             raise ValueError(f"two models have the same name: {', '.join(names)}")
 
     def __iter__(self) -> Iterator[Route]:
-        """The models, the default one first."""
+        """Iterate over the models, the default one first."""
         return iter(self._by_name.values())
 
     def get(self, name: str) -> Route:
-        """The model of a name; the default one for an empty name.
+        """Return the model of a name; the default one for an empty name.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The model does not exist.
         """
         model = self._by_name.get(name) if name else self._default
         if model is None:
@@ -44,8 +44,8 @@ class Models:
 
 
 class Catalogue(Protocol):
-    """The models that are served; they may change between two requests."""
+    """The served models; they may change between two requests."""
 
     def held(self) -> AbstractContextManager[Models]:
-        """The models as of now, kept in working order for the block."""
+        """Provide the present models, and keep them usable during the block."""
         ...

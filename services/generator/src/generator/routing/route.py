@@ -1,4 +1,4 @@
-"""A model under its public name, answered by whichever of its deployments can."""
+"""A model under its public name, answered by one of its deployments."""
 
 import asyncio
 import contextlib
@@ -22,17 +22,17 @@ _TEXT, _FINISH = EventKind.TEXT, EventKind.FINISH
 
 
 class Route:
-    """A `generator.ports.Model` that others serve.
+    """A `generator.ports.Model` with several deployments.
 
     Args:
         name: Its public name.
         targets: At least one.
-        tokens: Counts for it, whoever answers.
-        window: Its context window; None for the smallest that its deployments tell.
-        retries: How often a deployment that failed is asked again.
-        dice: For equals and for pauses.
-        takes_pictures: It takes pictures among a message's parts.
-        calls_tools: It calls tools that a request offers it.
+        tokens: Counts for it, for every deployment.
+        window: Its context window; None: the smallest one of its deployments.
+        retries: The bounds of retries.
+        dice: For ties and for pauses.
+        takes_pictures: It accepts pictures among the parts of a message.
+        calls_tools: It calls the tools that a request offers.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Route:
     ) -> None:
         self.name = name
         self.owned_by = targets[0].deployment.model.owned_by
-        # Nobody knows beforehand who will answer.
+        # The deployment that will answer is not known in advance.
         self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
         self.takes_pictures = takes_pictures
         self.calls_tools = calls_tools
@@ -57,18 +57,18 @@ class Route:
         self.tokens = tokens
         self._window = window
         self._retries = retries or Retries()
-        self._dice = dice or random.Random()  # noqa: S311  # nobody gains by guessing it
+        self._dice = dice or random.Random()  # noqa: S311  # guessing it has no use
 
     async def generate(self, prompt: Prompt, deadline: Deadline = UNBOUNDED) -> AsyncGenerator[Event, None]:
-        """As the port says. Until the first event that says something, another deployment may step in.
+        """See the port. Until the first event with content, another deployment may take over.
 
         Raises:
             RateLimited: All deployments are busy and their queues full.
-            CausewayError: As the port says.
+            CausewayError: See the port.
         """
         asked = asked_of(prompt)
         streamed = asked.stream is True
-        # A person's question can be several requests to a model; all of them are in one trace.
+        # A question of a user can cause several model requests; all are in one trace.
         request = telemetry.current_trace_id() or object()
         tries = Attempts(self.name, self.targets, self._retries, deadline, self._dice)
         while True:
@@ -88,7 +88,7 @@ class Route:
                             for event in first:
                                 yield event
                             async for event in events:
-                                # A piece of text costs one look, as few as can be.
+                                # Per piece of text only one check: this is the hot path.
                                 kind = event.kind
                                 if kind is not _TEXT and (kind is _FINISH or event.usage is not None):
                                     answering.heard(event)
@@ -99,33 +99,33 @@ class Route:
                     raise
 
     async def context_window(self) -> int:
-        """As configured, else the smallest that is known; 0 where none is."""
+        """Return the configured window, else the smallest known one; 0 if none is known."""
         if self._window is not None:
             return self._window
         windows = await asyncio.gather(*(each.deployment.model.context_window() for each in self.targets))
         return min(filter(None, windows), default=0)
 
     async def created(self) -> int:
-        """As its first deployment that knows says it; 0 where none does."""
+        """Return the time from the first deployment that knows it; 0 if none does."""
         told = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
         return next(filter(None, told), 0)
 
     async def ready(self) -> bool:
-        """Some deployment can be reached, and has not been failing."""
+        """Return whether some deployment can be reached and has a closed circuit."""
         closed = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
         return any(await asyncio.gather(*(deployment.model.ready() for deployment in closed)))
 
     async def aclose(self) -> None:
-        """Closes its deployments' models."""
+        """Close its deployments' models."""
         for target in self.targets:
             await target.deployment.model.aclose()
 
 
 async def _first(events: AsyncGenerator[Event, None], patience: float) -> list[Event]:
-    """The events up to the first that says something; a START alone can still be taken back.
+    """Return the events up to the first one with content; a START alone can still be discarded.
 
     Raises:
-        DeadlineExceeded: It did not come within so many seconds.
+        DeadlineExceeded: It did not come in time.
     """
     read = []
     try:

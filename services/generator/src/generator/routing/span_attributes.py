@@ -1,4 +1,4 @@
-"""Requests and answers as attributes of spans, under OpenTelemetry's names; never a word of what was said.
+"""Requests and answers as span attributes, with OpenTelemetry's names; never with any of their text.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -15,7 +15,7 @@ _CARRIERS = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
 
 
 class Asked(msgspec.Struct):
-    """What a request asks for besides its messages, whatever the types are that it came with."""
+    """The parameters of a request besides its messages, for all types of requests."""
 
     stream: object = None
     temperature: object = None
@@ -43,10 +43,10 @@ _said = msgspec.json.Decoder(_Said)
 
 
 def asked_of(prompt: Prompt) -> Asked:
-    """Return what a prompt asks for; of one that the platform put together its own flags say whether to stream.
+    """Return the parameters of a prompt; the platform's own prompts have flags for streaming.
 
     Raises:
-        InvalidRequest: One of the numbers is out of range.
+        InvalidRequest: A number is out of range.
     """
     try:
         if not isinstance(prompt, Conversation):
@@ -59,7 +59,7 @@ def asked_of(prompt: Prompt) -> Asked:
 
 
 def request_attributes(asked: Asked) -> dict[str, AttributeValue]:
-    """The attributes of a request."""
+    """Return the attributes of a request."""
     found: dict[str, object] = {
         "gen_ai.request.temperature": asked.temperature,
         "gen_ai.request.top_p": asked.top_p,
@@ -74,9 +74,7 @@ def request_attributes(asked: Asked) -> dict[str, AttributeValue]:
 
 
 def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
-    """What the first events of an answer say of it as a whole: its id, the model that made it, and, where it is
-    whole already, why it ended.
-    """
+    """Return the attributes of an answer from its first events: id, model, and finish reasons if known."""
     found: dict[str, AttributeValue] = {}
     for event in begun:
         if event.kind not in _CARRIERS or not event.raw_json:
@@ -84,7 +82,7 @@ def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
         try:
             said = _said.decode(event.raw_json)
         except (ValueError, RecursionError):
-            continue  # it is passed on as it came, whatever it is
+            continue  # it is passed on unchanged in any case
         for name, value in (("gen_ai.response.id", said.id), ("gen_ai.response.model", said.model)):
             if isinstance(value, str) and value:
                 found.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""Counting tokens, and the chat templates that add to them; `counter` makes the counter that a model needs.
+"""Token counters and the chat templates that add tokens; `counter` makes the counter of a model.
 
 Tokenizers and estimates belong here. The budgets that use the counts belong to the gateway.
 """

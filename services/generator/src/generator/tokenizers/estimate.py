@@ -1,4 +1,4 @@
-"""Counting without a tokenizer: estimates, and what chat templates add to texts as OpenAI documents it."""
+"""Counts without a tokenizer: estimates, with the chat template's tokens as documented by OpenAI."""
 
 import math
 import string
@@ -8,10 +8,10 @@ import msgspec
 
 from generator.domain import ChatMessage
 
-# What a chat template adds, as OpenAI documents it for its models; others differ by a few tokens.
+# The tokens of a chat template, as documented by OpenAI for its models; others differ by a few tokens.
 _PER_MESSAGE = 4
 _PER_ANSWER = 3
-# A picture of 1024 by 1024 pixels, as OpenAI counts it; what is not text is not looked into.
+# A picture of 1024 by 1024 pixels, as OpenAI counts it; pictures are not decoded.
 _PER_OTHER_PART = 765
 
 _DIGITS = string.digits.encode()
@@ -20,7 +20,7 @@ _ASCII = bytes(range(128))
 
 
 class EstimatedTokens:
-    """Estimates from the kinds of characters, for models whose tokenizer is not at hand.
+    """Estimates from the kinds of characters, for models without an available tokenizer.
 
     The weights were fitted to the larger of OpenAI's ``cl100k`` and ``o200k`` counts over English prose, tables,
     source code and JSON, and rounded up, so that a prompt that fits by this count mostly does fit: over sixty such
@@ -31,7 +31,7 @@ class EstimatedTokens:
     counting = "estimate"
 
     def count(self, text: str) -> int:
-        """Tokens, about."""
+        """Return the approximate number of tokens."""
         data = text.encode("utf-8", "replace")
         digits = len(data) - len(data.translate(None, _DIGITS))
         marks = len(data) - len(data.translate(None, _PUNCTUATION))
@@ -40,16 +40,16 @@ class EstimatedTokens:
         return math.ceil(0.24 * plain + 0.9 * digits + 0.4 * marks + 0.4 * others)
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text."""
+        """Return the count of each text."""
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of a conversation, about."""
+        """Return the approximate tokens of a conversation."""
         return conversation(self.count, messages)
 
 
 def conversation(count: Callable[[str], int], messages: Sequence[ChatMessage]) -> int:
-    """Tokens of a conversation whose template is not known: its texts', and what OpenAI's template adds."""
+    """Return the tokens of a conversation with an unknown template: those of the texts and of OpenAI's template."""
     return _PER_ANSWER + sum(_PER_MESSAGE + _message(count, message) for message in messages)
 
 

@@ -1,4 +1,4 @@
-"""Which counter a model gets."""
+"""Selects the counter of a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ _FILE = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
-    """What is known of a model's tokenizer.
+    """The tokenizer of a model.
 
     Attributes:
         tokenizer: One of
@@ -44,10 +44,10 @@ class TokenizerSpec:
 
 
 def counter(spec: TokenizerSpec) -> TokenCounter:
-    """The counter; safe to use from any thread.
+    """Return the counter; any thread may use it.
 
     Raises:
-        ValueError: The specification cannot be understood, or a file that it names cannot be read.
+        ValueError: The specification is invalid, or a file that it names cannot be read.
     """
     asked = spec.tokenizer
     dialect, plus, url = asked.partition("+")

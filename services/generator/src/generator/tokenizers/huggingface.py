@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class HuggingFaceTokens:
-    """Counts with a model's own tokenizer, without the interpreter's lock: 4 MB of English a second and core.
+    """Counts with a model's own tokenizer, without holding the GIL: 4 MB of English per second and core.
 
     Args:
         path: A ``tokenizer.json``.
-        template: The model's chat template; None counts what OpenAI's adds.
+        template: The model's chat template; None: OpenAI's token counts.
 
     Raises:
         ValueError: The file cannot be read.
@@ -30,37 +30,37 @@ class HuggingFaceTokens:
 
     def __init__(self, path: Path, template: ChatTemplate | None = None) -> None:
         self._texts = _load(path)
-        self._texts.encode_special_tokens = True  # in a text "<|endoftext|>" is its characters
+        self._texts.encode_special_tokens = True  # "<|endoftext|>" in a text counts as its characters
         self._prompts = _load(path)
         self._template = template
         self.counting = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
     def count(self, text: str) -> int:
-        """Tokens; special tokens that stand in the text count as the text they are."""
+        """Return the tokens; special tokens in the text count as plain text."""
         return _lengths(self._texts, [text])[0]
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text, on all cores."""
+        """Return the count of each text, on all cores."""
         return _lengths(self._texts, texts)
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of the prompt that the template makes; of texts and an estimate where it can make none."""
+        """Return the tokens of the template's prompt; if the template fails, of the texts and an estimate."""
         if self._template is None:
             return conversation(self.count, messages)
         try:
             prompt = self._template.render(plain_messages(messages))
-        except InvalidRequest:  # pictures, calls, roles that the template refuses: to count is not to judge
+        except InvalidRequest:  # the template refuses pictures, calls or roles; counting does not
             return conversation(self.count, messages)
         return _lengths(self._prompts, [prompt])[0]
 
 
 def _load(path: Path) -> "tokenizers.Tokenizer":
-    # Imported here: only who needs it shall pay for it.
+    # Imported here, because few deployments need it.
     import tokenizers
 
     try:
         loaded = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more exact
+    except Exception as error:  # the library raises no narrower type
         raise ValueError(f"{path} is no tokenizer that can be read: {error}") from error
     loaded.no_truncation()
     loaded.no_padding()

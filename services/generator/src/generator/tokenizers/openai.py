@@ -11,7 +11,7 @@ from generator.tokenizers.estimate import conversation
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 
-# Models by the beginning of their name, the longest first.
+# Models by the prefix of their name, the longest first.
 _MODELS = (
     ("chatgpt-4o", "o200k_base"),
     ("gpt-3.5", "cl100k_base"),
@@ -26,15 +26,15 @@ _MODELS = (
 # The library refuses a text of more than 200,000 tokens. A token is at least a byte, a character at most four.
 _MOST_ASCII = 200_000
 _MOST_CHARACTERS = 50_000
-# Both encodings first part a text by a pattern, and no token reaches across. After a letter or a digit the pattern
-# ends a part before each of these, and what follows is parted as if it stood alone.
+# Both encodings first split a text by a pattern, and no token crosses a split. After a letter or a digit the
+# pattern splits before each of these, and the rest is split as if it were a separate text.
 _CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
 
 
 class OpenAITokens:
-    """Counts with an encoding of OpenAI's, which is loaded when the first text is counted (0.15 s, 80 MB).
+    """Counts with an encoding of OpenAI, which is loaded for the first text (0.15 s, 80 MB).
 
-    About 25 MB of English a second on one core.
+    It counts about 25 MB of English per second on one core.
 
     Args:
         encoding: One of `ENCODINGS`.
@@ -47,38 +47,38 @@ class OpenAITokens:
 
     @property
     def counting(self) -> str:
-        """As the encoding is called."""
+        """Return the name of the encoding."""
         return self._name
 
     def count(self, text: str) -> int:
-        """Tokens; special tokens that stand in the text count as the text they are."""
+        """Return the tokens; special tokens in the text count as plain text."""
         encoding = _encoding(self._name)
         most = _MOST_ASCII if text.isascii() else _MOST_CHARACTERS
         return sum(len(encoding.encode_ordinary(piece)) for piece in pieces(text, most))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text."""
+        """Return the count of each text."""
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of a conversation, with what OpenAI says its template adds."""
+        """Return the tokens of a conversation, with those of the template as documented by OpenAI."""
         return conversation(self.count, messages)
 
 
 def encoding_of(model: str) -> str | None:
-    """The encoding of a model of OpenAI's; None for another model."""
+    """Return the encoding of an OpenAI model; None for other models."""
     return next((encoding for beginning, encoding in _MODELS if model.startswith(beginning)), None)
 
 
 def pieces(text: str, most: int) -> Iterator[str]:
-    """Pieces of at most so many characters that have as many tokens together as the text.
+    """Yield pieces of at most this many characters that have together as many tokens as the text.
 
-    A run without a place to cut is cut anywhere, which can add two tokens a cut.
+    A run without a possible split is split anywhere, which can add two tokens per split.
     """
     start = 0
     while len(text) - start > most:
         end = start + most
-        # The last place is near the end of the window, so it is looked for there first.
+        # The last possible split is near the end of the window, so the search begins there.
         for reach in (1_000, most):
             places = [match.start() for match in _CUTS.finditer(text, max(start + 1, end - reach), end)]
             if places:
@@ -92,9 +92,9 @@ def pieces(text: str, most: int) -> Iterator[str]:
 @functools.cache
 def _encoding(name: str) -> Any:
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library no longer recommends.
+        # It reads its tables in a way that the standard library deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported here: it costs 80 MB, which only who needs it shall pay.
+        # Imported here, because it costs 80 MB.
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types
 
         return bpe_openai.get_encoding(name)

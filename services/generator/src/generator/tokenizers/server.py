@@ -1,4 +1,4 @@
-"""Counting by asking the model server: vLLM's and llama.cpp's ``/tokenize``.
+"""Counts tokens with the model server: vLLM's and llama.cpp's ``/tokenize``.
 
 https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html#tokenizer-api,
 https://github.com/ggml-org/llama.cpp/tree/master/tools/server#post-tokenize-tokenize-a-given-text
@@ -24,22 +24,22 @@ _log = structlog.get_logger(__name__)
 _MOST_KEPT = 4096
 _PATIENCE = 2.0
 _TOGETHER = 8
-# A server that did not answer is left alone for a while, so that counting a hundred passages does not wait for it a
-# hundred times; so long, too, is nothing said to be exact.
+# A server that did not answer is not called for a while, so that counting a hundred passages does not wait for it a
+# hundred times. During this time no count is exact.
 _REST = 10.0
 
 Dialect = Literal["vllm", "llamacpp"]
 
 
 class ServerTokens:
-    """Asks the model server, once for a text; while it does not answer, estimates.
+    """Counts with the model server, once per text; estimates while it does not answer.
 
     Args:
-        url: The server's, without ``/v1``.
-        dialect: What it is.
-        model: What it calls the model.
-        api_key: None where it wants none.
-        clock: Seconds, monotonic.
+        url: The server's URL, without ``/v1``.
+        dialect: The kind of server.
+        model: The server's name of the model.
+        api_key: None if it needs none.
+        clock: Returns seconds, monotonic.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class ServerTokens:
         api_key: SecretStr | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Imported here: only who needs it shall pay for it.
+        # Imported here, because few deployments need it.
         import httpx2
 
         self._api_key = api_key
         self._http = httpx2.Client(base_url=url.rstrip("/"), timeout=_PATIENCE)
-        # Counters are shared by whoever counts, so mostly nobody closes them.
+        # Counters are shared, so mostly no owner closes them.
         self.close = weakref.finalize(self, self._http.close)
         self._dialect = dialect
         self._model = model
@@ -69,16 +69,16 @@ class ServerTokens:
 
     @property
     def exact(self) -> bool:
-        """Nothing had to be estimated of late."""
+        """Return whether no recent count was an estimate."""
         return self._clock() >= self._rests_until
 
     @property
     def counting(self) -> str:
-        """By server and model; empty while texts are estimated."""
+        """Return the name by server and model; empty while texts are estimated."""
         return self._name if self.exact else ""
 
     def count(self, text: str) -> int:
-        """Tokens; none that the tokenizer would put around a text."""
+        """Return the tokens of the text alone."""
         if not text:
             return 0
         if self._dialect == "vllm":
@@ -88,13 +88,13 @@ class ServerTokens:
         return self._counted(body, lambda: self._estimate.count(text))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text, a few at a time."""
+        """Return the count of each text, a few concurrently."""
         with ThreadPoolExecutor(min(_TOGETHER, len(texts)) or 1) as pool:
             return list(pool.map(self.count, texts))
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Tokens of the prompt that the server's chat template makes."""
-        if self._dialect != "vllm":  # it counts texts only
+        """Return the tokens of the prompt that the server's chat template makes."""
+        if self._dialect != "vllm":  # the server counts only texts
             return conversation(self.count, messages)
         body = {"model": self._model, "messages": [_message(message) for message in messages]}
         return self._counted(body, lambda: self._estimate.count_messages(messages))
@@ -104,7 +104,7 @@ class ServerTokens:
 
         try:
             content = msgspec.json.encode(body)
-        except UnicodeEncodeError:  # a lone surrogate, which no JSON can hold
+        except UnicodeEncodeError:  # a lone surrogate, which JSON cannot encode
             return estimate()
         key = hashlib.sha256(content).digest()
         with self._lock:

@@ -1,7 +1,7 @@
-"""Chat templates: how messages become the one text that a model reads.
+"""Chat templates, which turn messages into the text that a model reads.
 
-They are Jinja, as Hugging Face keeps them beside a tokenizer:
-https://huggingface.co/docs/transformers/chat_templating. They run in a sandbox, for they come with a model.
+They are Jinja, as Hugging Face stores them with a tokenizer:
+https://huggingface.co/docs/transformers/chat_templating. They run in a sandbox, because models bring them.
 """
 
 import datetime
@@ -23,7 +23,7 @@ PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""For a model that was not taught any: the roles and texts."""
+"""For a model without a template: roles and texts."""
 
 _CONFIG = "tokenizer_config.json"
 _BESIDE = "chat_template.jinja"
@@ -35,14 +35,14 @@ class _Refused(Exception):
 
 
 class ChatTemplate:
-    """Renders conversations; safe to use from any thread.
+    """Renders conversations; any thread may use it.
 
     Args:
         source: The template.
-        special: What the tokenizer's special tokens are called and how they are written, ``bos_token`` and others.
+        special: The names and texts of the tokenizer's special tokens, ``bos_token`` and others.
 
     Raises:
-        ValueError: It is no template.
+        ValueError: It is no valid template.
     """
 
     def __init__(self, source: str = PLAIN, special: Mapping[str, str] | None = None) -> None:
@@ -55,10 +55,10 @@ class ChatTemplate:
             raise ValueError(f"The chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt, up to where the model is to go on.
+        """Return the prompt, up to the beginning of the model's answer.
 
         Raises:
-            InvalidRequest: The template does not take these messages.
+            InvalidRequest: The template does not accept these messages.
         """
         import jinja2
 
@@ -72,20 +72,20 @@ class ChatTemplate:
             ) from error
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """As `render`, without the token that begins every text: a server that tokenizes a text puts it there."""
+        """Return `render` without the token that begins every text: a server that tokenizes a text adds it."""
         return self.render(messages).removeprefix(self._special.get("bos_token", ""))
 
 
 def load_template(where: str, *, special: Mapping[str, str] | None = None) -> ChatTemplate:
-    """A template.
+    """Load a template.
 
     Args:
-        where: Its source (anything that holds a brace), a ``tokenizer_config.json``, a directory that holds one
-            (a ``chat_template.jinja`` in it goes first), or any other file with a source; empty for `PLAIN`.
-        special: Special tokens, where the place names none.
+        where: Its source (any text with a brace), a ``tokenizer_config.json``, a directory with one (a
+            ``chat_template.jinja`` in it has priority), or any other file with a source; empty for `PLAIN`.
+        special: Special tokens, if the place names none.
 
     Raises:
-        ValueError: There is none, or it cannot be read.
+        ValueError: It does not exist, or cannot be read.
     """
     if not where or "{" in where:
         return ChatTemplate(where or PLAIN, special)
@@ -100,7 +100,7 @@ def load_template(where: str, *, special: Mapping[str, str] | None = None) -> Ch
 
 
 def template_beside(tokenizer: Path) -> ChatTemplate | None:
-    """The template that lies in a tokenizer's directory, if one does.
+    """Return the template in a tokenizer's directory, if there is one.
 
     Raises:
         ValueError: It cannot be read.
@@ -113,10 +113,10 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
 
 
 def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages as templates read them, texts only.
+    """Return messages in the format of templates, only texts.
 
     Raises:
-        InvalidRequest: One holds something that a plain prompt cannot; the error has its path.
+        InvalidRequest: A message has content that a plain prompt cannot contain; the error has its path.
     """
     return [_plain(message, f"messages[{at}]") for at, message in enumerate(messages)]
 
@@ -128,7 +128,7 @@ def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
     for name in ("tool_calls", "function_call", "audio"):
         if extra.get(name):
             raise InvalidRequest(f"This model takes no '{name}'.", field=f"{path}.{name}")
-    # What OpenAI calls a developer every template calls the system.
+    # Templates use the role "system" for OpenAI's "developer".
     role = "system" if message.role == "developer" else message.role
     return {**({"name": extra["name"]} if "name" in extra else {}), "role": role, "content": _text(message, path)}
 
@@ -181,7 +181,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 @functools.cache
 def _environment() -> "jinja2.sandbox.ImmutableSandboxedEnvironment":
-    # Imported here: only who needs it shall pay for it.
+    # Imported here, because few deployments need it.
     import jinja2.sandbox
 
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(

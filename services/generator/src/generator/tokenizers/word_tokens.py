@@ -1,4 +1,4 @@
-"""Tokens of a model that has no tokenizer: words with the space before them, characters where words have none."""
+"""Tokens of a model without a tokenizer: words with the space before them; characters in scripts without spaces."""
 
 import re
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ _PIECE = re.compile(rf"\s*(?:[{_WIDE}]|[^\s{_WIDE}]+)|\s+")
 
 
 def pieces(text: str) -> list[str]:
-    """The pieces of a text; put together they are the text."""
+    """Return the pieces of a text; joined they are the text."""
     return _PIECE.findall(text)
 
 
 class PieceCounter:
-    """Counts what `pieces` gives."""
+    """Counts the result of `pieces`."""
 
     exact = True
     counting = "words"
 
     def count(self, text: str) -> int:
-        """Pieces of a text."""
+        """Return the number of pieces of a text."""
         return len(pieces(text))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text."""
+        """Return the count of each text."""
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Pieces of the messages' texts; there is no template around them."""
+        """Return the number of pieces of the messages' texts; there is no template."""
         return sum(self.count(text_of(message)) for message in messages)
 
 
 def text_of(message: ChatMessage) -> str:
-    """A message's text; of a list of parts, those that are text."""
+    """Return a message's text; of a list of parts, the text parts."""
     if not message.content_json:
         return message.text
     parts = msgspec.json.decode(message.content_json)

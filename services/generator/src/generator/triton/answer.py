@@ -1,4 +1,4 @@
-"""An answer as it grows: its text, cut where it must end, and what is known of its tokens."""
+"""A growing answer: its text, cut at stop sequences, and its token counts."""
 
 import codecs
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ class Answer:
     """Reads a model's responses.
 
     Attributes:
-        responses: How many came.
-        asked: Tokens of the prompt, as the server counted them; None if it has not.
-        said: Tokens of the answer, likewise.
+        responses: The number of responses.
+        asked: The server's token count of the prompt; None if it sent none.
+        said: The server's token count of the answer; None if it sent none.
     """
 
     def __init__(self, wanted: Sampling) -> None:
@@ -32,16 +32,16 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All that was said."""
+        """Return the whole text so far."""
         return "".join(self._texts)
 
     @property
     def stopped(self) -> bool:
-        """A stop sequence came; the rest need not be made."""
+        """Return whether a stop sequence came; the model can stop."""
         return self._cutter.stopped
 
     def take(self, outputs: Mapping[str, list[Any]]) -> str:
-        """What a response adds to the text."""
+        """Return the text that a response adds."""
         self.responses += 1
         read = piece(outputs)
         self._reason = read.reason or self._reason
@@ -50,20 +50,20 @@ class Answer:
         return self._said(self._cutter.feed(self._decoder.decode(read.text)))
 
     def close(self) -> str:
-        """What the end adds to it."""
+        """Return the text that the end adds."""
         return self._said(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
 
     def reason(self, counted: int) -> str:
-        """Why it ended, as the OpenAI API says it.
+        """Return the finish reason in the OpenAI API's terms.
 
         Args:
-            counted: Its tokens.
+            counted: The tokens of the answer.
         """
         if self._cutter.stopped:
             return "stop"
         if self._reason:
             return _REASONS.get(self._reason, self._reason)
-        # TensorRT-LLM gives none, but a response for each token.
+        # TensorRT-LLM sends no reason, but one response per token.
         return "length" if max(counted, self.responses) >= self._wanted.most else "stop"
 
     def _said(self, text: str) -> str:

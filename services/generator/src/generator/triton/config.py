@@ -1,4 +1,4 @@
-"""What a deployment of a model on Triton needs."""
+"""The configuration of a deployment on Triton."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +11,20 @@ class TritonConfig:
     """A model on a Triton Inference Server.
 
     Attributes:
-        address: Of its gRPC port, ``host:port``.
+        address: The address of its gRPC port, ``host:port``.
         model: Its name in the server's model repository.
-        version: Its version there; empty is the server's choice, usually the newest.
+        version: Its version there; empty: the server's choice, usually the newest.
         tls: The connection is encrypted.
-        ca_file: Certificates, in PEM, that the server's is checked against; None for those that gRPC knows.
-        api_key: Goes along as ``authorization: Bearer …``, for a proxy in front of the server.
-        chat_template: How messages become the plain prompt that the server takes: a file or the source itself, as
-            `generator.tokenizers.templates.load_template` reads it. Empty: each message as ``role: text``.
-        window: Context window in tokens; None to take the model configuration's parameter ``context_window``.
-        answer_tokens: Most tokens of an answer whose request does not say.
-        connect: Seconds to wait for the server to be reached and to describe the model.
-        first_byte: Seconds until the answer begins.
-        idle: Seconds between two pieces of it.
+        ca_file: PEM certificates to verify the server's; None: those of gRPC.
+        api_key: Sent as ``authorization: Bearer …``, for a proxy in front of the server.
+        chat_template: Turns messages into the plain prompt of the server: a file or the source itself, as in
+            `generator.tokenizers.templates.load_template`. Empty: each message as ``role: text``.
+        window: Context window in tokens; None: the parameter ``context_window`` of the model configuration.
+        answer_tokens: The default limit of an answer.
+        connect: The most seconds to reach the server and describe the model.
+        first_byte: The most seconds until the answer begins.
+        idle: The most seconds between two pieces of it.
+        most_bytes: The most bytes of a piece of an answer.
         most_bytes: Largest piece of an answer that is taken.
     """
 

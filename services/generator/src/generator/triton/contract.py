@@ -1,4 +1,4 @@
-"""What a model on Triton takes and gives: the inputs of the vLLM backend, or those of TensorRT-LLM's ensemble.
+"""The inputs and outputs of a model on Triton: those of the vLLM backend, or of TensorRT-LLM's ensemble.
 
 https://github.com/triton-inference-server/vllm_backend#sending-your-first-inference,
 https://github.com/triton-inference-server/tensorrtllm_backend/blob/main/docs/model_config.md
@@ -20,7 +20,7 @@ _ANSWER = "text_output"
 _OUTPUT_TOKENS = "num_output_tokens"
 _INPUT_TOKENS = "num_input_tokens"
 _FINISH_REASON = "finish_reason"
-# Switches of a model that has them: a stream, the answer alone, and what is to be counted for us.
+# Switches of a model that has them: streaming, the answer without the prompt, and token counts.
 _SWITCHES = (
     "stream",
     "exclude_input_in_output",
@@ -28,7 +28,7 @@ _SWITCHES = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-# A parameter of the OpenAI API, and the tensors that it is called in versions of TensorRT-LLM's ensemble.
+# A parameter of the OpenAI API, and its tensors in versions of TensorRT-LLM's ensemble.
 _TENSORS = {
     "max_tokens": ("max_tokens", "request_output_len"),
     "min_tokens": ("min_tokens", "min_length"),
@@ -43,7 +43,7 @@ _TENSORS = {
 }
 _STOPS = ("stop_words",)
 _BAD_WORDS = ("bad_words",)
-_MOST_TOKENS = 1 << 31  # a number beyond is no count
+_MOST_TOKENS = 1 << 31  # a larger number is no token count
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Tensor:
     """An input: its name on the server and its elements.
 
     Attributes:
-        datatype: As Triton calls it, ``BYTES``, ``FP32``, ….
-        parameter: What a client calls it.
+        datatype: Triton's name of the type, ``BYTES``, ``FP32``, ….
+        parameter: The client's name of the parameter.
     """
 
     name: str
@@ -75,9 +75,9 @@ class Piece:
 
     Attributes:
         text: The next piece of the answer.
-        reason: Why the answer ends here, as the OpenAI API says it; empty where it goes on or nothing is said.
-        asked: Tokens of the prompt; None where they are not counted.
-        said: Tokens of this piece; None where they are not counted.
+        reason: The finish reason in the OpenAI API's terms; empty if the answer continues or none was sent.
+        asked: Tokens of the prompt; None if they are not counted.
+        said: Tokens of this piece; None if they are not counted.
     """
 
     text: bytes
@@ -91,18 +91,18 @@ class Described:
     """A model's contract.
 
     Attributes:
-        window: Its context window in tokens, 0 where it does not say: the parameter ``context_window`` of its
-            configuration.
+        window: Its context window in tokens from the parameter ``context_window`` of its configuration; 0 without
+            it.
     """
 
     inputs: Mapping[str, _Input]
     window: int
 
     def tensors(self, prompt: str, sampling: Sampling) -> list[Tensor]:
-        """A request.
+        """Return the tensors of a request.
 
         Raises:
-            InvalidRequest: A parameter would have to be dropped, and the answer would be another; it is named.
+            InvalidRequest: The model does not have a parameter that changes the answer; the error names it.
         """
         made = [self._tensor(_PROMPT, [prompt], "messages")]
         made += [self._tensor(name, [True], name) for name in _SWITCHES if name in self.inputs]
@@ -121,7 +121,7 @@ class Described:
         return made + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
-        """Words to stop at. A model that takes none has its answer cut by us; older ensembles insist on a list."""
+        """Return the stop words. Without support we cut the answer ourselves; older ensembles require a list."""
         name = self._first(names)
         if name is None or (not words and self.inputs[name].optional):
             return []
@@ -137,10 +137,10 @@ class Described:
 
 
 def described(config: Any) -> Described:
-    """The contract of a model, from its configuration (``inference.ModelConfig``).
+    """Return the contract of a model from its configuration (``inference.ModelConfig``).
 
     Raises:
-        NotSupported: It is no model that turns text into text.
+        NotSupported: The model does not turn text into text.
     """
     batched = config.max_batch_size > 0
     inputs = {each.name: _Input(_datatype(each), batched, each.optional) for each in config.input}
@@ -156,10 +156,10 @@ def described(config: Any) -> Described:
 
 
 def piece(outputs: Mapping[str, list[Any]]) -> Piece:
-    """What a response says.
+    """Parse a response.
 
     Raises:
-        Unavailable: An output is of another type than its name promises.
+        Unavailable: An output has an unexpected type.
     """
     try:
         reason = b"".join(outputs.get(_FINISH_REASON, [])).decode("utf-8", "replace")
@@ -179,7 +179,7 @@ def _tokens(counts: Sequence[int]) -> int | None:
 
 
 def _datatype(declared: Any) -> str:
-    """``TYPE_STRING`` of a configuration is ``BYTES`` on the wire."""
+    """Return the type on the wire: ``TYPE_STRING`` of a configuration is ``BYTES``."""
     from tritonclient.grpc.model_config_pb2 import DataType
 
     name = str(DataType.Name(declared.data_type)).removeprefix("TYPE_")

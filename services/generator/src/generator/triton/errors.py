@@ -1,4 +1,4 @@
-"""What a Triton server's failures become."""
+"""Converts a Triton server's failures to errors of the platform."""
 
 import grpc
 import msgspec
@@ -27,13 +27,13 @@ _CODES: dict[grpc.StatusCode, type[CausewayError]] = {
 
 
 def failure(code: grpc.StatusCode | None, said: str, model: str, *, begun: bool) -> CausewayError:
-    """The error that stands for a failure of the server.
+    """Return the error for a failure of the server.
 
     Args:
-        code: Its status; None where it sent words only.
-        said: Its words; those of a model go to the client, those of the server's inside to the log.
+        code: Its status; None if it sent only a message.
+        said: Its message; a model's goes to the client, an internal one to the log.
         model: Its name on the server.
-        begun: Something of the answer had come; then the request was good, and what failed is the server.
+        begun: The answer had begun; then the request was valid, and the server failed.
     """
     _log.warning("the Triton server failed", model=model, code=code.name if code else "", said=said, begun=begun)
     kind = _CODES.get(code) if code else None
@@ -42,7 +42,7 @@ def failure(code: grpc.StatusCode | None, said: str, model: str, *, begun: bool)
     if kind is InvalidRequest:
         return InvalidRequest(f"The model refused the request: {said[:_MOST_WORDS]}")
     if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in said):
-        # The public name is known: this server has not, or not yet, what stands behind it.
+        # The public name is known, but the server has not loaded the model, or not yet.
         return Unavailable(f"The Triton server has no model '{model}' loaded.", resource=model)
     if kind is RateLimited:
         return RateLimited("The model server takes no more requests at present.")
@@ -54,12 +54,12 @@ def failure(code: grpc.StatusCode | None, said: str, model: str, *, begun: bool)
 
 
 def too_slow(seconds: float, what: str) -> DeadlineExceeded:
-    """Nothing came for too long."""
+    """Return the error of a time-out."""
     return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
 
 
 def unreadable() -> Unavailable:
-    """What came is no answer."""
+    """Return the error of an invalid answer."""
     return Unavailable("The model server sent an answer that cannot be read.")
 
 

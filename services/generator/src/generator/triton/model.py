@@ -19,14 +19,15 @@ from generator.triton.server import TritonServer
 
 
 class TritonModel:
-    """A model behind Triton's gRPC streams; nothing is connected before the first call.
+    """A model behind Triton's gRPC streams; the first call connects.
 
-    The server takes one text, so messages are put together with a chat template; what a text cannot hold (pictures,
-    tools, several choices) is refused by its name. A request of the OpenAI API is answered in that API's shape.
+    The server accepts one text, so messages are joined with a chat template. Content that a text cannot hold
+    (pictures, tools, several choices) is refused by name. A request of the OpenAI API is answered in that API's
+    format.
 
     Args:
         name: Its public name.
-        config: Where it is.
+        config: Its configuration.
         tokens: Counts for it.
 
     Raises:
@@ -43,7 +44,7 @@ class TritonModel:
         self._server = TritonServer(config)
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """As the port says, a TEXT event for each response of the server."""
+        """See the port; one TEXT event per response of the server."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             writer = openai_emulation.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
@@ -79,7 +80,7 @@ class TritonModel:
         yield Event(EventKind.USAGE, usage=usage)
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
-        """As the server counted; what it did not count we do."""
+        """Return the server's counts; missing ones are counted here."""
         if answer.asked is not None and answer.said is not None:
             return Usage(answer.asked, answer.said, exact=True)
         asked, said = await asyncio.to_thread(lambda: (self._count(prompt), self.tokens.count(answer.text)))
@@ -95,19 +96,19 @@ class TritonModel:
         return self.tokens.count_messages(prompt.messages)
 
     async def context_window(self) -> int:
-        """As configured, else as the model's configuration on the server says; 0 while it cannot be reached."""
+        """Return the configured window, else that of the model's configuration; 0 while it cannot be reached."""
         if self._config.window is not None:
             return self._config.window
         return await self._server.window()
 
     async def created(self) -> int:
-        """Not known."""
+        """Return 0: not known."""
         return 0
 
     async def ready(self) -> bool:
-        """The server says so."""
+        """Return whether the server reports it as ready."""
         return await self._server.ready()
 
     async def aclose(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._server.aclose()

@@ -1,6 +1,6 @@
-"""A chat completion request's parameters, as far as a model that takes one text knows them.
+"""The parameters of a chat completion request that a model with one text input supports.
 
-Nothing that would change the answer is dropped: it is refused by its name.
+A parameter that would change the answer is never dropped: it is refused by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from servicekit.errors import InvalidRequest
 
 from generator.openai_emulation import invalid
 
-# They say nothing about the answer's text.
+# Parameters without an effect on the answer's text.
 _HARMLESS = frozenset(
     (
         "messages", "model", "stream", "stream_options", "user", "metadata", "store", "service_tier",
@@ -20,7 +20,7 @@ _HARMLESS = frozenset(
         "parallel_tool_calls",
     )
 )  # fmt: skip
-# What others mean where they ask for nothing.
+# Values of other parameters that have no effect.
 _NOTHING: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
@@ -36,7 +36,7 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "suffix": ("",),
 }
-# What a sampling parameter is where it changes nothing.
+# Values of sampling parameters that have no effect.
 _NEUTRAL = {
     "min_tokens": 0,
     "top_p": 1,
@@ -71,12 +71,12 @@ _ASIDE = ("max_completion_tokens", "stop", "n")
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is to be made.
+    """The parameters of an answer.
 
     Attributes:
-        given: Sampling parameters by their name in the OpenAI API (or vLLM's, where it has none); ``max_tokens`` is
-            always there.
-        stops: Where the answer ends, before the first of these.
+        given: Sampling parameters by their name in the OpenAI API (or vLLM's if it has none); ``max_tokens`` is
+            always present.
+        stops: Stop sequences; the answer ends before the first one.
     """
 
     given: Mapping[str, float]
@@ -84,23 +84,23 @@ class Sampling:
 
     @property
     def most(self) -> int:
-        """Most tokens of the answer."""
+        """Return the most tokens of the answer."""
         return int(self.given["max_tokens"])
 
     def is_neutral(self, parameter: str) -> bool:
-        """Its value changes nothing, so a model that does not know the parameter answers as asked."""
+        """Return whether its value has no effect, so that a model without the parameter can answer."""
         return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
 
 
 def sampling(parameters_json: bytes, most: int) -> Sampling:
-    """The parameters of a request.
+    """Parse the parameters of a request.
 
     Args:
         parameters_json: A JSON object.
-        most: ``max_tokens``, where it does not say.
+        most: The default of ``max_tokens``.
 
     Raises:
-        InvalidRequest: One has the wrong type, is out of range, or is not known here; it is named.
+        InvalidRequest: A parameter has the wrong type, is out of range, or is not supported; the error names it.
     """
     try:
         read = _parameters.decode(parameters_json)

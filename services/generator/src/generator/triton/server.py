@@ -1,4 +1,4 @@
-"""The connection to one Triton server: models described, streams opened, failures told apart."""
+"""The connection to one Triton server: model descriptions, streams, failures."""
 
 import asyncio
 import contextlib
@@ -21,10 +21,9 @@ _LOOK_AGAIN_SECONDS = 5.0
 
 
 class TritonServer:
-    """One model of a server, through ``tritonclient.grpc.aio``; connected by the first call.
+    """One model of a server, through ``tritonclient.grpc.aio``; the first call connects.
 
-    That package is loaded (15 MB, 0.2 s) by the first call.
-    It belongs to the event loop that it is first used in.
+    The first call also loads that package (15 MB, 0.2 s). The object belongs to the event loop of its first call.
     """
 
     def __init__(self, config: TritonConfig) -> None:
@@ -37,10 +36,10 @@ class TritonServer:
         self._ready = False
 
     async def describe(self) -> Described:
-        """What the model takes and gives; asked once.
+        """Return the model's contract; requested once.
 
         Raises:
-            Unavailable: The server cannot be reached, or has no such model loaded.
+            Unavailable: The server cannot be reached, or has not loaded the model.
             NotSupported: The model is of another kind.
             DeadlineExceeded: It does not answer.
         """
@@ -56,7 +55,7 @@ class TritonServer:
         return self._described
 
     async def stream(self, inputs: Sequence[Tensor]) -> AsyncGenerator[dict[str, list[Any]], None]:
-        """What the model gives for these inputs, response by response: the elements of each output.
+        """Yield the responses for these inputs: the elements of each output.
 
         The stream is read no further than responses are taken. Closing the generator cancels the request.
 
@@ -64,7 +63,7 @@ class TritonServer:
             InvalidRequest: The model refused the inputs.
             UpstreamRejected: It failed before its first response.
             Unavailable: It failed later, or cannot be reached.
-            DeadlineExceeded: Nothing came for too long.
+            DeadlineExceeded: Nothing came in time.
         """
         from generator.triton.wire import elements, request_of
 
@@ -72,7 +71,7 @@ class TritonServer:
         patience, what = self._config.first_byte, "did not begin to answer"
         responses = self._client.stream_infer(
             request_of(self._config.model, self._config.version, inputs),
-            # Failures come as gRPC's statuses, not as words alone; what the server had not sent by then is lost.
+            # Failures are gRPC statuses, not only messages; unsent responses are lost.
             headers={**self._address.headers(), "triton_grpc_error": "true"},
         )
         try:
@@ -89,14 +88,14 @@ class TritonServer:
                 begun, patience, what = True, self._config.idle, "sent nothing further"
                 yield elements(result.get_response())
         except Exception as error:
-            # The model may be another by now, under the same name.
+            # Meanwhile another model may have the same name.
             self._described = None
             raise self._failure(error, begun=begun) from error
         finally:
             responses.cancel()
 
     async def ready(self) -> bool:
-        """It said so when it was last asked, at most a few seconds ago."""
+        """Return whether it was ready at the last check, at most a few seconds ago."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= _LOOK_AGAIN_SECONDS:
                 self._ready = await self._look()
@@ -104,7 +103,7 @@ class TritonServer:
         return self._ready
 
     async def window(self) -> int:
-        """The context window that the model's configuration names; 0 where it names none, or is out of reach."""
+        """Return the context window of the model's configuration; 0 if it has none, or cannot be reached."""
         if self._described is None and not await self.ready():
             return 0
         with contextlib.suppress(CausewayError):
@@ -112,7 +111,7 @@ class TritonServer:
         return 0
 
     async def aclose(self) -> None:
-        """Closes the connection; once more does no harm."""
+        """Close the connection; repeated calls do nothing."""
         if self._made is not None:
             await self._made.close()
 
@@ -134,13 +133,14 @@ class TritonServer:
             self._made = self._address.connect(
                 *WINDOW_OPTIONS,
                 ("grpc.max_receive_message_length", self._config.most_bytes),
-                # A host that vanished is noticed; Triton hangs up on who asks more often than every five minutes.
+                # A vanished host is noticed; Triton disconnects clients that ping more often than every five
+                # minutes.
                 ("grpc.keepalive_time_ms", 310_000),
             )
         return self._made
 
     def _failure(self, error: Exception, *, begun: bool) -> Exception:
-        """What the client raised, as our error."""
+        """Return the client's exception as our error."""
         from tritonclient.utils import InferenceServerException
 
         if isinstance(error, grpc.aio.AioRpcError):

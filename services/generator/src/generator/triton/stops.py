@@ -1,15 +1,15 @@
-"""Ending an answer at a stop sequence, wherever its pieces cut it."""
+"""Ends an answer at a stop sequence, for any boundaries of its pieces."""
 
 from collections.abc import Sequence
 
 
 class StopCutter:
-    """Lets text through up to the first stop sequence, and holds back what may be the beginning of one.
+    """Passes text up to the first stop sequence, and holds back a possible beginning of one.
 
-    The first is the one that is complete first; of several that end together the longest.
+    The first one is the one that is complete first; of several that end together, the longest.
 
     Attributes:
-        stopped: One was there; nothing more comes.
+        stopped: A stop sequence came; no more text follows.
 
     >>> cutter = StopCutter(["END"])
     >>> [cutter.feed(piece) for piece in ("an EN", "tire ", "END of")]
@@ -23,7 +23,7 @@ class StopCutter:
         self.stopped = False
 
     def feed(self, piece: str) -> str:
-        """What can be said for certain, with this piece."""
+        """Take a piece; return the text that is certain."""
         if self.stopped or not self._longest:
             return "" if self.stopped else piece
         text = self._held + piece
@@ -36,12 +36,12 @@ class StopCutter:
         return text[: len(text) - begun]
 
     def close(self) -> str:
-        """What was held back, at the end of the text."""
+        """Return the held text at the end."""
         held, self._held = self._held, ""
         return held
 
     def _begun(self, text: str) -> int:
-        """Length of the longest end of the text that a stop sequence begins with."""
+        """Return the length of the longest end of the text that begins a stop sequence."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-length:]
             if any(stop.startswith(end) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""Tensors on Triton's wire. Importing it loads Triton's client.
+"""Tensors in Triton's wire format. Importing it loads Triton's client.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md
 """
@@ -20,7 +20,7 @@ _NUMBERS: dict[str, Literal["i", "I", "q", "Q"]] = {"INT32": "i", "UINT32": "I",
 
 
 def request_of(model: str, version: str, inputs: Sequence[Tensor]) -> AsyncIterator[dict[str, Any]]:
-    """A stream of one request, as Triton's client takes it.
+    """Return a stream of one request for Triton's client.
 
     Raises:
         InvalidRequest: A value does not fit its tensor.
@@ -44,10 +44,10 @@ def _input(tensor: Tensor) -> InferInput:
 
 
 def elements(response: Any) -> dict[str, list[Any]]:
-    """The elements of each output of a response, whatever its shape: strings as bytes, and whole numbers.
+    """Return the elements of each output of a response, for any shape: strings as bytes, and whole numbers.
 
     Raises:
-        Unavailable: Its bytes are none.
+        Unavailable: The bytes are invalid.
     """
     raw = response.raw_output_contents
     read: dict[str, list[Any]] = {}
@@ -56,7 +56,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
             kind = output.datatype
             if kind == "BYTES":
                 read[output.name] = _strings(raw[at])
-            elif kind in _NUMBERS:  # not by numpy, which takes five times as long for one of them
+            elif kind in _NUMBERS:  # not with numpy, which takes five times as long for one element
                 read[output.name] = memoryview(raw[at]).cast(_NUMBERS[kind]).tolist()
     except (struct.error, ValueError, TypeError, IndexError) as error:
         raise unreadable() from error
@@ -64,7 +64,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
 
 
 def _strings(raw: bytes) -> list[bytes]:
-    """Each string is its length in four bytes, the lowest first, and its bytes."""
+    """Decode strings: each has its length in four bytes, little-endian, and its bytes."""
     strings, at = [], 0
     while at < len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)
