@@ -39,7 +39,7 @@ def test_an_answer_is_gathered() -> None:
 def test_what_cannot_be_put_together_is_the_model_servers_failure(raw: bytes) -> None:
     """Not a defect of ours."""
     for event in (Delta(0, "", raw), Delta(0, "a", b"", raw), Finish(0, "stop", raw), Start(raw)):
-        with pytest.raises(Unavailable, match="cannot be read"):
+        with pytest.raises(Unavailable, match="not a valid JSON object"):
             Answer().take([event])
 
 

@@ -158,7 +158,7 @@ def members_of(raw_json: bytes) -> dict[str, Any]:
     try:
         members: dict[str, Any] = _object.decode(raw_json)
     except (ValueError, RecursionError) as error:
-        raise Unavailable("The model server sent an object that is not valid JSON.") from error
+        raise Unavailable("The model server sent a value that is not a valid JSON object.") from error
     return members
 
 
