@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from gateway.dialects.registry import registrations
 from gateway.main import build_app
 from gateway.routes.dispatch import ChatRoutes
+from gateway.routes.response_stream import ResponseStream
 from gateway.routes.table import route_table
 from gateway.routing.route import Role
 from gateway.routing.route import Route as Entry
@@ -51,7 +52,8 @@ def routes(app: ASGIApp) -> set[tuple[str, str]]:
         if method != "HEAD"
     }
     found |= {(f"{route.path}/{{path:path}}", "GET") for route in others if isinstance(route, Mount)}
-    return found | {(path, "POST") for path in inside(app, ChatRoutes)._endpoints}
+    raw = inside(app, ChatRoutes)._endpoints
+    return found | {(path, "GET" if type(endpoint) is ResponseStream else "POST") for path, endpoint in raw.items()}
 
 
 def test_every_route_is_in_the_table(app: ASGIApp) -> None:
