@@ -215,6 +215,7 @@ asked_of_responses = st.fixed_dictionaries(
         "index_name": mostly(st.sampled_from(["docs", "empty"])),
         "detectors": values,
         "truncation": values,
+        "moderation": values | st.just({"model": "words", "policy": {"input": {"mode": "block"}}}),
         "context_management": values | st.just([{"type": "compaction", "compact_threshold": 1}]),
     },
 )

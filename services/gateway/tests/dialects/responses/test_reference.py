@@ -84,9 +84,8 @@ def test_the_tables_are_complete(table: str, properties: set[str]) -> None:
 
 
 def test_the_request_is_read_as_the_table_says() -> None:
-    """What is refused and what is known are the lists of the code."""
-    assert named("Request", "refused") == set(request.REFUSED)
-    assert set(TABLES["Request"]) == {*request.READ, *request.REFUSED}
+    """What is known is the list of the code."""
+    assert named("Request", "supported") == set(request.READ) == set(TABLES["Request"])
     assert set(request.INCLUDABLE) == set(TABLES["Values of `include`"])
 
 
@@ -103,12 +102,10 @@ def test_the_tables_are_counted() -> None:
     assert said in " ".join(PAGE.split())
 
 
-@pytest.mark.parametrize("name", sorted(named("Request", "refused")))
-async def test_members_that_are_refused(client: httpx.AsyncClient, name: str) -> None:
-    """By their names, unless they ask for nothing."""
-    refused = await client.post(PATH, json={"input": "When?", name: {"x": 1}})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
-    assert (await client.post(PATH, json={"input": "When?", name: None})).status_code == 200
+async def test_members_that_are_refused(client: httpx.AsyncClient) -> None:
+    """Those that are not in the table, by their names."""
+    refused = await client.post(PATH, json={"input": "When?", "functions": []})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "functions")
 
 
 async def test_every_other_item_is_refused(client: httpx.AsyncClient) -> None:

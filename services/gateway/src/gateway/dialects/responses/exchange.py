@@ -9,7 +9,7 @@ from servicekit.errors import CausewayError
 
 from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
-from gateway.dialects.responses import record
+from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
 from gateway.dialects.responses.members import error_of, search_result, usage_of
 from gateway.dialects.responses.output import Output, Shown
@@ -40,7 +40,6 @@ DROPPED_TOOLS = b"x-causeway-dropped-tools"
 DROPPED_ITEMS = b"x-causeway-dropped-items"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
 _THOUGHTS = ("reasoning_content", "reasoning")
-_FOUND = ("detections", "warnings")
 _encode = msgspec.json.encode
 
 
@@ -256,8 +255,7 @@ class ResponsesExchange:
         items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(left))
         output = [self._with_results(item) for item in said["output"]]
         said = {**said, **record.shown_left(self.asked.shown, self.turn, judged), "output": output}
-        # Findings have the words that were taken out of the question.
-        said = {name: value for name, value in said.items() if name not in _FOUND}
+        said = moderation.without_findings(said)
         sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._rests_on))
         return Stored(self.response_id, profile, said, items, self.before.chain, sources)
 
@@ -317,8 +315,7 @@ class ResponsesExchange:
     def _add_last(self, final: dict[str, Any]) -> None:
         """Write the last event; the log gets it without findings, which have the words that were taken out."""
         kind = f"response.{final['status']}"
-        if self.before.store and any(name in final for name in _FOUND):
-            left = {name: value for name, value in final.items() if name not in _FOUND}
+        if self.before.store and (left := moderation.without_findings(final)) != final:
             self._last_logged = encoded(kind, self._events.count, response=left)
         self._events.add(kind, response=final)
 
@@ -341,6 +338,8 @@ class ResponsesExchange:
             said["completed_at"] = int(time.time())
         if self._sources:
             said["source_nodes"] = self._nodes
+        if status not in RUNNING and self.asked.moderation:
+            said["moderation"] = moderation.results(self.asked.moderation, self._found)
         if status not in RUNNING and (named := asked_of(self.turn.detectors)):
             said["detections"] = detections_block(self._found, named)
             if warnings := warnings_of(self._found):

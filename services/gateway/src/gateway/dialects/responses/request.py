@@ -1,6 +1,6 @@
 """What a Responses request says: checked, and translated into the chat that the model is asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects import json_fields, turn_settings
 from gateway.dialects.json_fields import Fields
-from gateway.dialects.responses import items, service_options
+from gateway.dialects.responses import items, moderation, service_options
 from gateway.dialects.responses import tools as tool_kinds
 from gateway.dialects.responses.conversation import Conversation, Item
 from gateway.dialects.responses.sealed import Sealed
@@ -30,7 +30,16 @@ READ = (
         "max_output_tokens",
         "max_tool_calls",
     ),
-    *("metadata", "model", "parallel_tool_calls", "previous_response_id", "reasoning", "service_tier", "store"),
+    *(
+        "metadata",
+        "model",
+        "moderation",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "reasoning",
+        "service_tier",
+        "store",
+    ),
     *("stream", "stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p"),
     "truncation",
     *service_options.READ,
@@ -40,13 +49,8 @@ READ = (
 IGNORED = ("client_metadata",)
 """Members that change nothing here."""
 
-REFUSED: Mapping[str, str] = {
-    "moderation": "is not supported: name detectors of the platform in detectors instead",
-}
-"""Members that would change the answer and are not supported, with what their refusals say."""
-
-_TAKEN = ("index_name", *READ, *REFUSED)
-_KNOWN = frozenset((*READ, *IGNORED, *OURS, *REFUSED))
+_TAKEN = ("index_name", "detectors", *READ)
+_KNOWN = frozenset((*READ, *IGNORED, *OURS))
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """Of `INCLUDABLE`: the reasoning, encrypted for the next request."""
@@ -86,6 +90,7 @@ class Asked:
         dropped: Kinds of the items that were left out.
         obfuscates: Pieces of the answer have random characters beside them, which hide their lengths.
         compaction: When the model summarises the conversation; None: it does not.
+        moderation: The detector that the response tells the results of; empty: none.
     """
 
     said: Fields
@@ -102,6 +107,7 @@ class Asked:
     dropped: list[str]
     obfuscates: bool
     compaction: CompactionOptions | None = None
+    moderation: str = ""
 
 
 def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
@@ -121,9 +127,6 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
         if name not in _KNOWN:
             raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
     said = json_fields.pick(raw, _TAKEN)
-    for name, reason in REFUSED.items():
-        if said.get(name) not in (None, []):
-            raise said.wrong(name, reason)
     tools = Tools(refuse_unknown=refuse_unknown)
     tools.offer(said.items("tools") or (), "tools")
     include = _include(said)
@@ -146,6 +149,8 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
         **service_options.forwarded(said),
         **tool_kinds.parameters(tools, said),
     }
+    if judges := said.get("moderation") is not None:
+        chat["detectors"] = moderation.detectors(said)
     if "stream" in raw:
         chat["stream"] = msgspec.Raw(bytes(raw["stream"]))
     if model := service_options.prompt_name(said) or said.text("model"):
@@ -174,6 +179,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
             padded,
         ),
         compaction,
+        said.object("moderation").text("model") if judges else "",
     )
 
 

@@ -1,0 +1,65 @@
+"""``moderation`` of a request: a detector of the platform that judges the input and the output of a response."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Detections, Direction
+
+_ACTIONS = {"": "report", "score": "report", "block": "block"}
+
+
+def detectors(said: Fields) -> dict[str, Any]:
+    """Return the ``detectors`` of a request, with the one that its ``moderation`` names.
+
+    Raises:
+        InvalidRequest: It names none, or a mode is wrong.
+    """
+    asked = said.object("moderation")
+    block: dict[str, Any] = dict(said.object("detectors").members())
+    if said.get("moderation") is None:
+        return block
+    model, policy = asked.text("model"), asked.object("policy")
+    if not model:
+        raise asked.wrong("model", "must be the name of a detector")
+    for side in ("input", "output"):
+        mode = policy.object(side).one_of("mode", ("score", "block"))
+        own = said.object("detectors").object(side)
+        block[side] = {model: {"action": _ACTIONS[mode]}, **dict(own.members())}
+    return block
+
+
+def results(model: str, found: Sequence[Detections]) -> dict[str, Any]:
+    """Return what a detector found, as the reference has it: categories and scores, no words.
+
+    Args:
+        model: Its name.
+        found: What all detectors found.
+    """
+    return {side.value: _result(model, [each for each in found if each.direction is side]) for side in _SIDES}
+
+
+def without_findings(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response without what detectors found, which can have words that were taken out."""
+    return {name: value for name, value in said.items() if name not in _FOUND} | {"moderation": None}
+
+
+_FOUND = ("detections", "warnings")
+_SIDES = (Direction.INPUT, Direction.OUTPUT)
+
+
+def _result(model: str, found: Sequence[Detections]) -> dict[str, Any]:
+    failed = [failure for each in found for failure in each.failures if failure.detector_id == model]
+    if failed:
+        return {"type": "error", "code": "moderation_failed", "message": failed[0].message}
+    scores: dict[str, float] = {}
+    for finding in (finding for each in found for finding in each.findings if finding.detector_id == model):
+        scores[finding.detection] = max(finding.score, scores.get(finding.detection, 0.0))
+    return {
+        "type": "moderation_result",
+        "model": model,
+        "flagged": bool(scores),
+        "categories": dict.fromkeys(scores, True),
+        "category_scores": scores,
+        "category_applied_input_types": {name: ["text"] for name in scores},
+    }

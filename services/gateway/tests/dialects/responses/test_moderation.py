@@ -1,0 +1,60 @@
+"""A detector of the platform as the moderation of a response."""
+
+from typing import Any
+
+import httpx
+from causeway_testing import responses
+from gateway.domain import Delta, Finish, Start
+
+PATH = "/v1/responses"
+
+
+def asking(**policy: str) -> dict[str, Any]:
+    modes = {side: {"mode": mode} for side, mode in policy.items()}
+    return {"model": "words", "policy": modes} if modes else {"model": "words"}
+
+
+async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    return responses.response(answer.json())
+
+
+async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response tells for each side whether the detector found something, and what, and none of it is stored."""
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
+    answer = await asked(client, input="When?", moderation=asking())
+    assert answer.output_text == "It is secret."
+    assert (answer.moderation.input.flagged, answer.moderation.output.flagged) == (False, True)
+    assert (answer.moderation.input.model, answer.moderation.input.categories) == ("words", {})
+    found = answer.moderation.output
+    assert set(found.categories.values()) == {True}
+    assert found.categories.keys() == found.category_scores.keys() == found.category_applied_input_types.keys()
+    again = responses.response((await client.get(f"{PATH}/{answer.id}")).json())
+    assert again.moderation is None
+
+
+async def test_a_question_is_scored(client: httpx.AsyncClient) -> None:
+    """The answer comes all the same; other detectors of the request run beside it."""
+    answer = await asked(client, input="Is it secret?", moderation=asking(input="score"), detectors={"output": {}})
+    assert (answer.status, answer.moderation.input.flagged) == ("completed", True)
+
+
+async def test_what_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A question is refused, an answer ends."""
+    refused = await client.post(PATH, json={"input": "Is it secret?", "moderation": asking(input="block")})
+    assert refused.status_code == 400
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
+    answer = await asked(client, input="When?", moderation=asking(output="block"))
+    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "content_filter")
+    assert answer.moderation.output.flagged
+
+
+async def test_what_is_wrong_is_named(client: httpx.AsyncClient) -> None:
+    """With its place in the request."""
+    for said, field in (
+        ({}, "moderation.model"),
+        ({"model": "words", "policy": {"input": {"mode": "guess"}}}, "moderation.policy.input.mode"),
+    ):
+        refused = await client.post(PATH, json={"input": "When?", "moderation": said})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
