@@ -179,10 +179,13 @@ async def test_what_every_node_refuses() -> None:
         nodes: list[Server] = list(cluster.nodes)
         for node in nodes:
             node.before = failing
-        for _ in range(5):
-            with pytest.raises(Unavailable) as refused:
-                await collection.count_documents(EVERYTHING)
-            assert refused.value.retry_after == 1
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(5):
+                with pytest.raises(Unavailable) as refused:
+                    await collection.count_documents(EVERYTHING)
+                assert refused.value.retry_after == 1
+        assert sorted(each["server.port"] for each in logs) == sorted(node.port for node in cluster.nodes)
+        assert {each["log_level"] for each in logs} == {"warning"}
         for node in nodes:
             node.before = None
 
