@@ -34,7 +34,7 @@ def _is_limited(name: str, request: Any) -> Iterable[bool]:
             yield _names_one(request.filter) or _lists(request.filter)
         case "Count":
             yield _names_one(request.filter)
-        case "Delete":
+        case "Delete" if request.DESCRIPTOR.name == "DeletePoints":
             yield _names_one(request.points.filter)
         case "SetPayload":
             yield _names_one(request.points_selector.filter)
