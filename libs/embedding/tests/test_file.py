@@ -94,7 +94,7 @@ WRONG = [
     ),
     (GOOD, "models: []", r"line 1, models"),
     (GOOD, "", r"models: this is missing"),
-    (GOOD, "models: [", r"this is no YAML"),
+    (GOOD, "models: [", r"this is not valid YAML"),
 ]
 
 

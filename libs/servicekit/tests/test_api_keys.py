@@ -90,14 +90,14 @@ def test_members_of_newer_versions_are_left_aside() -> None:
 def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
     """Rather than understood as something wider than was meant."""
     _, record = api_keys.make("ann", "north")
-    with pytest.raises(ValueError, match="no record"):
+    with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(json.dumps({**dataclasses.asdict(record), **change}).encode())
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_no_record(raw: bytes) -> None:
     """Of any kind."""
-    with pytest.raises(ValueError, match="no record"):
+    with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(raw)
 
 

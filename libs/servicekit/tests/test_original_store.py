@@ -198,7 +198,7 @@ async def test_a_name_that_is_none(s3_settings: OriginalSettings, name: str) -> 
     """Is refused before anything is asked: in a key it would be another one's."""
     store = S3OriginalStore(s3_settings)
     for call in (store.put(name, io.BytesIO(b"x")), store.read(name, io.BytesIO()), store.remove(name)):
-        with pytest.raises(InvalidRequest, match="no name of an original"):
+        with pytest.raises(InvalidRequest, match="Not a name of an original"):
             await call
     with pytest.raises(InvalidRequest):
         await store.facts(name)

@@ -240,7 +240,7 @@ async def test_a_socket_instead_of_a_port(tmp_path: Path) -> None:
         await rpc.unary(stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(60))
         health: Any = health_pb2_grpc.HealthStub(channel)
         assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
-    with pytest.raises(Unavailable, match="another process has it"):
+    with pytest.raises(Unavailable, match="another process uses it"):
         GrpcServer.of(settings, 0, [])
     await server.stop(0)
 

@@ -177,7 +177,7 @@ def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Pa
     """Each is an error that says what is wrong: missing, of another pair, not all three named."""
     files = Files(tmp_path / "a", authority, "gateway")
     other = Files(tmp_path / "b", authority, "gateway")
-    with pytest.raises(InvalidRequest, match="belong together"):
+    with pytest.raises(InvalidRequest, match="do not match"):
         Certificates(files.cert, other.key, files.ca)
     with pytest.raises(InvalidRequest, match="No such file"):
         Certificates(files.cert, tmp_path / "nothing", files.ca)

@@ -65,12 +65,12 @@ def test_a_good_file_is_its_model() -> None:
         ("parts:\n- kind: a\n- kind: b\n", "f.yaml, line 3, parts[1].name: this is missing"),
         ("parts:\n- {}\n", "f.yaml, line 2, parts[0]: this is missing"),
         ("parts:\n- kind: b\n\n  name: y\n", "f.yaml, line 4, parts[0].name: nobody has this name"),
-        ("flags: {x: 1, x: 2}", "f.yaml, line 1, flags.x: this key stands here twice"),
-        ("a:\n  b: [\n", "f.yaml, line 3: this is no YAML"),
+        ("flags: {x: 1, x: 2}", "f.yaml, line 1, flags.x: duplicate key"),
+        ("a:\n  b: [\n", "f.yaml, line 3: this is not valid YAML"),
         ("- a\n", "f.yaml, line 1: Input should be a valid dictionary"),
-        ("a: 1\n---\nb: 2\n", "f.yaml, line 2: this is no YAML"),
-        ("\x00", "f.yaml: this is no YAML"),
-        ("parts: !!python/object:os.system {}", "f.yaml, line 1: this is no YAML"),
+        ("a: 1\n---\nb: 2\n", "f.yaml, line 2: this is not valid YAML"),
+        ("\x00", "f.yaml: this is not valid YAML"),
+        ("parts: !!python/object:os.system {}", "f.yaml, line 1: this is not valid YAML"),
         ("[" * 5000, "f.yaml"),
     ],
 )
@@ -109,7 +109,7 @@ def test_further_problems_can_be_placed() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [BadFile("f.yaml, line 1: this is no YAML"), FileNotFoundError("there is no f.yaml")]
+    "error", [BadFile("f.yaml, line 1: this is not valid YAML"), FileNotFoundError("there is no f.yaml")]
 )
 def test_a_settings_file_is_told_with_the_setting(error: Exception) -> None:
     """By its variable and what is wrong; the cause, which may hold what stands in the file, is not passed on."""

@@ -1,1 +1,1 @@
-"""What every Causeway service shares. Imports no service."""
+"""The shared library of all Causeway services. It imports no service."""

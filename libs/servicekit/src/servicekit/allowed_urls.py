@@ -1,7 +1,8 @@
-"""Which URLs documents may be fetched from: those on hosts that the operator has named, and no others.
+"""The URLs that documents may be fetched from: those on hosts that the operator has listed.
 
-A URL that passes is plain: one way to read it is left, so that who connects reads no other host out of it than who
-checked it. Where the host's name leads is not known here: who connects looks at the address.
+A checked URL is unambiguous, so that the client that connects reads the same host as this check. The addresses of
+the
+host are not known here; the client that connects must check them.
 """
 
 import re
@@ -20,15 +21,15 @@ _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
 _ADDRESS = re.compile(r"[0-9a-f:.]+")
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
-"""Hosts that some take for IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
+"""Hosts that some parsers take for IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
 _PLAIN = re.compile(r"[!-\[\]-~]+")
-"""A little more than what RFC 3986 lets a URL consist of: no spaces, control characters and backslashes."""
+"""Slightly more than the characters of RFC 3986; without spaces, control characters and backslashes."""
 _IN_NAMES = "/:@!$&'()*+,;=~"
 
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """``host``, ``*.host`` for all below it, or ``*``; ``port`` is 0 for those of the schemes."""
+    """``host``, ``*.host`` for all subdomains, or ``*``; ``port`` 0 means the default port of the scheme."""
 
     host: str
     port: int
@@ -43,30 +44,33 @@ class _Hosts:
 
 @dataclass(frozen=True, slots=True)
 class AllowedUrls:
-    """Hosts that documents may be fetched from; of none by default."""
+    """Hosts that documents may be fetched from; none by default."""
 
     hosts: tuple[_Hosts, ...] = ()
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Self:
-        """From settings: ``docs.example.org``, ``*.example.org`` for all below it, ``*`` for all; with ``:8443``
-        behind it for another port than the scheme's.
+        """Return the allowed hosts of settings.
+
+        A pattern is ``docs.example.org``, ``*.example.org`` for all subdomains, or ``*`` for all hosts. With
+        ``:8443``
+        at its end, it allows that port in place of the default one.
 
         Raises:
-            ValueError: One is none of these.
+            ValueError: A pattern is invalid.
         """
         return cls(tuple(map(_hosts, patterns)))
 
     @property
     def any(self) -> bool:
-        """Whether URLs are taken at all."""
+        """Whether any URLs are allowed."""
         return bool(self.hosts)
 
     def checked(self, url: str, field: str | None = None) -> str:
-        """The URL as it is fetched: with its host in lower case and ASCII, without a fragment.
+        """Return the URL to fetch, with its host in lower case and ASCII, without a fragment.
 
         Raises:
-            InvalidRequest: It is no absolute http or https URL, or has a user or password in it.
+            InvalidRequest: It is not an absolute http or https URL, or contains a user or a password.
             PermissionDenied: Its host or port is not allowed.
         """
         scheme, host, port, rest = _parts(url, field)
@@ -78,9 +82,9 @@ class AllowedUrls:
 
 
 def document_name(url: str) -> str:
-    """What a document is called that comes from a checked URL: host, path and query; readable where it can be.
+    """Return the name of a document from a checked URL: host, path and query, decoded if that is unambiguous.
 
-    Two URLs have two names, but where they differ in the scheme alone.
+    Different URLs have different names, unless they differ only in the scheme.
     """
     rest = url.partition("://")[2]
     host, slash, path = rest.partition("/")
@@ -96,7 +100,7 @@ def _patterns(patterns: list[str]) -> list[str]:
 
 
 UrlPatterns = Annotated[list[str], AfterValidator(_patterns)]
-"""Of settings."""
+"""The type of settings with such patterns."""
 
 
 def _hosts(pattern: str) -> _Hosts:
@@ -104,18 +108,18 @@ def _hosts(pattern: str) -> _Hosts:
     name = host.removeprefix("*.")
     named = host == "*" or _NAME.fullmatch(name)
     if not named or (":" in pattern and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise ValueError(f"{pattern!r} is no host, *.host or *, with or without a port")
+        raise ValueError(f"{pattern!r} is not a host, *.host or *, with or without a port")
     return _Hosts(host, int(port or 0))
 
 
 def _parts(url: str, field: str | None) -> tuple[str, str, int, str]:
-    """Scheme, host, port, and what follows."""
+    """Return the scheme, the host, the port and the rest of a URL."""
     shown = url[:_LONGEST]
     if len(url) > _LONGEST:
         raise InvalidRequest(f"A URL has at most {_LONGEST} characters.", field=field)
     if not url.isascii():
         url = quote(url, safe="%" + "".join(map(chr, range(33, 127)))) if _ascii_host(url) else url
-    wrong = InvalidRequest(f"{shown!r} is no http or https URL.", field=field)
+    wrong = InvalidRequest(f"{shown!r} is not an http or https URL.", field=field)
     if not _PLAIN.fullmatch(url):
         raise wrong
     try:
@@ -126,7 +130,7 @@ def _parts(url: str, field: str | None) -> tuple[str, str, int, str]:
     if split.scheme not in _PORTS or not host:
         raise wrong
     if "@" in split.netloc:
-        raise InvalidRequest("A URL with a user or a password in it is not fetched.", field=field)
+        raise InvalidRequest("A URL must not contain a user or a password.", field=field)
     if not (_ADDRESS if "[" in split.netloc else _NAME).fullmatch(host):
         raise wrong
     if ":" not in host and _NUMBER.fullmatch(host) and not _is_ipv4(host):
@@ -143,7 +147,7 @@ def _is_ipv4(host: str) -> bool:
 
 
 def _ascii_host(url: str) -> bool:
-    """A host in other letters is to be given in ASCII (xn--…): what looks alike is not the same."""
+    """Return whether the host is in ASCII. Other hosts must be given as xn--…, because letters can look alike."""
     return url.partition("://")[2].partition("/")[0].isascii()
 
 

@@ -1,9 +1,9 @@
-"""API keys: what the platform keeps of one, how one is made, and how one that comes is compared.
+"""API keys: their records, how they are made, and how they are compared.
 
-A key is ``cwk_<id>_<secret>``: the id, 16 hex digits, finds the record and is no secret; the secret is 256 random
-bits in base64url. Of it only the SHA-256 is kept. A slow hash, as passwords need, would add nothing: it stands
-between a guesser and what people can remember, and nobody goes through 2^256 secrets, however fast each one is
-tried. And it would cost every request what it costs the guesser.
+A key is ``cwk_<id>_<secret>``. The id, 16 hex digits, identifies the record and is not secret. The secret is 256
+random bits in base64url. Only the key's SHA-256 is stored. A slow hash, as for passwords, is not needed: it
+protects
+secrets that can be guessed, but 2^256 random secrets cannot be tried. And it would slow down every request.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.principal import ROLES, Principal
 
 PREFIX = "cwk_"
-"""What every key begins with, so that it is told from a token, and found by who looks for leaked ones."""
+"""The prefix of every key, which tells it from a token and helps to find leaked keys."""
 
 _KEY = re.compile(PREFIX + r"([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _NOBODYS = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
@@ -27,20 +27,21 @@ _NOBODYS = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is kept of a key.
+    """The record of a key.
 
     Attributes:
-        id: Finds it; may be shown and logged.
+        id: Identifies the key; may be shown and logged.
         digest: SHA-256 of the whole key, in hex.
-        name: What people call it, and what ``keys`` of a front end profile names. A key and the one that takes its
-            place may share it.
-        tenant: Whose documents it is for.
-        user: On whose behalf it asks: the history and the uploads that it sees.
-        oids: With ``groups``, what documents' access lists are compared with.
-        roles: Some of `principal.ROLES`.
-        profiles: Front end profiles that it may be used on; empty: any.
+        name: The name for users, which ``keys`` of a front end profile refers to. A key and its replacement may
+            have
+            the same name.
+        tenant: The tenant whose documents it gives access to.
+        user: The user that it represents, with the user's history and uploads.
+        oids: With ``groups``, the ids that are compared with documents' access lists.
+        roles: A subset of `principal.ROLES`.
+        profiles: Front end profiles that accept the key; empty: all.
         created_at: Seconds since 1970.
-        expires_at: Likewise; None: never.
+        expires_at: Seconds since 1970; None: never.
     """
 
     id: str
@@ -56,27 +57,27 @@ class ApiKey:
     expires_at: float | None = None
 
     def expired(self, now: float) -> bool:
-        """Whether its time is over; ``now`` in seconds since 1970."""
+        """Return whether the key has expired; ``now`` is in seconds since 1970."""
         return self.expires_at is not None and now >= self.expires_at
 
     def matches(self, key: str) -> bool:
-        """Whether it is the record of a key; takes as long for a wrong one."""
+        """Return whether the record belongs to a key, in constant time."""
         return hmac.compare_digest(_digest(key), self.digest)
 
     def principal(self) -> Principal:
-        """Who asks with it. Without ids of its own a user is known to access lists by the name."""
+        """Return the principal of the key. Without ``oids``, the user's name is its id in access lists."""
         return Principal(self.tenant, self.user, self.oids or (self.user,), self.groups, self.roles)
 
     def to_json(self) -> bytes:
-        """The record as it is stored."""
+        """Return the record in its stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_json(cls, raw: bytes) -> "ApiKey":
-        """A stored record; members that a newer version has written are left aside.
+        """Return a stored record; unknown members, of a newer version, are ignored.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text is not a valid record.
         """
         try:
             members = dict(json.loads(raw))
@@ -85,7 +86,7 @@ class ApiKey:
             key = cls(**known | lists)
             listed = (*key.oids, *key.groups, *key.profiles, *key.roles)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"no record of an API key: {type(error).__name__}") from None
+            raise ValueError(f"not a record of an API key: {type(error).__name__}") from None
         texts = (key.id, key.digest, key.name, key.tenant, key.user, *listed)
         times = (key.created_at, 0 if key.expires_at is None else key.expires_at)
         if (
@@ -97,7 +98,7 @@ class ApiKey:
             or not set(key.roles) <= set(ROLES)
         ):
             raise ValueError(
-                "no record of an API key: a member is of another type, or its user belongs to an issuer"
+                "not a record of an API key: a member has a wrong type, or the user belongs to an issuer"
             )
         return key
 
@@ -113,15 +114,16 @@ def make(
     profiles: tuple[str, ...] = (),
     expires_at: float | None = None,
 ) -> tuple[str, ApiKey]:
-    """A new key and its record; the key itself is nowhere else. Without a user its name stands for one, so that two
-    keys share neither history nor uploads by accident.
+    """Return a new key and its record; the key itself is not stored.
+
+    Without a user, the key's name is the user, so that two keys do not share history and uploads by accident.
 
     Raises:
-        InvalidRequest: The user is one that only an identity provider can name.
+        InvalidRequest: Only an identity provider can name such a user.
     """
     if keys.is_issued(user or name):
         raise InvalidRequest(
-            f"No key may have the user '{user or name}': names that begin so belong to an identity provider.",
+            f"A key cannot have the user '{user or name}': names with this prefix belong to an identity provider.",
             field="user",
         )
     identity = secrets.token_hex(8)
@@ -133,13 +135,13 @@ def make(
 
 
 def id_of(key: str) -> str | None:
-    """The id of the record that a key belongs to; None where it is none at all."""
+    """Return the id of the record that a key belongs to, or None if it is not a key."""
     found = _KEY.fullmatch(key)
     return found[1] if found else None
 
 
 def compare_with_nothing(key: str) -> None:
-    """Takes the time of `ApiKey.matches`, for an id that there is no record of."""
+    """Take the same time as `ApiKey.matches`, for an id without a record."""
     hmac.compare_digest(_digest(key), _NOBODYS)
 
 

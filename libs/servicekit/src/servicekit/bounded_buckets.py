@@ -1,4 +1,4 @@
-"""Key-value buckets with limits: sessions and responses, whose oldest entries go; keys that change with time."""
+"""Key-value buckets with limits: sessions and responses, which drop their oldest entries; expiring keys."""
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -11,12 +11,12 @@ from servicekit.stream_room import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING,
 
 
 async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24) -> KeyValue:
-    """Makes the bucket of the conversations' memory where it is missing, and returns a handle of it.
+    """Return the bucket of the conversations' memory; create it if it is missing.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        hours: How long a session is remembered after its last turn.
+        replicas: Number of replicas; 3 in production.
+        hours: How long a session is kept after its last turn.
     """
     jetstream = client.jetstream(timeout=2)
     try:
@@ -29,16 +29,16 @@ async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24)
 async def responses_bucket(
     client: Client, *, replicas: int = 1, days: float = 30, size: int = RESPONSE_BYTES
 ) -> KeyValue:
-    """Makes the bucket of responses and conversations where it is missing, and returns a handle of it.
+    """Return the bucket of responses and conversations; create it if it is missing.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        days: How long a response is kept after it was last written.
-        size: Most bytes of it. The server sets them aside at once.
+        replicas: Number of replicas; 3 in production.
+        days: How long a response is kept after its last change.
+        size: Size limit in bytes, which the server reserves at once.
 
     Raises:
-        Unavailable: It does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=2)
     try:
@@ -52,15 +52,15 @@ async def responses_bucket(
 async def _make_bucket(
     jetstream: JetStreamContext, name: str, size: int, seconds: float, replicas: int, setting: str = STREAM_SETTING
 ) -> None:
-    """Makes a bucket as the client makes them, but that the oldest entries go where it is full.
+    """Create a bucket as the client does, except that it drops its oldest entries when it is full.
 
     Args:
-        jetstream: Makes it.
-        name: Its name.
-        size: Most bytes of it.
+        jetstream: The JetStream context.
+        name: The name of the bucket.
+        size: Size limit in bytes.
         seconds: How long an entry is kept.
-        replicas: Copies of everything stored.
-        setting: The setting that has its size.
+        replicas: Number of replicas.
+        setting: The setting with the size.
     """
     with set_aside(name, size, setting):
         await jetstream.add_stream(
@@ -82,12 +82,12 @@ async def _make_bucket(
 
 
 async def period_keys_bucket(client: Client, bucket: str, *, replicas: int = 1, hours: float) -> KeyValue:
-    """Make a bucket of keys that change with time where it is missing, and return a handle of it.
+    """Return a bucket of keys that are renewed at intervals; create it if it is missing.
 
     Args:
         client: A connection.
         bucket: Its name.
-        replicas: Copies of everything stored; 3 in production.
+        replicas: Number of replicas; 3 in production.
         hours: How long a key is kept.
     """
     jetstream = client.jetstream(timeout=2)

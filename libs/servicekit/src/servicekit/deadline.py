@@ -1,4 +1,4 @@
-"""Deadlines: a point in time that is set once, at the edge, and only shrinks on its way down."""
+"""Deadlines: a point in time that the entry point sets once, and that later calls may only shorten."""
 
 import math
 import time
@@ -12,26 +12,26 @@ from servicekit.errors import DeadlineExceeded
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a request must be over, on the monotonic clock."""
+    """The time by which a request must end, on the monotonic clock."""
 
     at: float
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """The deadline that lies so many seconds ahead."""
+        """Return the deadline in this number of seconds."""
         return cls(time.monotonic() + seconds)
 
     @classmethod
     def of(cls, context: "grpc.aio.ServicerContext[Any, Any]") -> "Deadline":
-        """The deadline that a gRPC call came with; infinitely late where it came with none."""
+        """Return the deadline of a gRPC call; infinite if the call has none."""
         left = context.time_remaining()
         return cls(math.inf) if left is None else cls.after(left)
 
     def remaining(self, at_most: float = math.inf) -> float:
-        """Seconds that are left, as a time-out for the next call.
+        """Return the remaining seconds, as a time-out for the next call.
 
         Raises:
-            DeadlineExceeded: None are left.
+            DeadlineExceeded: No time remains.
         """
         left = self.at - time.monotonic()
         if left <= 0:
@@ -39,6 +39,6 @@ class Deadline:
         return min(left, at_most)
 
     def timeout(self, at_most: float = math.inf) -> float | None:
-        """`remaining`, with None for an infinite one, as gRPC and asyncio take it."""
+        """Return `remaining`, or None if it is infinite, as gRPC and asyncio expect it."""
         left = self.remaining(at_most)
         return None if math.isinf(left) else left

@@ -1,4 +1,4 @@
-"""Disks without room."""
+"""Detects full disks."""
 
 import errno
 
@@ -6,5 +6,5 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: BaseException | None) -> bool:
-    """The disk, the user's quota of it, or what one file of this process may take (setrlimit(2)) is used up."""
+    """Return whether the disk, the user's quota or the process's file size limit (setrlimit(2)) is exhausted."""
     return isinstance(error, OSError) and error.errno in _FULL

@@ -1,31 +1,32 @@
-"""The one tree of errors, and the one table that says what each becomes on the wire.
+"""The tree of errors, and the table of their forms on the wire.
 
 CausewayError
-├── InvalidRequest              what the caller sent is wrong; names the field
+├── InvalidRequest              the request is wrong; names the field
 │   ├── PayloadTooLarge
 │   ├── HeadersTooLarge
 │   ├── UnsupportedMedia
-│   ├── Unprocessable           well-formed, and not what the route takes
+│   ├── Unprocessable           well-formed, but not accepted by the route
 │   └── UnreadableDocument      a document that cannot be ingested
 ├── Unauthenticated
 ├── PermissionDenied
-├── NotFound                    names the resource; another tenant's resource does not exist, either
+├── NotFound                    names the resource; resources of other tenants do not exist for the caller
 ├── MethodNotAllowed
 ├── Conflict
-│   └── StaleGeneration         a newer version of the document is there
-├── Blocked                     guardrails stopped it
-├── RateLimited                 over a quota; says when to come back
+│   └── StaleGeneration         a newer version of the document exists
+├── Blocked                     blocked by guardrails
+├── RateLimited                 over a quota; says when to retry
 ├── DeadlineExceeded
 ├── Cancelled                   the caller left
-├── NotSupported                known, but not offered here
+├── NotSupported                known, but not offered by this deployment
 │   └── HttpVersionNotSupported
-├── Unavailable                 a dependency is down; says when to come back
-├── UpstreamRejected            a model server's own refusal, status and body kept
-├── BrokenOff                   failed in mid-answer; asking again costs again
-└── Internal                    a defect; the client learns nothing of the inside
+├── Unavailable                 a dependency is down; says when to retry
+├── UpstreamRejected            a model server's refusal, with its status and body
+├── BrokenOff                   failed in mid-answer; a retry costs again
+└── Internal                    a defect; the client gets no internal details
 
-Messages are written for the client: they name the field or the resource and never hold a stack trace, a secret
-or a path of the server. The cause travels as ``__cause__`` and goes to the log.
+Messages are for the client: they name the field or the resource, and never contain a stack trace, a secret or a
+path
+of the server. The cause is ``__cause__`` and goes to the log.
 """
 
 import math
@@ -37,14 +38,14 @@ from grpc import StatusCode
 
 
 class CausewayError(Exception):
-    """Base of all errors that a client may see.
+    """The base class of all errors that a client may see.
 
     Args:
-        message: What is wrong, in words for the client.
-        field: Path of the request's field that is wrong, for example ``messages[0].role``.
+        message: What is wrong, for the client.
+        field: Path of the wrong field of the request, for example ``messages[0].role``.
         resource: Name of the resource that the error is about.
         retry_after: Seconds after which a retry makes sense.
-        details: Further facts for machines, under other names than ``field``, ``resource`` and ``retry_after``.
+        details: Further machine-readable facts, with other names than ``field``, ``resource`` and ``retry_after``.
     """
 
     DEFAULT_RETRY_AFTER: ClassVar[float | None] = None
@@ -67,7 +68,7 @@ class CausewayError(Exception):
 
 
 class InvalidRequest(CausewayError):
-    """The request is wrong and will stay so."""
+    """The request is wrong, so a retry does not help."""
 
 
 class PayloadTooLarge(InvalidRequest):
@@ -75,23 +76,23 @@ class PayloadTooLarge(InvalidRequest):
 
 
 class HeadersTooLarge(InvalidRequest):
-    """The request's line and headers are larger than a limit, or too many."""
+    """The request line and the headers are too large, or there are too many headers."""
 
 
 class UnsupportedMedia(InvalidRequest):
-    """The request's media type is not one that is read here."""
+    """The media type of the request is not supported."""
 
 
 class Unprocessable(InvalidRequest):
-    """The request is well-formed and not what the route takes, where clients tell that from other mistakes."""
+    """The request is well-formed but not accepted by the route, for clients that distinguish this case."""
 
 
 class UnreadableDocument(InvalidRequest):
-    """A document is broken, encrypted, empty, or not what its name says."""
+    """A document is broken, encrypted, empty, or of another type than its name says."""
 
 
 class Unauthenticated(CausewayError):
-    """No credentials, or wrong ones."""
+    """The credentials are missing or wrong."""
 
 
 class PermissionDenied(CausewayError):
@@ -99,7 +100,7 @@ class PermissionDenied(CausewayError):
 
 
 class NotFound(CausewayError):
-    """The resource does not exist, or not for this caller."""
+    """The resource does not exist for this caller."""
 
 
 class MethodNotAllowed(CausewayError):
@@ -107,11 +108,11 @@ class MethodNotAllowed(CausewayError):
 
 
 class Conflict(CausewayError):
-    """The request contradicts the present state."""
+    """The request conflicts with the current state."""
 
 
 class StaleGeneration(Conflict):
-    """A newer generation of the document is stored already."""
+    """A newer generation of the document is already stored."""
 
 
 class Blocked(CausewayError):
@@ -119,7 +120,7 @@ class Blocked(CausewayError):
 
 
 class RateLimited(CausewayError):
-    """Over a quota, or a bounded queue is full."""
+    """The caller exceeds a quota, or a bounded queue is full."""
 
 
 class DeadlineExceeded(CausewayError):
@@ -127,25 +128,25 @@ class DeadlineExceeded(CausewayError):
 
 
 class Cancelled(CausewayError):
-    """The caller gave up."""
+    """The caller cancelled the call."""
 
 
 class NotSupported(CausewayError):
-    """A known request that this deployment does not offer."""
+    """The deployment does not offer this request."""
 
 
 class HttpVersionNotSupported(NotSupported):
-    """The request's version of HTTP is not one that is spoken here."""
+    """The HTTP version of the request is not supported."""
 
 
 class Unavailable(CausewayError):
-    """A dependency cannot be reached; trying again later makes sense, in a second where nobody knows better."""
+    """A dependency cannot be reached; a later retry makes sense, by default after a second."""
 
     DEFAULT_RETRY_AFTER = 1.0
 
 
 class UpstreamRejected(CausewayError):
-    """A model server refused; ``status`` and ``body`` are its own and go to the client as they are."""
+    """A model server refused; its ``status`` and ``body`` go to the client unchanged."""
 
     def __init__(self, message: str, *, status: int, body: str, retry_after: float | None = None) -> None:
         super().__init__(
@@ -159,16 +160,16 @@ class UpstreamRejected(CausewayError):
 
     @property
     def body(self) -> str:
-        """The model server's answer, as it came."""
+        """The model server's response body, unchanged."""
         return self.details["upstream_body"]
 
 
 class BrokenOff(CausewayError):
-    """The answer had begun when it failed. Not to be retried without thought: what was spent is spent."""
+    """The answer failed after it had begun. A retry costs again, so clients must not retry automatically."""
 
 
 class Internal(CausewayError):
-    """A defect. Its message is the same whatever happened inside."""
+    """A defect. The message never has internal details."""
 
     MESSAGE: ClassVar[str] = "The service met an unexpected error. The log has the details under this trace id."
 
@@ -178,7 +179,7 @@ class Internal(CausewayError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an error class becomes on the wire."""
+    """The form of an error class on the wire."""
 
     error: type[CausewayError]
     code: StatusCode
@@ -207,14 +208,14 @@ TABLE: tuple[Row, ...] = (
     Row(HttpVersionNotSupported, StatusCode.UNIMPLEMENTED, 505, "HTTP_VERSION_NOT_SUPPORTED"),
     Row(Unavailable, StatusCode.UNAVAILABLE, 503, "UNAVAILABLE"),
     Row(UpstreamRejected, StatusCode.FAILED_PRECONDITION, 502, "UPSTREAM_REJECTED"),
-    # No 5xx: clients that repeat those by themselves must not repeat this one.
+    # Not a 5xx status, because clients retry those automatically and must not retry this one.
     Row(BrokenOff, StatusCode.ABORTED, 424, "BROKEN_OFF"),
     Row(Internal, StatusCode.INTERNAL, 500, "INTERNAL"),
 )
 
 _BY_CLASS = {row.error: row for row in TABLE}
 _BY_REASON = {row.reason: row for row in TABLE}
-# Codes that gRPC itself raises, without a reason of ours.
+# Codes that gRPC itself raises, without a reason of the table.
 _BY_CODE: dict[StatusCode, type[CausewayError]] = {
     StatusCode.INVALID_ARGUMENT: InvalidRequest,
     StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -225,7 +226,7 @@ _BY_CODE: dict[StatusCode, type[CausewayError]] = {
     StatusCode.ABORTED: Conflict,
     StatusCode.FAILED_PRECONDITION: Conflict,
     StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    # Our own cancellation is asyncio's; this one is of a server that ends.
+    # A cancellation by this side is an asyncio cancellation; this code comes from a stopping server.
     StatusCode.CANCELLED: Unavailable,
     StatusCode.UNIMPLEMENTED: NotSupported,
     StatusCode.UNAVAILABLE: Unavailable,
@@ -240,7 +241,7 @@ def _mro(error: type[CausewayError]) -> Iterator[type[CausewayError]]:
 
 
 def row_of(error: CausewayError) -> Row:
-    """The table's row for an error: its own class's, else that of the nearest base class."""
+    """Return the table's row for an error: that of its class, or of the nearest base class."""
     for base in _mro(type(error)):
         row = _BY_CLASS.get(base)
         if row is not None:
@@ -249,19 +250,20 @@ def row_of(error: CausewayError) -> Row:
 
 
 def http_status(error: CausewayError) -> int:
-    """The HTTP status that a client gets; a model server's own status is kept where it is one of an error."""
+    """Return the HTTP status for the client; a model server's status is kept if it is an error status."""
     if isinstance(error, UpstreamRejected) and 400 <= error.status <= 599:
         return error.status
     return row_of(error).http
 
 
 def build(reason: str | None, code: StatusCode, message: str, facts: Mapping[str, str]) -> CausewayError:
-    """The error that stands for a reason, or, where the reason is not ours, for a gRPC code.
+    """Return the error for a reason or, if the reason is not in the table, for a gRPC code.
 
     Args:
-        reason: A reason of the table, if the wire carried one.
+        reason: A reason of the table, if the wire has one.
         code: The gRPC status code.
-        message: The wire's message; used only where the reason is ours, because other messages tell of the inside.
+        message: The wire's message; used only with a known reason, because other messages may have internal
+            details.
         facts: ``field``, ``resource``, ``retry_after`` and further details.
     """
     row = _BY_REASON.get(reason) if reason else None
@@ -285,7 +287,7 @@ def build(reason: str | None, code: StatusCode, message: str, facts: Mapping[str
 
 
 def facts_of(error: CausewayError) -> dict[str, str]:
-    """What `build` needs besides reason, code and message, the most important first."""
+    """Return the input of `build` besides reason, code and message, the most important facts first."""
     own = {"field": error.field, "resource": error.resource}
     facts = {name: value for name, value in own.items() if value is not None}
     if error.retry_after is not None:
@@ -294,7 +296,7 @@ def facts_of(error: CausewayError) -> dict[str, str]:
 
 
 def _seconds(text: str | None) -> float | None:
-    # What a peer of another version may have written is no reason to lose the error itself.
+    # A peer of another version may send an unknown form, which must not hide the error itself.
     try:
         seconds = float(text) if text else None
     except ValueError:
@@ -307,7 +309,7 @@ _GENERIC: dict[type[CausewayError], str] = {
     Unauthenticated: "A service refused the platform's credentials.",
     PermissionDenied: "A service refused access.",
     NotFound: "The resource does not exist.",
-    Conflict: "The request contradicts the present state.",
+    Conflict: "The request conflicts with the current state.",
     DeadlineExceeded: "The request took longer than its deadline.",
     NotSupported: "A service does not offer this.",
     Unavailable: "A service that is needed for the answer cannot be reached. Try again shortly.",

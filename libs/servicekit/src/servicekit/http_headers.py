@@ -1,4 +1,4 @@
-"""Headers of HTTP answers that more than one client reads."""
+"""HTTP response headers that several clients read."""
 
 import email.utils
 import math
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds after which a server wants to be asked again, where it says so readably.
+    """Return the seconds after which a server wants a retry, or None without a valid header.
 
     The header holds seconds or a date (RFC 9110, 10.2.3).
 
     Args:
-        headers: Of the answer; names are looked up in lower case.
+        headers: The headers of the response, with names in lower case.
     """
     value = headers.get("retry-after", "")
     try:

@@ -1,4 +1,4 @@
-"""The one interceptor of every gRPC server: traces, errors, cancellation."""
+"""The interceptor of all gRPC servers: traces, errors, cancellation."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,12 @@ from servicekit.errors import (
 from servicekit.rpc_errors import pack
 
 _tracer = telemetry.tracer(__name__)
-_calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from a call's begin to its end.")
+_calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from the start of a call to its end.")
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
 _CAUSE_LENGTH = 500
-# Those of the conventions, without UNIMPLEMENTED: a caller that asks for what is not offered is no fault of ours.
+# The codes of the conventions, without UNIMPLEMENTED: a request for an unknown method is not a fault of the
+# service.
 # https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAULTS = frozenset(
     (
@@ -43,13 +44,13 @@ _FAULTS = frozenset(
 
 
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
-    """Runs each handler in a span that continues the caller's, and turns what it raises into a status.
+    """Runs each handler in a span that continues the caller's trace, and turns its errors into a status.
 
-    A `CausewayError` becomes its row of the table; anything else is a defect: INTERNAL for the caller, the stack
-    for the log.
+    A `CausewayError` becomes its row of the table. Anything else is a defect: the caller gets INTERNAL, and the log
+    gets the stack.
 
     Args:
-        callers: The services that may call, by the first label of a name in their certificates; None: anybody.
+        callers: The services that may call, by the first label of a name in their certificates; None: all.
     """
 
     def __init__(self, callers: Collection[str] | None = None) -> None:
@@ -60,7 +61,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """The handler, wrapped; gRPC's own services are left alone."""
+        """Return the wrapped handler; gRPC's own services are not wrapped."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or method.startswith("/grpc."):
@@ -91,7 +92,7 @@ def _single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
 
 
 def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
-    # Writes instead of yielding: the handler's generator then lives and ends in one task and one context.
+    # Writes in place of yielding, so that the handler's generator runs and ends in one task and one context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         async with _scope(method, callers, context):
             messages: AsyncGenerator[Any, None] = behaviour(request, context)
@@ -128,19 +129,19 @@ async def _scope(
         except asyncio.CancelledError as error:
             if _cancelled_from_outside():
                 raise
-            # A handler that stumbled over a cancelled task of its own: gRPC would send no status at all.
+            # The handler met a cancelled task of its own. gRPC would not send a status at all.
             failure: CausewayError = Internal()
             failure.__cause__ = error
         except CausewayError as error:
             failure = error
         except grpc.aio.BaseError as error:
-            # A write that was blocked when the caller left ends like this, not as a cancellation.
+            # A write that is blocked when the caller leaves raises this, and not a cancellation.
             failure = Cancelled("The caller left.")
             failure.__cause__ = error
-        except NotImplementedError as error:  # so the generated base class answers for what a servicer lacks
+        except NotImplementedError as error:  # raised by the generated base class for a missing method
             failure = NotSupported("The service does not offer this call.")
             failure.__cause__ = error
-        except Exception as error:  # the boundary: whatever it is, the caller gets a status
+        except Exception as error:  # the outermost handler: the caller always gets a status
             failure = Internal()
             failure.__cause__ = error
         else:
@@ -173,7 +174,7 @@ def _cause(failure: BaseException) -> str | None:
 
 
 class _Measured:
-    """Times a call, under its method and the code that it ended with."""
+    """Measures the duration of a call, with its method and its final code."""
 
     def __init__(self, method: str) -> None:
         self._method = method.removeprefix("/")
@@ -182,7 +183,7 @@ class _Measured:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the call's line in the log says of it."""
+        """The fields of the call's log line."""
         spent = time.perf_counter() - self._begin
         return {"method": f"/{self._method}", "code": self.code.name, "duration_ms": round(spent * 1000, 1)}
 
@@ -191,7 +192,7 @@ class _Measured:
 
     @contextlib.contextmanager
     def said_of(self, span: Span) -> Iterator[None]:
-        """Say on the call's span which code it ended with."""
+        """Record the final code of the call on its span."""
         try:
             yield
         except asyncio.CancelledError:
@@ -208,7 +209,7 @@ class _Measured:
 
 
 def _admit(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-    # gRPC has checked who vouches for the certificate; whom it names is for us to look at.
+    # gRPC has checked the certificate's issuer. This function checks its names.
     shown = context.auth_context()
     names = [
         name.decode(errors="replace")
@@ -216,10 +217,12 @@ def _admit(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]
         for name in shown.get(key, ())
     ]
     if callers.isdisjoint(name.partition(".")[0] for name in names):
-        raise PermissionDenied(f"The caller's certificate names {', '.join(names) or 'nobody'}, who may not call.")
+        raise PermissionDenied(
+            f"The caller's certificate names {', '.join(names) or 'no service'}, which may not call."
+        )
 
 
 def _cancelled_from_outside() -> bool:
-    # gRPC runs a call as one task and cancels it when the caller leaves or the server has waited long enough.
+    # gRPC runs a call as one task, and cancels it if the caller leaves or the server's grace period ends.
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

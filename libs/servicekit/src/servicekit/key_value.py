@@ -1,4 +1,4 @@
-"""Key-value buckets of NATS: what is in one, and what changes in it."""
+"""Entries and changes of NATS key-value buckets."""
 
 import contextlib
 import json
@@ -17,23 +17,24 @@ Watcher = KeyValue.KeyWatcher
 async def watched(
     bucket: KeyValue, pattern: str = ">", *, patience: float = 5.0, values: bool = True
 ) -> AsyncIterator[tuple[list[Entry], Watcher]]:
-    """What is there, deletions too, and a watcher that tells what comes after.
+    """Yield the entries of a bucket, including deletions, and a watcher of later changes.
 
-    The client's own mark of where the one ends and the other begins can come too early: it counts what its
-    subscription has handled, while the first messages may still wait for that. The server's count is asked instead.
+    The client's marker between the entries and the changes can come too early: it counts the messages that its
+    subscription has handled, while the first ones may still be queued. So this function asks the server for the
+    count.
 
     Args:
         bucket: The bucket.
-        pattern: Of the keys.
+        pattern: A pattern of the keys.
         patience: Seconds to wait for each entry.
-        values: The entries have their values.
+        values: Whether the entries have their values.
 
     Raises:
-        nats.errors.TimeoutError: An entry that was sent did not come.
+        nats.errors.TimeoutError: An expected entry did not arrive.
     """
     watcher = await bucket.watch(pattern, inactive_threshold=60, meta_only=not values)
     try:
-        subscription: Any = watcher._sub  # there is no public way to it
+        subscription: Any = watcher._sub  # the client has no public access to it
         info = await subscription.consumer_info()
         there = info.delivered.consumer_seq + info.num_pending
         entries: list[Entry] = []
@@ -43,18 +44,18 @@ async def watched(
         yield entries, watcher
     finally:
         with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
-            stop: Any = watcher.stop  # it has no types
+            stop: Any = watcher.stop  # without types
             await stop()
 
 
 async def update(watcher: Watcher, seconds: float) -> Entry | None:
-    """Return the next change; None is the client's mark, and says nothing.
+    """Return the next change, or None for the client's marker, which has no meaning.
 
     Raises:
-        nats.errors.TimeoutError: There was none.
+        nats.errors.TimeoutError: There was no change.
         nats.errors.BadSubscriptionError: The watcher was stopped.
     """
-    updates: Any = watcher.updates  # it has no types
+    updates: Any = watcher.updates  # without types
     entry: Entry | StopIterSentinel | None = await updates(timeout=seconds)
     if isinstance(entry, StopIterSentinel):
         raise nats.errors.BadSubscriptionError
@@ -62,7 +63,7 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
 
 
 async def accepted(write: Awaitable[object]) -> bool:
-    """Return whether the bucket takes a write that has a condition: the key is new, or it has this revision."""
+    """Return whether the bucket accepts a conditional write: the key is new, or has this revision."""
     try:
         await write
     except nats.js.errors.KeyWrongLastSequenceError:
@@ -71,23 +72,23 @@ async def accepted(write: Awaitable[object]) -> bool:
 
 
 async def stored(bucket: KeyValue, pattern: str = ">") -> list[Entry]:
-    """What is there now, without what was deleted."""
+    """Return the current entries, without deleted ones."""
     async with watched(bucket, pattern) as (entries, _):
         return [entry for entry in entries if entry.operation is None]
 
 
 async def names(bucket: KeyValue, pattern: str = ">") -> list[str]:
-    """The keys that are there now, without those that were deleted."""
+    """Return the current keys, without deleted ones."""
     async with watched(bucket, pattern, values=False) as (entries, _):
         return [entry.key for entry in entries if entry.operation is None]
 
 
 async def recent_names(bucket: KeyValue, pattern: str = ">") -> list[str]:
-    """The keys that are there now, and those that were deleted as long as the server keeps the markers.
+    """Return the current keys, and deleted ones as long as the server keeps their markers.
 
-    One request brings up to 100,000 of them, where `names` takes a message for each.
+    One request returns up to 100,000 keys, while `names` needs a message for each.
     """
-    jetstream: Any = bucket._js  # there is no public way to it
+    jetstream: Any = bucket._js  # the client has no public access to it
     prefix, found = bucket._pre, list[str]()
     while True:
         asked = json.dumps({"subjects_filter": f"{prefix}{pattern}", "offset": len(found)}).encode()

@@ -1,4 +1,4 @@
-"""Structured logs: JSON lines in containers, colours on a terminal, the trace id on every line."""
+"""Structured logs: JSON lines in containers, colours on a terminal, and the trace id in every line."""
 
 import contextlib
 import logging
@@ -13,7 +13,7 @@ from servicekit.settings import ServiceSettings
 
 
 def configure(service: str, settings: ServiceSettings) -> None:
-    """Sends the process's logs and warnings, those of libraries too, to stderr in one format."""
+    """Send the logs and warnings of the process and its libraries to stderr in one format."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     json_lines = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -27,7 +27,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     ending: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if json_lines
-        # Plain stacks: the default renderer, where `rich` is there, prints the values of variables, secrets too.
+        # Plain stack traces: with `rich`, the default renderer prints the values of variables, including secrets.
         else [
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
@@ -55,14 +55,14 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # It would write a line for every request to a model server; traces have these.
+    # This logger would write a line for every request to a model server, which traces already show.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
 
 
 @contextlib.contextmanager
 def nothing_is_logged() -> Iterator[None]:
-    """For a command, which tells its user what is wrong itself, on streams that are not for logs."""
+    """Disable logging in the block, for a command that reports errors to its user itself."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:

@@ -1,7 +1,7 @@
-"""Metrics: one provider a process, read in Prometheus' text format.
+"""Metrics: one provider for each process, served in Prometheus' text format.
 
-Names follow OpenTelemetry's semantic conventions where those have one, and ``causeway.`` stands before the others.
-Labels are few and bounded: methods, codes, routes, names of front ends and models; never an index, a user, a text.
+Names follow OpenTelemetry's semantic conventions; other names begin with ``causeway.``. Labels are few and bounded:
+methods, codes, routes, names of front ends and models; never an index, a user or a text.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of durations."""
 OTHER = "other"
-"""The label of what has none of its own."""
+"""The shared label for further values."""
 
 _zeros: list[tuple[Counter, Mapping[str, str]]] = []
 _Values = Callable[[], Iterable[tuple[float, dict[str, str]]]]
@@ -29,10 +29,10 @@ _observed: dict[tuple[str, str], list[_Values]] = {}
 
 
 class Bounded:
-    """The values of a label that clients or servers elsewhere choose: those that come after so many share one.
+    """The values of a label that clients or remote servers choose; after a limit, new values share one label.
 
     Args:
-        most: How many have a label of their own.
+        most: How many values have their own label.
     """
 
     def __init__(self, most: int = 200) -> None:
@@ -40,7 +40,7 @@ class Bounded:
         self._known: set[str] = set()
 
     def known(self, value: str) -> str:
-        """The value as a label."""
+        """Return the label for a value."""
         if value not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
@@ -49,9 +49,9 @@ class Bounded:
 
 
 def install(registry: CollectorRegistry) -> None:
-    """Let a registry be read for all that the process measures, and for what it takes of the machine.
+    """Register the metrics of the process, and its resource usage, with a registry.
 
-    Until it is called, measuring costs next to nothing and leads nowhere.
+    Before this is called, recording costs almost nothing and has no effect.
     """
     ProcessCollector(registry=registry)
     registry.register(_Measured(_measured()))
@@ -59,7 +59,7 @@ def install(registry: CollectorRegistry) -> None:
 
 @functools.cache
 def _measured() -> CollectorRegistry:
-    # OpenTelemetry has one provider a process, and takes no other once it is set.
+    # OpenTelemetry has one provider for each process, which cannot be replaced.
     registry = CollectorRegistry()
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
     metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
@@ -78,10 +78,10 @@ class _Measured(Collector):
 
 @contextlib.contextmanager
 def served(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
-    """An HTTP server that answers scrapes from a registry; nothing where there is no port for it.
+    """Serve a registry over HTTP in the block; do nothing without a port.
 
     Raises:
-        OSError: The address cannot be listened on.
+        OSError: The server cannot listen on the address.
     """
     if port is None:
         yield
@@ -98,13 +98,13 @@ def served(registry: CollectorRegistry, host: str, port: int | None) -> Iterator
 
 
 def durations(module: str, name: str, description: str, buckets: Iterable[float] = SECONDS) -> Histogram:
-    """A histogram of seconds.
+    """Make a histogram of seconds.
 
     Args:
-        module: Who measures.
-        name: In OpenTelemetry's form, ``rpc.server.call.duration``; Prometheus has ``…_seconds`` of it.
+        module: The measuring module.
+        name: In OpenTelemetry's form, ``rpc.server.call.duration``; in Prometheus it ends with ``_seconds``.
         description: For readers of the metrics.
-        buckets: Their upper bounds.
+        buckets: The upper bounds of the buckets.
     """
     return metrics.get_meter(module).create_histogram(
         name, "s", description, explicit_bucket_boundaries_advisory=list(buckets)
@@ -112,7 +112,7 @@ def durations(module: str, name: str, description: str, buckets: Iterable[float]
 
 
 def amounts(module: str, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
-    """A histogram of something other than seconds; ``unit`` as ``{token}``."""
+    """Make a histogram of another unit than seconds, for example ``{token}``."""
     return metrics.get_meter(module).create_histogram(
         name, unit, description, explicit_bucket_boundaries_advisory=list(buckets)
     )
@@ -121,15 +121,16 @@ def amounts(module: str, name: str, unit: str, description: str, buckets: Iterab
 def counter(
     module: str, name: str, unit: str, description: str, known: Sequence[Mapping[str, str]] = ()
 ) -> Counter:
-    """Make a counter; Prometheus has ``…_total`` of its name.
+    """Make a counter; in Prometheus its name ends with ``_total``.
 
     Args:
-        module: Who counts.
+        module: The counting module.
         name: In OpenTelemetry's form.
-        unit: As ``{token}``; empty: none.
+        unit: For example ``{token}``; empty without a unit.
         description: For readers of the metrics.
-        known: Sets of labels that are known before anything is counted. Their series begin at 0 with the process:
-            Prometheus sees no increase where a series begins at 1.
+        known: Sets of labels that are known in advance. Their series begin at 0, because Prometheus sees no
+            increase
+            if a series begins at 1.
     """
     counts = metrics.get_meter(module).create_counter(name, unit, description)
     _zeros.extend((counts, labels) for labels in known)
@@ -137,7 +138,7 @@ def counter(
 
 
 def observed_counter(module: str, name: str, unit: str, description: str, value: Callable[[], int]) -> None:
-    """Make a counter without labels whose value is asked for at each scrape. It must not wait for anything."""
+    """Make a counter without labels, whose value is read at each scrape. ``value`` must not block."""
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
         return [Observation(value())]
@@ -152,15 +153,15 @@ def observed(
     description: str,
     values: _Values,
 ) -> None:
-    """Make a gauge whose values, with their labels, are asked for at each scrape. It must not wait for anything.
+    """Make a gauge whose values and labels are read at each scrape. ``values`` must not block.
 
-    Of several with the same name and labels the last one made counts.
+    If several values have the same name and labels, the last one made counts.
     """
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
         return [Observation(value, labels) for each in asked for value, labels in each()]
 
-    # OpenTelemetry makes an instrument once, and drops the callbacks of a second one.
+    # OpenTelemetry creates an instrument once, and ignores the callbacks of a second one.
     asked = _observed.setdefault((module, name), [])
     asked.append(values)
     if len(asked) == 1:

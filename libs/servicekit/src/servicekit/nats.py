@@ -1,4 +1,4 @@
-"""NATS: connections that come back, the platform's streams and buckets, the trace in message headers."""
+"""NATS: connections that reconnect, the streams and buckets of the services, trace contexts in message headers."""
 
 import asyncio
 import contextlib
@@ -30,30 +30,32 @@ from servicekit.tls import Certificates
 _log = structlog.get_logger(__name__)
 
 GENERATION = "Causeway-Generation"
-"""Header of a job that was sent again: the generation that it had at first."""
+"""Header of a job that was sent again, with its original generation."""
 ACK_WAIT = 30.0
-"""Seconds after which a job whose worker fell silent goes to another one."""
-_NOT_UNIQUE = 10100  # of the server: another consumer of a work queue takes some of the same subjects
+"""Seconds without a heartbeat after which a job goes to another worker."""
+_NOT_UNIQUE = 10100  # server error: another consumer of a work queue has overlapping subjects
 
 
 async def connect(
     url: str, name: str, *, certificates: Certificates | None = None, connect_timeout: float = 2.0
 ) -> Client:
-    """A connection that reconnects for ever, once it was there.
+    """Return a connection that always reconnects.
 
-    While the server is away, up to 1 MiB of messages waits for it and is sent when it is back; what goes beyond is
-    refused (``OutboundBufferLimitError``). A request whose time runs out meanwhile may therefore still be carried
-    out: whoever must not promise what he cannot keep asks ``is_connected`` first.
+    While the server is away, up to 1 MiB of messages is buffered and sent when it is back; further messages are
+    refused
+    (``OutboundBufferLimitError``). So a request that timed out in the meantime may still be carried out. A caller
+    that
+    must avoid this checks ``is_connected`` first.
 
     Args:
         url: ``nats://host:port``.
-        name: The caller's name in the server's lists, and of the subjects that its answers come on: what the
-            broker lets it read.
+        name: The client's name in the server's lists, and in the subjects of its replies, which the broker lets it
+            read.
         certificates: For mutual TLS; None: no TLS.
-        connect_timeout: Seconds that the server gets to answer at first, and again at each attempt to reconnect.
+        connect_timeout: Seconds for the first connection, and for each attempt to reconnect.
 
     Raises:
-        NoServersError: Nobody answers at first.
+        NoServersError: The first connection failed.
     """
     client = ClosingClient()
     server = url.rpartition("@")[2]  # without the password
@@ -65,14 +67,14 @@ async def connect(
 
     async def error(failure: Exception) -> None:
         renew()
-        # Attempts to reconnect fail four times a second, all of them alike.
+        # Attempts to reconnect fail four times a second with the same error.
         nonlocal last
         if (text := str(failure) or type(failure).__name__) != last:
             last = text
             _log.warning("nats", server=server, error=text)
 
     async def disconnected() -> None:
-        if not client.is_closed:  # else it was us
+        if not client.is_closed:  # otherwise this side has closed the connection
             _log.warning("nats is gone", server=server)
             renew()
 
@@ -82,18 +84,18 @@ async def connect(
         _log.info("nats is back", server=server)
 
     try:
-        # Without an end of our own the client's first attempt, too, would be repeated for ever.
+        # Without this time-out, the client would also repeat its first attempt for ever.
         async with asyncio.timeout(connect_timeout):
             await client.connect(
                 url,
                 name=name,
                 inbox_prefix=f"_INBOX_{name}".encode(),
                 tls=certificates.client_context() if certificates else None,
-                connect_timeout=connect_timeout,  # type: ignore[arg-type]  # any number will do
+                connect_timeout=connect_timeout,  # type: ignore[arg-type]  # the client accepts any number
                 allow_reconnect=True,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # any number will do
-                # A peer that vanished without a word is noticed after a minute, not after six.
+                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # the client accepts any number
+                # A peer that vanished is noticed after one minute instead of six.
                 ping_interval=20,
                 max_outstanding_pings=2,
                 pending_size=1024 * 1024,
@@ -112,7 +114,7 @@ async def connect(
 
 @dataclass(frozen=True, slots=True)
 class IngestTransport:
-    """What ingest runs on: the queue, the jobs' states, the originals and the pictures of their pages."""
+    """The NATS resources of ingest: the queue, the jobs' states, the originals and the pictures of their pages."""
 
     client: Client
     jetstream: JetStreamContext
@@ -120,18 +122,19 @@ class IngestTransport:
     originals: ObjectStore
     pictures: KeyValue
     epoch: int
-    """When the job stream was made, in seconds since 1970; orders generations across a stream's loss."""
+    """Creation time of the job stream, in seconds since 1970; orders generations if the stream is created again."""
 
     async def remove_pictures(self, pattern: str) -> None:
-        """Removes the pictures whose keys match: `keys.document_pictures`, `keys.index_pictures`."""
+        """Remove the pictures with matching keys: `keys.document_pictures`, `keys.index_pictures`."""
         bucket = keys.PICTURES_BUCKET
         await self.jetstream.purge_stream(f"KV_{bucket}", subject=f"$KV.{bucket}.{pattern}")
 
     def generation(self, sequence: int) -> int:
-        """Orders the versions of a document by when they were accepted.
+        """Return a generation, which orders the versions of a document by the time of their acceptance.
 
-        The job's place in the stream decides, not a clock: two gateways' clocks differ, and clocks jump. A stream
-        that had to be made anew counts from 1 again, so its birth goes into the high 32 bits.
+        It is the job's sequence in the stream and not a time, because the clocks of two gateways differ, and clocks
+        jump.
+        A new stream counts from 1 again, so its creation time is in the high 32 bits.
         """
         return (self.epoch << 32) | sequence
 
@@ -139,16 +142,16 @@ class IngestTransport:
 async def ingest_transport(
     client: Client, *, replicas: int = 1, history_days: float = 30, stream_bytes: int = STREAM_BYTES
 ) -> IngestTransport:
-    """Makes the ingest streams and buckets where they are missing, and returns handles of them.
+    """Return the streams and buckets of ingest; create those that are missing.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        history_days: How long the state of a finished job can be read.
-        stream_bytes: Most bytes of the jobs that wait, and of the states of jobs. The server sets them aside.
+        replicas: Number of replicas; 3 in production.
+        history_days: How long the state of a finished job is kept.
+        stream_bytes: Size limit of the waiting jobs, and of the states of jobs. The server reserves it at once.
 
     Raises:
-        Unavailable: It does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=10)
     stream = await ensure_stream(
@@ -157,7 +160,7 @@ async def ingest_transport(
             name=keys.INGEST_STREAM,
             subjects=[keys.INGEST_SUBJECTS],
             retention=RetentionPolicy.WORK_QUEUE,
-            # A full stream refuses new jobs; it never forgets accepted ones.
+            # A full stream refuses new jobs and never drops accepted ones.
             discard=DiscardPolicy.NEW,
             max_bytes=stream_bytes,
             storage=StorageType.FILE,
@@ -206,8 +209,8 @@ async def ingest_transport(
     try:
         pictures = await jetstream.key_value(keys.PICTURES_BUCKET)
     except BucketNotFoundError:
-        # No object store: a page is one message, read in one round trip, and all pages of a document or an index go
-        # with one purge.
+        # Not an object store: a page is one message, read in one round trip, and one purge removes all pages of a
+        # document or an index.
         pictures = await jetstream.create_key_value(
             KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
         )
@@ -215,10 +218,10 @@ async def ingest_transport(
 
 
 async def _consumers(jetstream: JetStreamContext) -> None:
-    """Make the consumers of the lanes, or give them what this version asks for.
+    """Create the consumers of the lanes, or update them to this version.
 
-    The first lane comes last: what it takes beside its own is refused while another lane's pattern, as an earlier
-    version made it, matches that, too.
+    The first lane comes last. The server refuses its additional subjects as long as they also match the pattern of
+    another lane, as created by an earlier version.
     """
     for lane in reversed(range(keys.INGEST_LANES)):
         without = [] if lane else [keys.INGEST_WITHOUT_LANE]
@@ -229,8 +232,8 @@ async def _consumers(jetstream: JetStreamContext) -> None:
                 filter_subjects=[keys.ingest_lane(lane), *without],
                 ack_policy=AckPolicy.EXPLICIT,
                 ack_wait=ACK_WAIT,
-                # The worker counts the attempts and buries what fails again and again; the server's own limit
-                # would leave a job in the queue that nobody is given.
+                # The worker counts the attempts and gives jobs up. With the server's own limit, a job would stay in
+                # the queue without being delivered.
                 max_deliver=-1,
                 max_ack_pending=1024,
             ),
@@ -240,16 +243,16 @@ async def _consumers(jetstream: JetStreamContext) -> None:
 async def history_bucket(
     client: Client, *, replicas: int = 1, days: float = 365, stream_bytes: int = STREAM_BYTES
 ) -> KeyValue:
-    """Makes the bucket of the chat history where it is missing, and returns a handle of it.
+    """Return the bucket of the chat history; create it if it is missing.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        days: How long a conversation is kept after it was last saved.
-        stream_bytes: Most bytes of it. The server sets them aside at once.
+        replicas: Number of replicas; 3 in production.
+        days: How long a conversation is kept after its last change.
+        stream_bytes: Size limit, which the server reserves at once.
 
     Raises:
-        Unavailable: It does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=10)
     try:
@@ -269,10 +272,11 @@ async def history_bucket(
 
 
 async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
-    """Makes the bucket of the API keys where it is missing, and returns a handle of it.
+    """Return the bucket of the API keys; create it if it is missing.
 
-    Its keys are the ids of `api_keys.ApiKey`, its values their records. Nothing in it goes by itself: a key that
-    has expired stays in the lists until it is revoked.
+    Its keys are the ids of `api_keys.ApiKey`, its values their records. Entries do not expire: a key that has
+    expired
+    stays in the lists until it is revoked.
     """
     jetstream = client.jetstream(timeout=10)
     try:
@@ -284,10 +288,10 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
 
 
 async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
-    """Makes the bucket of the quotas where it is missing, and returns a handle of it.
+    """Return the bucket of the quotas; create it if it is missing.
 
-    In memory, because it is written to many times a second; what a server forgets when it starts again, the
-    gateways that run tell it anew. Nothing in it is of use after a day.
+    It is in memory, because it is written many times a second. After a restart of the server, the running gateways
+    write their entries again. Entries are not needed after a day.
     """
     jetstream = client.jetstream(timeout=2)
     try:
@@ -306,7 +310,7 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
 
 
 def trace_headers() -> dict[str, str]:
-    """The current trace, as headers of a message."""
+    """Return the current trace context as headers of a message."""
     headers: dict[str, str] = {}
     telemetry.inject(headers)
     return headers

@@ -1,4 +1,4 @@
-"""The client of NATS, whose end does not depend on the server's."""
+"""A NATS client that closes in bounded time, whatever the state of the server."""
 
 import asyncio
 
@@ -11,26 +11,26 @@ from servicekit.tasks import ended
 _log = structlog.get_logger(__name__)
 
 _CLOSE_SECONDS = 2.0
-_LOST = (OSError, RuntimeError, TimeoutError)  # RuntimeError: the event loop's, of a closed transport
+_LOST = (OSError, RuntimeError, TimeoutError)  # RuntimeError: the event loop's, for a closed transport
 
 
 class ClosingClient(Client):
-    """A client that a process can always leave.
+    """A NATS client that always closes.
 
-    The library's own sends what waits before it closes: to a server that is frozen for ever, and to one that has
-    just died with an error that ends the process.
+    The library's client sends buffered messages before it closes. With a frozen server it never returns, and with a
+    server that has just died it raises an error that would end the process.
     """
 
     async def flush(self, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:  # noqa: ASYNC109  # as the library's
-        """Returns when the server has processed what was sent before: subscriptions, too.
+        """Return when the server has processed all earlier messages, including subscriptions.
 
-        The library sends its ping before what waits, and the answer would say nothing of that.
+        The library sends its ping before buffered messages, so that the reply would not cover them.
         """
         await self._flush_pending(force_flush=True)
         await super().flush(timeout)
 
     async def close(self) -> None:
-        """Closes the connection within four seconds; what the server has not taken by then is dropped."""
+        """Close the connection within four seconds; messages that the server has not received are lost."""
         reconnecting = self._reconnection_task
         error = await self._flush_error() if self.is_connected else None
         try:
@@ -40,18 +40,18 @@ class ClosingClient(Client):
             error = closing
         if error is not None:
             _log.warning("not everything was sent to nats", error=str(error) or type(error).__name__)
-        # The library cancels it once, and cancellations get lost: see `servicekit.tasks`.
+        # The library cancels this task once, and the cancellation can get lost: see `servicekit.tasks`.
         if reconnecting is not None and reconnecting is not asyncio.current_task():
             await ended(reconnecting)
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Closes the connection as `close` does."""
+        """Close the connection; see `close`."""
         await self.close()
 
     async def _flush_error(self) -> Exception | None:
-        """Waits until the server has processed what was sent; returns the error of a server that does not.
+        """Wait until the server has processed all messages; return an error if it does not.
 
-        To close a socket with something unread resets it, and the server would lose what it has not read.
+        Closing a socket with unread data resets it, and the server would lose the data that it has not read.
         """
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):

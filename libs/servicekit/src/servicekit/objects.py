@@ -1,9 +1,10 @@
-"""Immutable objects in a NATS object store: written once whoever comes first, and removed without a trace.
+"""Immutable objects in a NATS object store: written once, also by concurrent writers, and removed completely.
 
-nats-py's own `put` replaces: of two clients that write the same object at once, the later one takes the earlier
-one's pieces away under whoever is reading them; and its `delete` leaves a record for ever. The layout in the
-stream is that of all NATS clients (ADR-20 of nats-architecture-and-design): `ObjectStore.get` reads what is written
-here.
+nats-py's `put` replaces objects: of two clients that write the same object at once, the later one removes the
+pieces
+of the earlier one while they are read. Its `delete` leaves a record for ever. The layout in the stream is that of
+all
+NATS clients (ADR-20 of nats-architecture-and-design), so `ObjectStore.get` can read these objects.
 """
 
 import asyncio
@@ -28,18 +29,19 @@ _WRONG_LAST_SEQUENCE = 10071
 async def put_once(
     jetstream: JetStreamContext, bucket: str, name: str, source: BinaryIO, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Writes an object unless it is there; then what is there stays as it is.
+    """Write an object unless it exists; an existing object is unchanged.
 
     Args:
-        jetstream: Holds the bucket.
+        jetstream: The JetStream context.
         bucket: The object store.
-        name: The object; its name says what it holds.
+        name: The name of the object, which determines its content.
         source: Its bytes, read in pieces.
-        headers: Kept with it.
+        headers: Stored with the object.
 
     Raises:
-        nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. Nothing is there then,
-            unless somebody else has written it.
+        nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. The object does not exist
+        then,
+            unless another client has written it.
     """
     meta = _meta_subject(bucket, name)
     nuid = uuid.uuid4().hex
@@ -66,18 +68,19 @@ async def put_once(
         }
         if headers:
             info["headers"] = {key: [value] for key, value in headers.items() if value}
-        # The one step that makes the object be: it fails where another has been made meanwhile.
+        # This step makes the object visible. It fails if another client has written it in the meantime.
         named = True
         await jetstream.publish(
             meta, json.dumps(info).encode(), headers={"Nats-Expected-Last-Subject-Sequence": "0"}
         )
     except BaseException as error:
         refused = isinstance(error, nats.js.errors.APIError)
-        if refused or not named:  # else nobody knows whether the object is there, and needs its pieces
+        if refused or not named:  # otherwise the object may exist and need its pieces
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(_PURGE_SECONDS):
-                    # A piece that was on its way when this was given up may come later than a purge; but once
-                    # the server has taken what was sent after it, it is there.
+                    # A piece that was under way at the failure could arrive after the purge. An acknowledged
+                    # message
+                    # after it makes sure that it has arrived.
                     with contextlib.suppress(nats.js.errors.APIError):
                         await jetstream.publish(pieces, b"")
                     await jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces)
@@ -86,13 +89,14 @@ async def put_once(
 
 
 async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> bytes | None:
-    """An object of one piece; None where it has several, or none: `ObjectStore.get` reads those.
+    """Return an object of one piece, or None if it has several pieces or none: `ObjectStore.get` reads those.
 
-    A piece is a message, read in one round trip: a subscription, as `get` makes it, costs the server more than all
-    the rest of a small document.
+    A piece is a message, read in one round trip. A subscription, as `get` makes it, costs the server more than the
+    rest
+    of a small document.
 
     Raises:
-        nats.js.errors.NotFoundError: It is not there.
+        nats.js.errors.NotFoundError: The object does not exist.
         nats.errors.Error, nats.js.errors.Error: The store does not answer.
     """
     stream = f"OBJ_{bucket}"
@@ -106,7 +110,7 @@ async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> byt
 
 
 async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
-    """Removes an object; nothing happens where it is not there.
+    """Remove an object; a missing object is no error.
 
     Raises:
         nats.errors.Error, nats.js.errors.Error: The store does not answer.
@@ -117,7 +121,7 @@ async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
     except nats.js.errors.NotFoundError:
         return
     nuid = json.loads(message.data or b"{}").get("nuid")
-    # Its record first: what is half gone can no longer be found.
+    # The record goes first, so that a partially removed object cannot be found.
     await jetstream.purge_stream(stream, subject=meta)
     if nuid:
         await jetstream.purge_stream(stream, subject=f"$O.{bucket}.C.{nuid}")
@@ -128,7 +132,7 @@ def _digest(sha256: bytes) -> str:
 
 
 def _heed_cancellation() -> None:
-    # Before Python 3.12 `asyncio.wait_for`, within `publish`, loses a cancellation that comes with the answer.
+    # Before Python 3.12, `asyncio.wait_for` within `publish` loses a cancellation that comes with the reply.
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

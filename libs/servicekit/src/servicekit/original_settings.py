@@ -1,4 +1,4 @@
-"""The settings of the store of originals, which gateway and workers share."""
+"""The settings of the store of originals, shared by gateway and workers."""
 
 from pathlib import Path
 from typing import Self
@@ -9,40 +9,40 @@ from servicekit.settings import ServiceSettings
 
 
 class OriginalSettings(ServiceSettings):
-    """Where originals are kept."""
+    """The settings of the store of originals."""
 
     s3_bucket: str = Field(
         "",
         pattern=r"^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$",
-        description="Bucket of an S3-compatible store that keeps the originals of documents (docs/originals.md); "
-        "empty: NATS keeps them. For gateway and workers alike, as all `CAUSEWAY_S3_…`.",
+        description="Bucket of an S3-compatible store for the originals of documents (docs/originals.md). "
+        "Without it, NATS stores them. Set the same value for gateway and workers, as for all `CAUSEWAY_S3_…`.",
     )
     s3_prefix: str = Field(
         "",
         max_length=200,
         pattern=r"^([A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*)?$",
-        description="What the keys of originals begin with in the bucket, without a slash at its end.",
+        description="Prefix of the keys of originals in the bucket, without a slash at its end.",
     )
     s3_endpoint: str = Field(
         "",
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+)?$",
-        description="Where the S3-compatible store is, such as `https://minio.example.org:9000`; empty: Amazon S3. "
-        "With `http://` originals and requests are not encrypted.",
+        description="URL of the S3-compatible store, such as `https://minio.example.org:9000`; empty: Amazon S3. "
+        "With `http://`, originals and requests are not encrypted.",
     )
     s3_region: str = Field(
-        "us-east-1", pattern=r"^[A-Za-z0-9-]{1,64}$", description="Region of the bucket, which signatures name."
+        "us-east-1", pattern=r"^[A-Za-z0-9-]{1,64}$", description="Region of the bucket, for signatures."
     )
     s3_access_key_file: Path | None = Field(
         None,
-        description="File with the id of the access key; none: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or "
-        "what else the platform gives (docs/originals.md).",
+        description="File with the id of the access key. Without it, `AWS_ACCESS_KEY_ID` and "
+        "`AWS_SECRET_ACCESS_KEY` or other credentials of the platform are used (docs/originals.md).",
     )
     s3_secret_key_file: Path | None = Field(
-        None, description="File with the secret of the access key. It is read again when it changes."
+        None, description="File with the secret of the access key. The service reloads it when it changes."
     )
     s3_ca_file: Path | None = Field(
-        None, description="PEM file: who, beside the system's authorities, vouches for the store's certificate."
+        None, description="PEM file of authorities for the store's certificate, in addition to the system's."
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Where the originals of documents are kept: in NATS' object store, or elsewhere behind the same port.
+"""The store of the originals of documents: NATS' object store, or another one behind the same port.
 
 The names of originals are `keys.original_object`, `keys.texts_object`, `keys.member_object`.
 """
@@ -22,13 +22,13 @@ _FULL_SECONDS = 30.0
 
 
 class OriginalStore(Protocol):
-    """Keeps originals, whole or not at all. It waits for its server as long as the caller lets it."""
+    """Stores originals completely or not at all. It has no time-outs of its own; callers set them."""
 
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
-        """Store an original with what is known of it. One that is there already stays.
+        """Store an original with its facts. An existing original is unchanged.
 
         Raises:
-            Unavailable: The store does not answer, or is full. Nothing is there then, or what is there is whole.
+            Unavailable: The store does not answer, or is full. The original is then either missing or complete.
         """
         ...
 
@@ -36,14 +36,14 @@ class OriginalStore(Protocol):
         """Write the bytes of an original to a file, piece by piece.
 
         Raises:
-            NotFound: It is not there.
-            Unavailable: The store does not answer, or its bytes are not those that were stored.
-            OSError: The file takes no more.
+            NotFound: The original does not exist.
+            Unavailable: The store does not answer, or the bytes are damaged.
+            OSError: The file cannot be written.
         """
         ...
 
     async def facts(self, name: str) -> Mapping[str, str] | None:
-        """Return what `put` was told of an original; None where it is not there.
+        """Return the facts that `put` stored with an original, or None if it does not exist.
 
         Raises:
             Unavailable: The store does not answer.
@@ -51,7 +51,7 @@ class OriginalStore(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove an original; nothing happens where it is not there.
+        """Remove an original; a missing one is no error.
 
         Raises:
             Unavailable: The store does not answer.
@@ -59,36 +59,36 @@ class OriginalStore(Protocol):
         ...
 
     async def problem(self) -> str | None:
-        """Return what keeps the store from answering, in words for an administrator; None where nothing does."""
+        """Return the reason why the store does not answer, for an administrator, or None."""
         ...
 
 
 def store_of(settings: OriginalSettings, transport: Callable[[], Awaitable[IngestTransport]]) -> OriginalStore:
-    """Return the store that the settings name.
+    """Return the store of the settings.
 
-    With a bucket, NATS is read, too: it has what came in before the bucket was set.
+    With a bucket, NATS is read too, because it has the originals from before the bucket was set.
 
     Raises:
-        InvalidRequest: A file that the settings name cannot be used.
+        InvalidRequest: A file of the settings is invalid.
     """
     nats_store = NatsOriginalStore(transport)
     if not settings.s3_bucket:
         return nats_store
-    from servicekit.s3_originals import S3OriginalStore  # its library is large, and not needed otherwise
+    from servicekit.s3_originals import S3OriginalStore  # imported here because its library is large
 
     return MovedOriginalStore(S3OriginalStore(settings), nats_store)
 
 
 def gone(name: str) -> NotFound:
-    """Return the error for an original that is not there."""
+    """Return the error for a missing original."""
     return NotFound("The original of the document is gone.", resource=name)
 
 
 class NatsOriginalStore:
-    """`OriginalStore` in NATS' object store.
+    """The `OriginalStore` in NATS' object store.
 
     Args:
-        transport: Gives the object store; raises `Unavailable` while NATS is away.
+        transport: Returns the object store; raises `Unavailable` while NATS is away.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
@@ -101,7 +101,7 @@ class NatsOriginalStore:
             await objects.put_once(jetstream, keys.ORIGINALS_BUCKET, name, source, facts)
 
     async def read(self, name: str, target: BinaryIO) -> None:
-        """See `OriginalStore`. Who reads an object whose pieces are gone waits for ever, if he has no time-out."""
+        """See `OriginalStore`. Needs a time-out: reading an object with missing pieces never ends."""
         transport = await self._transport()
         try:
             with _answers():
@@ -132,16 +132,16 @@ class NatsOriginalStore:
             await objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, name)
 
     async def problem(self) -> str | None:
-        """See `OriginalStore`. Who has NATS asks it himself."""
+        """See `OriginalStore`. The connection to NATS has its own checks."""
         return None
 
 
 class MovedOriginalStore:
-    """`OriginalStore` for an installation that has changed its store: what is in the former one is read there.
+    """An `OriginalStore` for a deployment that has changed its store: older originals are read from the former one.
 
     Args:
-        present: Takes all that is new.
-        former: Asked for what the present one does not have.
+        present: Stores all new originals.
+        former: Read for originals that the present one does not have.
     """
 
     def __init__(self, present: OriginalStore, former: OriginalStore) -> None:
@@ -149,7 +149,7 @@ class MovedOriginalStore:
         self._former = former
 
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
-        """See `OriginalStore`. No name is given twice, hence the former store is not asked."""
+        """See `OriginalStore`. Names are never reused, so the former store is not asked."""
         await self._present.put(name, source, facts)
 
     async def read(self, name: str, target: BinaryIO) -> None:
@@ -170,13 +170,13 @@ class MovedOriginalStore:
         await self._former.remove(name)
 
     async def problem(self) -> str | None:
-        """See `OriginalStore`: of the present one."""
+        """See `OriginalStore`. Returns that of the present store."""
         return await self._present.problem()
 
 
 @contextlib.contextmanager
 def _answers() -> Iterator[None]:
-    """What keeps NATS from answering as one error of ours; that an object is not there comes through."""
+    """Turn the errors of an unavailable NATS into `Unavailable`; a missing object raises its own error."""
     try:
         yield
     except nats.js.errors.NotFoundError:
@@ -184,7 +184,7 @@ def _answers() -> Iterator[None]:
     except (nats.errors.Error, nats.js.errors.Error, TimeoutError, ConnectionError) as error:
         if is_full(error):
             raise Unavailable(
-                "The store of the originals is full: nothing more is taken. Try again later.",
+                "The store of the originals is full. Try again later.",
                 retry_after=_FULL_SECONDS,
             ) from error
         raise Unavailable(

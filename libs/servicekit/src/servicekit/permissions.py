@@ -1,7 +1,7 @@
-"""Who may do what at the broker: the arrows of the architecture, as NATS permissions.
+"""The permissions of the services at the broker, as NATS permissions: the arrows of the architecture.
 
-Retriever, generator and guardrails have no business there. The operator, who is a person with the command line, may
-do everything. https://docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization
+Retriever, generator and guardrails do not use the broker. The operator, a person with the command line, may do
+everything. https://docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,11 @@ USERS = (GATEWAY, INGEST, OPERATOR)
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Subjects of one user; what is denied is denied although a pattern allows it.
+    """The subjects of one user; a denial overrides the allowed patterns.
 
     Attributes:
-        publish: What it may send.
-        subscribe: What it may receive, beside what is addressed to itself.
+        publish: Subjects that it may send to.
+        subscribe: Subjects that it may receive from, in addition to its own replies.
         not_publish: Exceptions from ``publish``.
     """
 
@@ -31,10 +31,11 @@ class Permissions:
 
 
 def _api(stream: str) -> tuple[str, ...]:
-    """The calls of JetStream's API about a stream and its consumers.
+    """Return the calls of JetStream's API about a stream and its consumers.
 
-    Their names are written out as far as the stream's: with a wildcard more, a consumer of another stream that was
-    called like this one would be this one's.
+    The patterns are exact up to the stream's name. With one more wildcard, they would also match a consumer with
+    the name
+    of this stream on another stream.
     """
     calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
     return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))
@@ -52,13 +53,13 @@ def _objects(bucket: str) -> tuple[str, ...]:
     return _stream(f"OBJ_{bucket}", f"$O.{bucket}.>")
 
 
-# Nobody but the operator takes a stream away, or copies one out or in.
+# Only the operator removes, exports or imports streams.
 _NEVER = (
     "$JS.API.STREAM.DELETE.>",
     "$JS.API.STREAM.SNAPSHOT.>",
     "$JS.API.STREAM.RESTORE.>",
 )
-# Nor does the gateway change what these are, and so whose messages they copy; it gives usage and audit limits.
+# The gateway must not change the configuration of these streams. It sets the limits of usage and audit.
 _FIXED = (
     keys.INGEST_STREAM,
     keys.INGEST_DEAD_STREAM,
@@ -81,12 +82,12 @@ _FIXED = (
         )
     ),
 )
-# What there is; clients look a subject's stream up.
+# General information; clients look up the stream of a subject.
 _ASK = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
 _TAKE_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
 
 PERMISSIONS: Mapping[str, Permissions] = {
-    # Hands jobs in and watches them, keeps originals, history and keys; works on no job.
+    # The gateway submits and watches jobs, stores originals, history and keys, and processes no jobs.
     GATEWAY: Permissions(
         publish=(
             *_ASK,
@@ -111,7 +112,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             keys.CANCELLED_CALLS_SUBJECT,
             keys.GATEWAY_BEATS_SUBJECT,
         ),
-        # What becomes of jobs and responses, as it happens; what other gateways cancel, and that they are there.
+        # Updates of jobs and responses, and other gateways' cancellations and heartbeats.
         subscribe=(
             f"$KV.{keys.JOBS_BUCKET}.>",
             keys.RESPONSE_LIVE_SUBJECTS,
@@ -120,7 +121,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
         ),
         not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
     ),
-    # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.
+    # Workers process jobs and write dead letters. They see neither conversations nor keys.
     INGEST: Permissions(
         publish=(
             *_ASK,
@@ -138,10 +139,10 @@ PERMISSIONS: Mapping[str, Permissions] = {
 
 
 def authorization(passwords: Mapping[str, str] | None = None) -> str:
-    """The ``authorization`` block of a nats-server's configuration.
+    """Return the ``authorization`` block of a nats-server's configuration.
 
     Args:
-        passwords: Of each user; None where certificates name them (``verify_and_map``).
+        passwords: The password of each user; None if certificates identify them (``verify_and_map``).
     """
     lines = ["authorization {", "  users: ["]
     for user in USERS:

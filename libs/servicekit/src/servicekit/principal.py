@@ -1,4 +1,4 @@
-"""Who asks: the caller as every service sees it."""
+"""The principal: the caller, in the form that every service sees."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,21 @@ from servicekit import keys
 from servicekit.errors import Unauthenticated
 
 ROLES = ("ask", "ingest", "admin")
-"""``ask``: questions, passages, one's own history. ``ingest``: documents in and out. ``admin``: both, and indexes
-as a whole; access lists do not bind it. Each within its own tenant."""
+"""``ask``: questions, passages and the caller's own history. ``ingest``: adding and removing documents. ``admin``:
+both, and whole indexes, regardless of access lists. Each role applies within its tenant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller on whose behalf a request runs.
+    """The caller of a request.
 
-    ``roles`` are some of `ROLES`; ``oids`` and ``groups`` are what documents' access lists name. The gateway alone
-    knows ``issuer`` and ``has_former_name``; other services need ``oids``.
+    ``roles`` are a subset of `ROLES`; documents' access lists contain ``oids`` and ``groups``. Only the gateway
+    knows
+    ``issuer`` and ``has_former_name``; other services need ``oids``.
 
     Attributes:
-        issuer: Provider whose token names the user; empty: the user is a key's, or is not known.
-        has_former_name: What earlier versions stored under the bare name is this user's.
+        issuer: The provider whose token names the user; empty if the user belongs to a key, or is unknown.
+        has_former_name: Data that earlier versions stored under the bare name belongs to this user.
     """
 
     tenant: str
@@ -34,38 +35,38 @@ class Principal:
 
     @property
     def owner(self) -> str:
-        """Name under which the user's uploads and conversations are stored; no user of another issuer has it."""
+        """The name under which the user's uploads and conversations are stored, unique across issuers."""
         return keys.user_of(self.issuer, self.user) if self.issuer else self.user
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Names under which they may stand: the one of today, and the one of earlier versions."""
+        """The possible names of the stored data: the current one, and that of earlier versions."""
         return (self.owner, self.user) if self.has_former_name else (self.owner,)
 
     @property
     def sees_everything(self) -> bool:
-        """Access lists do not bind the administrators of a tenant."""
+        """Whether access lists do not apply; this is true for administrators of a tenant."""
         return "admin" in self.roles
 
     def has_role(self, role: str) -> bool:
-        """Whether it may do what a role may; an administrator may do everything."""
+        """Return whether the caller has a role; an administrator has all roles."""
         return role in self.roles or "admin" in self.roles
 
     def to_proto(self) -> principal_pb2.Principal:
-        """The message that crosses to other services."""
+        """Return the message for other services."""
         return principal_pb2.Principal(
             tenant=self.tenant, user=self.user, oids=self.oids, groups=self.groups, roles=self.roles
         )
 
     @classmethod
     def from_proto(cls, message: principal_pb2.Principal) -> "Principal":
-        """The caller that a message names.
+        """Return the principal of a message.
 
         Raises:
-            Unauthenticated: No tenant is named: the message did not come through a gateway.
+            Unauthenticated: The message has no tenant, so it did not come through a gateway.
         """
         if not message.tenant:
-            raise Unauthenticated("The request names no tenant.", field="principal.tenant")
+            raise Unauthenticated("The request has no tenant.", field="principal.tenant")
         return cls(
             message.tenant,
             message.user,
@@ -76,11 +77,11 @@ class Principal:
 
 
 LOCAL = Principal(tenant="local", roles=ROLES)
-"""The caller of a stack without authentication, which listens on loopback only."""
+"""The caller of a stack without authentication, which listens only on loopback."""
 
 
 def issuer_and_user(owner: str) -> tuple[str, str]:
-    """Return the issuer and the user of a `Principal.owner`; no issuer where the user is a key's."""
+    """Return the issuer and the user of a `Principal.owner`; the issuer is empty for the user of a key."""
     if not keys.is_issued(owner):
         return "", owner
     issuer, _, user = owner.partition(":")[2].partition(" ")

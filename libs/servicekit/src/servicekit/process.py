@@ -1,4 +1,4 @@
-"""The frame of every service process: settings in, loop on, signals out."""
+"""The frame of every service process: settings, logs, event loop and signals."""
 
 import argparse
 import asyncio
@@ -25,16 +25,16 @@ S = TypeVar("S", bound=ServiceSettings)
 _log = structlog.get_logger(__name__)
 
 EXIT_CONFIGURATION = 78
-"""``EX_CONFIG`` of sysexits.h: starting again will not help."""
+"""``EX_CONFIG`` of sysexits.h: a restart does not help."""
 
 
 _COLLECT_AFTER = 50_000
-"""Objects until the garbage collector looks at the young ones again. Its default of 700 makes it walk the heap
-many times a second under load: 8 % of a gateway's time."""
+"""Number of new objects that trigger a garbage collection. With the default of 700, the collector runs many times a
+second under load, which takes 8 % of a gateway's time."""
 
 _LEAVE_SECONDS = 3.0
-"""How long a service that has ended waits for its threads. Nothing of it is lost then, but a name that cannot be
-resolved holds a thread for up to a minute, and one attempt after the other to connect has asked for it."""
+"""How long a stopped service waits for its threads. Resolving an unknown host name can block a thread for up to a
+minute, and each attempt to connect may have started one. No data is lost."""
 
 
 def run(
@@ -45,18 +45,19 @@ def run(
     *,
     own_metrics: bool = False,
 ) -> int:
-    """Runs a service until SIGTERM or SIGINT.
+    """Run a service until SIGTERM or SIGINT.
 
     Args:
         service: Its name in logs and traces.
-        settings_type: Read from the environment here and nowhere else.
+        settings_type: The settings, which only this function reads from the environment.
         serve: The service; ends when the event is set.
-        arguments: The command line without the program; the process's own where None.
+        arguments: The command line without the program; None: that of the process.
         own_metrics: The service installs and serves its metrics itself.
 
     Returns:
-        The process's exit code: 0 after an orderly end, 1 where the service could not go on (the log says why),
-        `EXIT_CONFIGURATION` where the environment is wrong, or a file that it names (stderr, the log, say what).
+        The exit code of the process: 0 after an orderly stop, 1 after a failure (see the log), `EXIT_CONFIGURATION`
+        if
+        the environment or a file that it names is invalid (see stderr or the log).
     """
     parser = argparse.ArgumentParser(
         prog=f"causeway-{service}",
@@ -72,13 +73,13 @@ def run(
             name = "_".join(("CAUSEWAY", *(str(part) for part in problem["loc"]))).upper()
             _complain(f"{service}: {name}: {problem['msg']}")
         return EXIT_CONFIGURATION
-    except SettingsError as error:  # a list or an object that is not JSON
+    except SettingsError as error:  # invalid JSON for a list or an object
         _complain(f"{service}: {error}")
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
     provider = telemetry.configure(service, settings)
     tls.watch(settings)
-    # What is loaded by now stays; only what requests leave behind need be looked at, and not at every turn.
+    # Objects that exist now are permanent. Only those of requests need garbage collection, and less often.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
@@ -104,7 +105,7 @@ def _served(
     except CausewayError as error:
         _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
         return EXIT_CONFIGURATION if isinstance(error, InvalidRequest) else 1
-    except Exception:  # the boundary: the log has what would else go past it
+    except Exception:  # the outermost handler: the error must be in the log
         _log.critical("cannot go on", exc_info=True)
         return 1
     return 0

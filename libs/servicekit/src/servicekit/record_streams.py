@@ -1,4 +1,4 @@
-"""The streams of usage and audit: how long they keep records, and whose they drop when they are full."""
+"""The streams of usage and audit: their retention, and how they drop records when they are full."""
 
 import asyncio
 from collections import Counter
@@ -21,9 +21,9 @@ _log = structlog.get_logger(__name__)
 _SUBJECTS = {keys.USAGE_STREAM: keys.USAGE_SUBJECTS, keys.AUDIT_STREAM: keys.AUDIT_SUBJECTS}
 RECORD_STREAMS = tuple(_SUBJECTS)
 _FULL, _TRIMMED = 0.9, 0.8
-"""Shares of its limit at which a stream is trimmed, and to which."""
+"""The share of its limit at which a stream is trimmed, and the share that remains."""
 _KNOWN = 0.1
-"""Share of its limit that a stream must hold before its rate says how long it keeps records."""
+"""Least share of its limit that a stream must hold for an estimate of its retention."""
 
 
 async def record_streams(
@@ -34,17 +34,17 @@ async def record_streams(
     usage_bytes: int = STREAM_BYTES,
     audit_bytes: int = STREAM_BYTES,
 ) -> JetStreamContext:
-    """Make the streams of usage and audit, or give those that exist their limits.
+    """Create the streams of usage and audit, or update their limits.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        days: How long a record is kept at most.
-        usage_bytes: Most bytes of the usage. The server sets them aside at once.
-        audit_bytes: Most bytes of the audit, likewise.
+        replicas: Number of replicas; 3 in production.
+        days: Longest retention of a record.
+        usage_bytes: Size limit of the usage stream, which the server reserves at once.
+        audit_bytes: Size limit of the audit stream, which the server reserves at once.
 
     Raises:
-        Unavailable: The server does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=10)
     for name, size, setting in (
@@ -88,7 +88,7 @@ async def _made(jetstream: JetStreamContext, name: str, seconds: float, size: in
 
 
 async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
-    """Return for how many seconds a stream keeps records at the rate of those that are in it."""
+    """Return for how many seconds a stream can keep records at the current rate."""
     most = info.config.max_age or float("inf")
     if not info.state.messages:
         return most
@@ -98,7 +98,7 @@ async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
 
 
 async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subject: str | None = None) -> float:
-    """Return the seconds since a message came, or the first one of a subject from there on; 0: there is none."""
+    """Return the age in seconds of a message, or of the first one of a subject from there on; 0 without one."""
     try:
         first = await jetstream.get_msg(stream, sequence, subject, next=True if subject else None)
     except NotFoundError:
@@ -110,8 +110,9 @@ async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subjec
 async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None:
     """Trim streams that become full, until cancelled.
 
-    A full stream drops its oldest records, whosever they are: one tenant could drive out all others'. Before that
-    the tenants that have most lose their oldest ones.
+    A full stream drops its oldest records, so that one tenant could displace the records of all others. Before
+    that,
+    the tenants with the most records lose their oldest ones.
     """
     while True:
         for name in RECORD_STREAMS:
@@ -123,7 +124,7 @@ async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None
 
 
 async def trim(jetstream: JetStreamContext, name: str) -> None:
-    """Trim a stream of records to four fifths of its limit, if it holds more than nine tenths."""
+    """Trim a stream of records to four fifths of its limit if it holds more than nine tenths."""
     info = await jetstream.stream_info(name, subjects_filter=">")
     limit = info.config.max_bytes or -1
     if limit <= 0 or info.state.bytes <= _FULL * limit:
@@ -139,13 +140,13 @@ async def trim(jetstream: JetStreamContext, name: str) -> None:
 
 
 def _of_tenant(subject: str) -> str:
-    """Return the pattern of the subjects of a record's tenant."""
+    """Return the pattern of the subjects of the tenant of a record."""
     parts = subject.split(".")
     return ".".join([*parts[:3], *(["*"] * (len(parts) - 3))])
 
 
 def _level(counts: Mapping[str, int], most: int) -> int:
-    """Return how many each tenant may keep, so that all keep ``most`` together: the same for those with more."""
+    """Return the number of records that a tenant may keep, so that all tenants keep ``most`` records together."""
     left, tenants = most, len(counts)
     for count in sorted(counts.values()):
         if count * tenants > left:

@@ -14,16 +14,17 @@ _log = structlog.get_logger(__name__)
 
 
 class Reloadable(Generic[T]):
-    """The parsed content of a file, as one immutable snapshot at a time.
+    """The parsed content of a file, as an immutable snapshot.
 
-    A request takes `current` once and keeps it for its life. A file that cannot be read or parsed keeps the old
-    snapshot and is logged once; the first load is strict.
+    A request reads `current` once and uses it to its end. If the file cannot be read or parsed, the old snapshot
+    stays
+    and the problem is logged once. Only the first load raises errors.
 
     Args:
         path: The file.
-        parse: Bytes of the file → snapshot; raises ``ValueError`` on a bad file, with words for the operator.
-        interval: Seconds between looks at the file.
-        on_change: Called in the event loop with each new snapshot that the watch finds.
+        parse: Turns the bytes of the file into a snapshot; raises ``ValueError`` with a message for the operator.
+        interval: Seconds between checks of the file.
+        on_change: Called on the event loop with each new snapshot.
 
     Raises:
         OSError, ValueError: The first load failed.
@@ -48,11 +49,11 @@ class Reloadable(Generic[T]):
 
     @property
     def current(self) -> T:
-        """The newest good snapshot."""
+        """The latest valid snapshot."""
         return self._current
 
     def check(self) -> bool:
-        """Looks at the file once; returns whether there is a new snapshot."""
+        """Check the file once; return whether there is a new snapshot."""
         try:
             raw = self._path.read_bytes()
         except OSError as error:
@@ -69,7 +70,7 @@ class Reloadable(Generic[T]):
         except ValueError as error:
             _log.error("configuration file is wrong; keeping the old one", path=str(self._path), error=str(error))
             return False
-        except Exception:  # a parser's defect: the watch goes on, and the log has the stack
+        except Exception:  # a defect of the parser: the watch continues, and the log has the stack
             _log.exception("configuration file cannot be parsed; keeping the old one", path=str(self._path))
             return False
         _log.info("configuration reloaded", path=str(self._path))

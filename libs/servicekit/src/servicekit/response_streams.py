@@ -1,4 +1,4 @@
-"""The streams of stored responses: their events, and those that run in the background."""
+"""The streams of stored responses: their events, and the queue of background responses."""
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -16,25 +16,25 @@ from servicekit import keys, response_job_keys
 from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
-"""Seconds after which the job of a gateway that is silent goes to another one."""
+"""Seconds without a heartbeat after which the job of a gateway goes to another one."""
 _SLACK_SECONDS = 3600.0
 
 
 async def response_log(
     client: Client, *, replicas: int = 1, days: float = 30, size: int = RESPONSE_LOG_BYTES
 ) -> JetStreamContext:
-    """Makes the stream of the logs of responses where it is missing, and returns what writes to it.
+    """Return the JetStream context for the logs of responses; create their stream if it is missing.
 
-    A log is a subject. Readers hear what NATS sends again once it is stored, and so nothing that it refused.
+    A log is a subject. Readers subscribe to the republished messages, so they see only what NATS has stored.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
+        replicas: Number of replicas; 3 in production.
         days: How long an event is kept.
-        size: Most bytes of it. The server sets them aside at once.
+        size: Size limit, which the server reserves at once.
 
     Raises:
-        Unavailable: It does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=2)
     await ensure_stream(
@@ -47,7 +47,7 @@ async def response_log(
             discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
             num_replicas=replicas,
-            # A tombstone takes the place of a log in one step.
+            # A tombstone replaces a log in one step.
             allow_rollup_hdrs=True,
             allow_msg_ttl=True,
             allow_direct=True,
@@ -95,14 +95,14 @@ async def large_responses(
 
 
 async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContext:
-    """Makes the queue of the responses that run in the background where it is missing; returns what works with it.
+    """Return the JetStream context for background responses; create their queue if it is missing.
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
+        replicas: Number of replicas; 3 in production.
 
     Raises:
-        Unavailable: The server has no room.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=2)
     await ensure_stream(

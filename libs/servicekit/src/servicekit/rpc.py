@@ -1,6 +1,6 @@
-"""Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree.
+"""Calls of other services, each with a span, a trace context, a deadline, and errors of `servicekit.errors`.
 
-A call that no server has got is made again for a second (`unsent`); the channel tries others again (`channel`).
+A call that has not reached a server is retried for a second (`unsent`); the channel retries others (`channel`).
 """
 
 import asyncio
@@ -40,14 +40,15 @@ async def unary(
     """Return the answer of a unary method.
 
     Args:
-        method: Of the stub.
+        method: The method of the stub.
         request: Its message.
-        deadline: Of the call.
-        expected: Codes that are an answer to the caller, as NOT_FOUND to the question whether something is there.
-            The call's span keeps its status then: else samplers that keep all errors keep what is none.
+        deadline: The deadline of the call.
+        expected: Error codes that are valid answers, for example NOT_FOUND for a query. They do not mark the span
+            as
+            failed, so that samplers that keep all errors do not keep these.
 
     Raises:
-        CausewayError: What the service raised, or the class that stands for gRPC's own code.
+        CausewayError: The error of the service, or the class for gRPC's own code.
     """
     with current(name_of(request.DESCRIPTOR), method, expected) as going:
         retry = UnsentRetry(deadline)
@@ -65,12 +66,12 @@ async def client_stream(
     name: str,
     deadline: Deadline,
 ) -> Any:
-    """The answer of a client-streaming method, called ``name`` in traces.
+    """Return the answer of a client-streaming method, called ``name`` in traces.
 
-    What ``requests`` raises cancels the call and is raised here; gRPC, given the iterator, would log it and leave
-    us with a bare cancellation. To the service a cancelled stream can look like one that ended (2 % of the time,
-    with grpcio 1.85), so that the last message has to say that it is the last. An async generator is closed at the
-    end, however that comes.
+    An exception of ``requests`` cancels the call and is raised here. gRPC itself, if given the iterator, would log
+    it and raise only a cancellation. A cancelled stream can look complete to the service (in 2 % of the cases, with
+    grpcio 1.85), so the last message must be marked as the last one. An async generator is always closed at the
+    end.
 
     Raises:
         CausewayError: As `unary`.
@@ -97,15 +98,15 @@ async def client_stream(
 async def server_stream(
     method: Callable[..., Any], request: Message, deadline: Deadline
 ) -> AsyncGenerator[Any, None]:
-    """The messages of a server-streaming method; leaving the loop early cancels the call.
+    """Yield the messages of a server-streaming method; leaving the loop early cancels the call.
 
-    Use with ``contextlib.aclosing``, so that leaving cancels at once and not when garbage is collected.
+    Use with ``contextlib.aclosing``, so that leaving cancels at once and not at a garbage collection.
 
     Raises:
-        CausewayError: As `unary`; from the first step or from a later one.
+        CausewayError: As `unary`, at any step.
     """
     timeout = deadline.timeout()
-    # No `with`: a generator may be closed from another context than the one it was begun in.
+    # Not `with`: a generator may be closed in another context than the one that started it.
     going = CallSpan(name_of(request.DESCRIPTOR), method)
     retry = UnsentRetry(deadline)
     call = method(request, timeout=timeout, metadata=_metadata(going.context))
@@ -127,7 +128,7 @@ async def server_stream(
 
 @contextlib.asynccontextmanager
 async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> AsyncIterator["Exchange"]:
-    """A call of a bidirectional method, called ``name`` in traces. Cancelled at the end.
+    """Yield a call of a bidirectional method, called ``name`` in traces; cancel it at the end.
 
     Raises:
         CausewayError: As `unary`.
@@ -148,17 +149,17 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
 
 
 class Exchange:
-    """A bidirectional call: one task may write while another reads. Errors are of our tree."""
+    """A bidirectional call: one task may write while another one reads. Its errors are `CausewayError`s."""
 
     def __init__(self, call: Any, going: "CallSpan") -> None:
         self._call = call
         self._going = going
         self._ending = _Ending(call)
-        # Not `call.read`, which skips what has not been read yet once a write has failed.
+        # Not `call.read`, which skips unread messages after a failed write.
         self._messages = aiter(call)
 
     async def read(self) -> Any:
-        """The next message; `grpc.aio.EOF` after the last one.
+        """Return the next message, or `grpc.aio.EOF` after the last one.
 
         Raises:
             CausewayError: The service ended the call with an error.
@@ -175,35 +176,35 @@ class Exchange:
             raise self._going.failed(known) from error
 
     async def write(self, message: Message) -> None:
-        """Sends a message; waits while the other side does not read. Nobody hears it once the call is over.
+        """Send a message; wait while the other side does not read. After the end of the call, do nothing.
 
         Raises:
-            CausewayError: The service has ended the call with an error. Where there still is something to read,
-                that comes first, and only the reader learns of the error.
+            CausewayError: The service has ended the call with an error. While there are unread messages, only the
+                reader gets the error, after them.
         """
         try:
             await self._call.write(message)
         except (AioRpcError, asyncio.InvalidStateError) as error:
             if self._ending.error is not None:
                 raise self._going.failed(self._ending.error) from error
-            await asyncio.sleep(0)  # nor does gRPC wait: a loop that only writes must leave the reader its turn
+            await asyncio.sleep(0)  # gRPC does not wait here; a loop that only writes must let the reader run
 
     async def done_writing(self) -> None:
-        """Says that nothing more will be written."""
+        """Tell the service that no more messages follow."""
         with contextlib.suppress(grpc.aio.BaseError):  # the call has just ended
             await self._call.done_writing()
 
     def done(self) -> bool:
-        """Whether the call is over."""
+        """Return whether the call has ended."""
         return bool(self._call.done())
 
 
 class _Ending:
     """How the other side ended a call.
 
-    A write that is under way at that moment fails, and gRPC puts "Internal error from Core" in the place of the
-    service's own status (https://github.com/grpc/grpc/issues/36066). Where that status came first, it was kept when
-    it came; where it comes second, after the last message was read, gRPC corrects itself without a word.
+    A write in progress at that moment fails, and gRPC replaces the service's status with "Internal error from Core"
+    (https://github.com/grpc/grpc/issues/36066). If the real status arrives first, this class has recorded it. If it
+    arrives second, after the last message was read, gRPC corrects its status silently.
 
     Attributes:
         error: The service's error, once it is known.
@@ -219,7 +220,7 @@ class _Ending:
         call.add_done_callback(self._look)
 
     async def of(self, error: AioRpcError) -> AioRpcError | None:
-        """What stands behind a read that failed; None where the service ended the call well."""
+        """Return the error behind a failed read, or None if the service ended the call successfully."""
         end = time.monotonic() + self._PATIENCE
         while not self._known and time.monotonic() < end:
             await asyncio.sleep(0.001)
@@ -237,21 +238,21 @@ class _Ending:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:
-    # gRPC tells of a call's status through coroutines only; once it is there, they have nothing to wait for.
+    # gRPC gives a call's status only through coroutines, which do not wait once the status is known.
     try:
         coroutine.send(None)
     except StopIteration as end:
         value: R = end.value
         return value
     coroutine.close()
-    raise AssertionError("the call is not over")
+    raise AssertionError("the call has not ended")
 
 
 async def _connected(method: Callable[..., Any], deadline: Deadline, context: Context | None) -> Any:
-    """Begin a call whose requests cannot be sent twice, and return it once a connection has taken it.
+    """Begin a call whose requests cannot be sent twice, and return it once a connection has accepted it.
 
     Raises:
-        AioRpcError: There is none.
+        AioRpcError: There is no connection.
     """
     retry = UnsentRetry(deadline)
     while True:
@@ -260,7 +261,7 @@ async def _connected(method: Callable[..., Any], deadline: Deadline, context: Co
             await call.wait_for_connection()
         except AioRpcError as error:
             if not is_unsent(error):
-                return call  # it began, and has ended already: who reads from it learns how
+                return call  # it began and has already ended; reading from it gives the reason
             if not await retry.after(error):
                 raise
         except asyncio.CancelledError:
@@ -271,7 +272,7 @@ async def _connected(method: Callable[..., Any], deadline: Deadline, context: Co
 
 
 async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Message]) -> None:
-    # A service may answer before it has read everything: the answer then says why, and the rest is not made.
+    # A service may answer before it has read everything. The answer tells why, and the rest is not sent.
     if isinstance(requests, AsyncIterable):
         async for request in requests:
             if not await _written(call, request):

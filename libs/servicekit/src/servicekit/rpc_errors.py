@@ -1,8 +1,10 @@
-"""Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, unpacked to the same class.
+"""Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, and unpacked to the same class.
 
-An error travels in the call's trailing metadata, whose size both sides limit (`channel.SIZE_OPTIONS`): what is
-over the limit arrives as another error, so everything is bounded here, in bytes. A model server's error page may be
-long, and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
+An error is sent in the call's trailing metadata, whose size both sides limit (`channel.SIZE_OPTIONS`). Above the
+limit
+it would arrive as another error, so this module limits all parts, in bytes. A model server's error page may be
+long,
+and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
 """
 
 import grpc
@@ -18,16 +20,16 @@ _log = structlog.get_logger(__name__)
 
 DOMAIN = "causeway"
 LONGEST_MESSAGE = 4096
-"""Bytes of a message that arrive."""
+"""Limit of a message, in bytes."""
 LONGEST_FACT = 8192
-"""Bytes of one fact (a field's path, a model server's answer) that arrive."""
+"""Limit of one fact (a field's path, a model server's response), in bytes."""
 _LONGEST_FACTS = 16 * 1024
-_LONGEST_PLAIN = 1024  # gRPC's own message, for peers that know nothing of the details
+_LONGEST_PLAIN = 1024  # gRPC's own message, for peers that do not read the details
 _TRAILER = "grpc-status-details-bin"
 
 
 def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Code, message and trailing metadata for ``context.abort``."""
+    """Return code, message and trailing metadata for ``context.abort``."""
     row = errors.row_of(error)
     info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
     left = _LONGEST_FACTS
@@ -45,13 +47,13 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
 
 
 def bounded(text: str, most: int) -> str:
-    """The beginning of a text that takes no more than ``most`` bytes of UTF-8; what has no UTF-8 becomes ``?``."""
-    # A character is at least a byte: the slice spares encoding what is cut off anyway.
+    """Return the beginning of a text within ``most`` bytes of UTF-8; characters without UTF-8 become ``?``."""
+    # A character has at least one byte, so the slice saves encoding the rest.
     return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def unpack(error: AioRpcError) -> CausewayError:
-    """The error that the other side raised; for what gRPC itself raised, the table's class for its code."""
+    """Return the error that the other side raised, or the table's class for a code of gRPC itself."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
             known = _from_details(value, error.code())
@@ -59,12 +61,12 @@ def unpack(error: AioRpcError) -> CausewayError:
                 return known
     details = error.details() or ""
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in details:
-        # gRPC has one code for a full server and for a message that will never fit.
+        # gRPC has the same code for an exhausted server and for a message above the size limit.
         request = details.startswith(("CLIENT: Sent", "SERVER: Received"))
         return PayloadTooLarge("The request is too large.") if request else Internal()
     failure = errors.build(None, error.code(), details, {})
     if isinstance(failure, Internal):
-        # It comes from gRPC, not from the service, and so nobody else has logged it: what came was no gRPC, say.
+        # gRPC itself raised it, so no service has logged it. For example, the response was not gRPC.
         _log.warning("a call failed within gRPC", code=error.code().name, error=details)
     return failure
 

@@ -1,4 +1,4 @@
-"""The span of a call to another service, and its time once it has ended."""
+"""The span and the duration of a call to another service."""
 
 import contextlib
 import functools
@@ -18,20 +18,20 @@ from servicekit.errors import Cancelled, CausewayError
 from servicekit.rpc_errors import unpack
 
 _tracer = telemetry.tracer(__name__)
-_calls = metrics.durations(__name__, "rpc.client.call.duration", "Seconds from a call's begin to its end.")
+_calls = metrics.durations(__name__, "rpc.client.call.duration", "Seconds from the start of a call to its end.")
 
 
 class CallSpan:
-    """A call that is under way: its span, and its time once it has ended.
+    """The span and the duration of a running call.
 
     Args:
         name: The full name of the method.
-        method: Of the stub.
-        expected: Codes that are an answer to the caller, and no error of the span.
+        method: The method of the stub.
+        expected: Error codes that are valid answers and do not mark the span as failed.
 
     Attributes:
-        span: Begun with it.
-        code: What it ended with; whoever leaves it before its end cancels it.
+        span: The span, started with the call.
+        code: The final code; CANCELLED if the caller leaves before the end.
     """
 
     def __init__(self, name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()) -> None:
@@ -43,11 +43,11 @@ class CallSpan:
 
     @property
     def context(self) -> Context:
-        """The span's, for the call's metadata."""
+        """The context of the span, for the call's metadata."""
         return trace.set_span_in_context(self.span)
 
     def failed(self, error: AioRpcError) -> CausewayError:
-        """Return what the caller is told, and say on the span what went wrong."""
+        """Return the error for the caller, and record it on the span."""
         failure = unpack(error)
         self.code = error.code()
         if not isinstance(failure, Cancelled) and self.code not in self._expected:
@@ -56,7 +56,7 @@ class CallSpan:
         return failure
 
     def end(self) -> None:
-        """End the span, and measure the call."""
+        """End the span and record the duration."""
         self.span.set_attribute("rpc.response.status_code", self.code.name)
         self.span.end()
         _calls.record(
@@ -69,7 +69,7 @@ class CallSpan:
 def current(
     name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()
 ) -> Iterator[CallSpan]:
-    """Make a call's span the current one; the call has ended well where the block does. See `CallSpan`."""
+    """Make a call's span the current one; the call has succeeded if the block does. See `CallSpan`."""
     going = CallSpan(name, method, expected)
     with trace.use_span(going.span, record_exception=False, set_status_on_exception=False):
         try:
@@ -80,15 +80,16 @@ def current(
 
 
 def _attributes(name: str, method: Callable[..., Any]) -> dict[str, str | int]:
-    # A method of a channel that is not `channel.open_channel`'s does not say which server it calls.
+    # Only methods of `channel.open_channel` know which server they call.
     server: Mapping[str, str | int] = getattr(method, "server", {})
     return {"rpc.system.name": "grpc", "rpc.method": name, **server}
 
 
 @functools.cache
 def name_of(request: Descriptor) -> str:
-    """Return the full name of the method that takes a message."""
-    # Every RPC takes a message of its own (held by the contracts' linter), so the message names the method.
+    """Return the full name of the method with a request message."""
+    # Each RPC has its own request message (the contracts' linter checks this), so the message identifies the
+    # method.
     [name] = [
         f"{service.full_name}/{method.name}"
         for service in request.file.services_by_name.values()

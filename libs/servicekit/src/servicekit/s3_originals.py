@@ -1,7 +1,7 @@
 """Originals in an S3-compatible store.
 
-An original is an object whose key is its name behind the prefix. Its metadata hold the SHA-256 of its bytes, which
-readers compare, and the facts that came with it. Imported where a bucket is set: the library is large.
+An original is an object whose key is its name after the prefix. Its metadata hold the SHA-256 of its bytes, which
+readers check, and its facts. The module is only imported if a bucket is set, because the library is large.
 """
 
 import asyncio
@@ -33,34 +33,36 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Credential
 
 _PART = 8 * 1024 * 1024
-"""Bytes of a part of a large original; so many are in memory, for each part that is on its way."""
+"""Bytes of a part of a large original; each part that is being sent is in memory."""
 _PARTS_AT_ONCE = 2
 _PIECE = 1024 * 1024
 _ANSWER_SECONDS = 30
 _RETRY_SECONDS = 2.0
 _RENEW_SECONDS = 60
 _LONGEST_FACTS = 1536
-"""A store takes 2 KB of metadata. A fact that is left out costs a download that could have been spared."""
+"""A store allows 2 KB of metadata. A missing fact may cost an additional download."""
 _NO_BUCKET = "NoSuchBucket"
 _NOT_TRUSTED = "InvalidCertificate("  # as rustls, the TLS library of obstore, calls it
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]{0,511}")
 _calls = metrics.durations(
-    __name__, "causeway.s3.call.duration", "Seconds of a call of the S3-compatible store, by operation and error."
+    __name__, "causeway.s3.call.duration", "Seconds of a call to the S3-compatible store, by operation and error."
 )
 
 
 class S3OriginalStore:
-    """`original_store.OriginalStore` in a bucket.
+    """An `original_store.OriginalStore` in a bucket.
 
-    An original of up to 8 MiB is one conditional request: of several writers one wins, the others' bytes are
-    dropped. A larger one goes in parts, and is there once the last request is done. Whether the name is taken is
-    looked up before: of two writers that begin at the same time, the later one replaces the earlier one's object.
+    An original of up to 8 MiB takes one conditional request: of several writers one wins, and the bytes of the
+    others
+    are dropped. A larger one is sent in parts, and exists after the last request. Whether the name exists is
+    checked
+    before; of two concurrent writers, the later one replaces the object of the earlier one.
 
     Args:
-        settings: With a bucket.
+        settings: The settings, with a bucket.
 
     Raises:
-        InvalidRequest: A file that the settings name cannot be used.
+        InvalidRequest: A file of the settings is invalid.
     """
 
     def __init__(self, settings: OriginalSettings) -> None:
@@ -68,7 +70,7 @@ class S3OriginalStore:
         options: ClientConfig = {
             "connect_timeout": "5s",
             "read_timeout": f"{_ANSWER_SECONDS}s",
-            "timeout": "1h",  # of a whole body; the caller's own end comes before
+            "timeout": "1h",  # for a whole body; the caller's time-out is shorter
             "allow_http": settings.s3_endpoint.startswith("http://"),
         }
         if settings.s3_ca_file is not None:
@@ -127,13 +129,13 @@ class S3OriginalStore:
             target.write(piece)
         told = found.attributes.get("sha256", "")
         if size != found.meta["size"] or told not in ("", digest.hexdigest()):
-            raise Unavailable("The original of the document is not what was stored: its SHA-256 differs.")
+            raise Unavailable("The original of the document is damaged: its SHA-256 does not match.")
 
     async def facts(self, name: str) -> Mapping[str, str] | None:
         """See `original_store.OriginalStore`."""
         _check(name)
         try:
-            # Not by HEAD: its answer has no body that tells a missing bucket from a missing object.
+            # Not HEAD: its response has no body, which tells a missing bucket from a missing object.
             with self._answers("get", name):
                 found = await obstore.get_async(self._store, name)
         except NotFound:
@@ -147,7 +149,7 @@ class S3OriginalStore:
             await obstore.delete_async(self._store, name)
 
     async def problem(self) -> str | None:
-        """See `original_store.OriginalStore`: whether the bucket can be listed."""
+        """See `original_store.OriginalStore`. Checks whether the bucket can be listed."""
         try:
             with self._answers("list"):
                 await obstore.list_with_delimiter_async(self._store, "-health")
@@ -167,21 +169,21 @@ class S3OriginalStore:
 
     @contextlib.contextmanager
     def _answers(self, operation: str, name: str = "") -> Iterator[None]:
-        """What keeps the store from answering as one error of ours; the cause goes to the log."""
+        """Turn the errors of an unavailable store into `Unavailable`; the cause goes to the log."""
         labels = {"causeway.operation": operation}
         begin = time.perf_counter()
         try:
             yield
         except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
             labels["error.type"] = "PermissionDenied"
-            raise self._away("refuses the platform's credentials; an administrator has to look at them") from error
+            raise self._away("refuses the credentials; an administrator must check them") from error
         except (exceptions.BaseError, OSError, TimeoutError) as error:
             missing = isinstance(error, FileNotFoundError)
             if missing and name and _NO_BUCKET not in str(error):
                 raise gone(name) from error
             if missing or _NO_BUCKET in str(error):
                 labels["error.type"] = _NO_BUCKET
-                raise self._away(f"has no bucket {self._bucket!r}; an administrator has to make it") from error
+                raise self._away(f"has no bucket {self._bucket!r}; an administrator must create it") from error
             if _NOT_TRUSTED in str(error):
                 labels["error.type"] = "CertificateNotTrusted"
                 problem = (
@@ -198,7 +200,7 @@ class S3OriginalStore:
 
 
 class _FileCredentials:
-    """An access key in two files, read again when they change."""
+    """An access key in two files, which are read again when they change."""
 
     def __init__(self, access_key: SecretFile, secret_key: SecretFile) -> None:
         self._access_key = access_key
@@ -214,7 +216,7 @@ class _FileCredentials:
 
 def _credentials(settings: OriginalSettings) -> _FileCredentials | None:
     if settings.s3_access_key_file is None or settings.s3_secret_key_file is None:
-        return None  # then the library looks into the environment, as Amazon's own tools do
+        return None  # the library then reads the environment, like Amazon's tools
     with _usable("CAUSEWAY_S3_ACCESS_KEY_FILE", settings.s3_access_key_file):
         access_key = SecretFile(settings.s3_access_key_file, check_sendable)
     with _usable("CAUSEWAY_S3_SECRET_KEY_FILE", settings.s3_secret_key_file):
@@ -227,16 +229,16 @@ def _usable(variable: str, path: Path | None) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, exceptions.BaseError) as error:
-        # The words of a UnicodeDecodeError would hold a part of the file.
+        # The message of a UnicodeDecodeError would contain a part of the file.
         said = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
         where = f" ({path})" if path else ""
         raise InvalidRequest(f"{variable}{where} cannot be used: {said}.") from error
 
 
 def _check(name: str) -> None:
-    """Refuse what is no name of an original: in a key a slash, dots or a percent sign would mean something."""
+    """Refuse an invalid name of an original: slashes, dots and percent signs have a meaning in keys."""
     if not _NAME.fullmatch(name):
-        raise InvalidRequest(f"This is no name of an original: {name[:200]!r}.")
+        raise InvalidRequest(f"Not a name of an original: {name[:200]!r}.")
 
 
 def _sha256(source: BinaryIO) -> str:
@@ -247,7 +249,7 @@ def _sha256(source: BinaryIO) -> str:
 
 
 def _encoded(facts: Mapping[str, str] | None) -> str:
-    """Facts as a header's value, in ASCII alone, without the longest ones where it is too long."""
+    """Return the facts as an ASCII header value; the longest facts are left out if the value is too long."""
     left = sorted((facts or {}).items(), key=lambda each: len(each[1]))
     while len(text := base64.urlsafe_b64encode(json.dumps(dict(left)).encode()).decode()) > _LONGEST_FACTS:
         left.pop()
@@ -258,5 +260,5 @@ def _decoded(text: str) -> dict[str, str]:
     try:
         facts = json.loads(base64.urlsafe_b64decode(text) or b"{}")
     except (ValueError, binascii.Error):
-        return {}  # not written by us
+        return {}  # another program wrote it
     return {str(key): str(value) for key, value in facts.items()} if isinstance(facts, dict) else {}

@@ -1,4 +1,4 @@
-"""Secrets in files that somebody else renews, such as the volume of a Kubernetes Secret."""
+"""Secrets in files that another program renews, for example in the volume of a Kubernetes Secret."""
 
 import os
 import time
@@ -13,22 +13,23 @@ _log = structlog.get_logger(__name__)
 
 
 class SecretFile(SecretStr):
-    """What a file holds; who asks for its value soon gets the new one after the file has changed.
+    """The content of a file; its value is soon the new one after the file has changed.
 
-    The file is looked at when the value is asked for, at most once in `LOOK_SECONDS`: a look costs a few
-    microseconds. A file that cannot be read any more, or holds nothing that can be used, leaves the old value in
-    place and is logged once.
+    The file is checked when the value is read, at most once in `LOOK_SECONDS`; a check takes a few microseconds. If
+    the
+    file can no longer be read or is invalid, the old value stays and the problem is logged once.
 
-    Two of them are equal when they name the same file, so that what is made for one stays while its value changes.
+    Two instances are equal if they have the same path, so that objects made for one stay valid when its value
+    changes.
 
     Args:
-        path: The file; space around its text is left out.
-        check: Raises ValueError where the text cannot be used.
+        path: The file; white space around its text is removed.
+        check: Raises ValueError for an invalid text.
         clock: Seconds, monotonic.
 
     Raises:
         OSError, UnicodeDecodeError: The file cannot be read.
-        ValueError: It is empty, or `check` refuses its text.
+        ValueError: The file is empty, or `check` refuses its text.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class SecretFile(SecretStr):
         super().__init__(self._read())
 
     def get_secret_value(self) -> str:
-        """Return what the file holds now, or what it held when it could last be used."""
+        """Return the content of the file, or its last valid content."""
         now = self._clock()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
@@ -64,7 +65,7 @@ class SecretFile(SecretStr):
             self._state = state
         except (OSError, ValueError) as error:
             if self._state is not None:
-                # The words of a UnicodeDecodeError would hold a part of the file.
+                # The message of a UnicodeDecodeError would contain a part of the file.
                 said = type(error).__name__ if isinstance(error, OSError | UnicodeError) else str(error)
                 _log.warning("a key file cannot be used; keeping the old key", path=str(self._path), error=said)
             self._state = None
@@ -84,6 +85,6 @@ class SecretFile(SecretStr):
 
 
 def check_sendable(text: str) -> None:
-    """Raise ValueError where a text cannot be sent as a header."""
+    """Raise ValueError if a text cannot be sent as a header."""
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("this holds characters that cannot stand in a header")
+        raise ValueError("this contains characters that a header must not have")

@@ -1,4 +1,4 @@
-"""gRPC servers: health, reflection, limits, and an end that lets running calls finish."""
+"""gRPC servers: health, reflection, limits, and a stop that lets running calls finish."""
 
 import asyncio
 import socket
@@ -27,13 +27,13 @@ HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """The health service (grpc.health.v1): one state for the server and each of its services.
+    """The health service (grpc.health.v1), with one state for the server and each of its services.
 
-    SERVING from the first call on, NOT_SERVING in a drain. The servicer of the package never ends a watch, so that
-    each watcher would hold up a drain for its whole grace.
+    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of the package is not
+    used, because it never ends a watch, and each watcher would then delay a drain by its whole grace period.
 
     Args:
-        services: Full names of the services; the empty name, the server as a whole, is always known.
+        services: Full names of the services; the empty name, for the whole server, is always known.
     """
 
     def __init__(self, services: Iterable[str]) -> None:
@@ -41,13 +41,13 @@ class Health(health_pb2_grpc.HealthServicer):
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
-        """Tells every watcher that the server takes no new calls, and ends the watches."""
+        """Tell all watchers that the server takes no new calls, and end the watches."""
         self._draining.set()
 
     async def Check(  # noqa: N802  # the contract's name
         self, request: health_pb2.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> HealthCheckResponse:
-        """The present state."""
+        """Return the current state."""
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
         return self._answer(request.service)
@@ -57,7 +57,7 @@ class Health(health_pb2_grpc.HealthServicer):
         request: health_pb2.HealthCheckRequest,
         context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002  # gRPC's signature
     ) -> AsyncGenerator[HealthCheckResponse, None]:
-        """The present state, and the next one."""
+        """Yield the current state, and the next one."""
         if not self._draining.is_set():
             yield self._answer(request.service)
             await self._draining.wait()
@@ -75,20 +75,20 @@ class GrpcServer:
     """A gRPC server of one process.
 
     Args:
-        address: ``host:port``; port 0 takes a free one. Or ``unix:PATH``, a socket that only its owner may use.
+        address: ``host:port``, with port 0 for a free one. Or ``unix:PATH``, a socket that only its owner may use.
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
-        max_connection_age: Seconds after which a connection is told to go, so that callers find new replicas.
-        max_concurrent_calls: Calls beyond it are refused with RESOURCE_EXHAUSTED; health checks count too.
-        certificates: For mutual TLS; None: whoever reaches the port may call.
-        callers: The services whose certificates may call; checked with TLS alone.
-        health_address: A second address with the health checks alone and without TLS, for probes that know none.
+        max_connection_age: Seconds after which the server closes a connection, so that callers find new replicas.
+        max_concurrent_calls: Further calls are refused with RESOURCE_EXHAUSTED; health checks count too.
+        certificates: For mutual TLS; None: any client that reaches the port may call.
+        callers: The services whose certificates may call; only checked with TLS.
+        health_address: A second address with only the health checks and without TLS, for probes without TLS.
 
     Attributes:
-        port: The port it listens on, once constructed; none of a socket.
+        port: The port that it listens on, once constructed; 0 for a socket.
 
     Raises:
-        Unavailable: An address cannot be listened on.
-        InvalidRequest: Others may enter the socket's directory.
+        Unavailable: The server cannot listen on an address.
+        InvalidRequest: Other users may enter the socket's directory.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class GrpcServer:
         options = (
             *WINDOW_OPTIONS,
             *SIZE_OPTIONS,
-            ("grpc.so_reuseport", 0),  # a second process on the same port is an error, not a coin toss
+            ("grpc.so_reuseport", 0),  # a second process on the same port must fail
             ("grpc.max_connection_age_ms", int(max_connection_age * 1000)),
             ("grpc.max_connection_age_grace_ms", 600_000),
-            # Clients ask every three seconds whether the server hangs (`servicekit.channel`).
+            # Clients send pings every three seconds to detect a server that hangs (`servicekit.channel`).
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
             ("grpc.keepalive_permit_without_calls", 1),
         )
@@ -140,7 +140,7 @@ class GrpcServer:
         *,
         callers: Collection[str] = (),
     ) -> Self:
-        """The server of a service, where and how its settings say.
+        """Return the server of a service by its settings.
 
         Raises:
             Unavailable, InvalidRequest: As the constructor, and as `Certificates.of`.
@@ -155,20 +155,20 @@ class GrpcServer:
         )
 
     async def start(self) -> None:
-        """Begins to serve."""
+        """Start to serve."""
         await self._server.start()
         if self._probed is not None:
             await self._probed.start()
 
     async def stop(self, grace: float) -> None:
-        """Takes no new calls, gives running ones ``grace`` seconds, then cancels them."""
+        """Take no new calls, give running ones ``grace`` seconds, then cancel them."""
         self._health.drain()
         await self._server.stop(grace)
         if self._probed is not None:
             await self._probed.stop(0)
 
     async def serve_until(self, stop: asyncio.Event, grace: float) -> None:
-        """`start`, wait for the event, `stop`."""
+        """Start, wait for the event, and stop."""
         await self.start()
         _log.info("serving", services=self._names, address=self._address, port=self.port)
         await stop.wait()
@@ -186,7 +186,7 @@ def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCrede
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise Unavailable(
-            f"Cannot listen on {address}: another process has it, or it is none of this machine's addresses.",
+            f"Cannot listen on {address}: another process uses it, or the address does not belong to this machine.",
             resource=address,
         ) from error
     return 0 if is_socket else port
@@ -196,15 +196,15 @@ def _check_socket(path: Path) -> None:
     try:
         mode = path.parent.stat().st_mode
     except OSError as error:
-        raise InvalidRequest(f"The socket's directory {path.parent} cannot be used: {error.strerror}.") from error
+        raise InvalidRequest(f"Cannot use the socket's directory {path.parent}: {error.strerror}.") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidRequest(
-            f"Others than its owner may enter the socket's directory {path.parent}: chmod 700 {path.parent}"
+            f"Other users may enter the socket's directory {path.parent}. Run: chmod 700 {path.parent}"
         )
-    # gRPC takes a socket over that is there, and must not take it from a process that serves on it.
+    # gRPC takes over an existing socket, which must not belong to a running process.
     with socket.socket(socket.AF_UNIX) as other:
         try:
             other.connect(str(path))
         except OSError:
             return
-    raise Unavailable(f"Cannot listen on {_UNIX}{path}: another process has it.", resource=str(path))
+    raise Unavailable(f"Cannot listen on {_UNIX}{path}: another process uses it.", resource=str(path))

@@ -1,4 +1,4 @@
-"""The gRPC channel to a service: it follows its certificate, and its methods say which server they call."""
+"""The gRPC channel to a service, which follows certificate changes, and whose methods know their server."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ _LONGEST_CALL = 600.0
 
 
 class ServiceChannel(Channel):
-    """A channel over the current certificate: gRPC gives a channel one certificate for its whole life.
+    """A channel with the current certificate; gRPC itself uses one certificate for a channel's whole life.
 
-    Calls that run when the certificate changes end on the channel that they began on.
+    Running calls end on the channel that they began on.
 
     Args:
         target: gRPC's name of the server.
-        open_channel: Opens a channel that shows a certificate, or none.
-        certificates: Asked before each call; None: no TLS.
+        open_channel: Opens a channel with or without a certificate.
+        certificates: Checked before each call; None: no TLS.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ServiceChannel(Channel):
         await self._channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """Ends the calls, those on earlier certificates too."""
+        """End the calls, including those with earlier certificates."""
         for leaving in self._leaving:
             leaving.cancel()
         await asyncio.gather(*self._leaving, return_exceptions=True)
@@ -85,10 +85,10 @@ class ServiceChannel(Channel):
 
 
 class ServiceMethod:
-    """One method of a service, called as gRPC's own.
+    """A method of a service, called like gRPC's own.
 
     Attributes:
-        server: `server_attributes` of the server that it calls.
+        server: The `server_attributes` of its server.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ServiceMethod:
         self._made: tuple[Channel, Any] | None = None
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Begin a call on the channel's present connection."""
+        """Begin a call on the current channel."""
         channel = self._channel.current()
         if self._made is None or self._made[0] is not channel:
             self._made = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
@@ -115,7 +115,7 @@ class ServiceMethod:
 
 
 def server_attributes(target: str) -> dict[str, str | int]:
-    """Return what spans say of the server at a gRPC target, in OpenTelemetry's terms.
+    """Return the span attributes of the server at a gRPC target, in OpenTelemetry's terms.
 
     >>> server_attributes("dns:///retriever:50051")
     {'server.address': 'retriever', 'server.port': 50051}

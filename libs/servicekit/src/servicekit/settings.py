@@ -1,4 +1,4 @@
-"""Settings from the environment, read once in each process's composition root."""
+"""Settings from the environment, which each process's composition root reads once."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ServiceSettings(BaseSettings):
-    """What every service can be told. Variables begin with ``CAUSEWAY_``; unknown ones are of other services."""
+    """The settings of all services. Variables begin with ``CAUSEWAY_``; unknown ones belong to other services."""
 
     model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_empty_paths(cls, said: Any) -> Any:
-        """An empty variable of a path leaves the setting out: else it would mean the current directory."""
+        """Ignore an empty variable of a path, which would mean the current directory."""
         if not isinstance(said, dict):
             return said
         fields = cls.model_fields
@@ -28,37 +28,38 @@ class ServiceSettings(BaseSettings):
     )
     log_format: str = Field("auto", pattern="^(auto|json|console)$", description="auto: console on a terminal.")
     otlp_endpoint: str | None = Field(
-        None, description="gRPC endpoint that traces are sent to; none: no export, trace ids are still made."
+        None, description="gRPC endpoint for traces. Without it, traces are not exported, but have ids."
     )
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
     metrics_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of the metrics in Prometheus' text format; none: they are not measured, but by the "
-        "gateway, which has them on its own port in any case.",
+        description="Port of the metrics in Prometheus' text format. Without it, they are not recorded, except in "
+        "the gateway, which always serves them on its own port.",
     )
-    shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests get after SIGTERM.")
+    shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests have after SIGTERM.")
     tls_cert_file: Path | None = Field(
-        None, description="PEM file: the certificate that this process shows other services; none: no TLS."
+        None, description="PEM file with the certificate that this process shows other services; none: no TLS."
     )
-    tls_key_file: Path | None = Field(None, description="PEM file: the certificate's key.")
+    tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key.")
     tls_ca_file: Path | None = Field(
-        None, description="PEM file: who vouches for the certificates of other services and of NATS."
+        None, description="PEM file with the authority of the certificates of other services and of NATS."
     )
     health_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of gRPC health checks without TLS, for probes; none: the service's own port alone.",
+        description="Port of gRPC health checks without TLS, for probes. Without it, only the service's port "
+        "has them.",
     )
 
 
 class GrpcServiceSettings(ServiceSettings):
-    """What every service with a gRPC server can be told."""
+    """The settings of all services with a gRPC server."""
 
     grpc_socket: Path | None = Field(
         None,
-        description="Unix socket to listen on instead of a port, in a directory that only its owner may enter: "
-        "processes of other users of the machine cannot connect. Callers name it as the target `unix:PATH`.",
+        description="Unix socket to listen on instead of a port, in a directory that only its owner may enter, so "
+        "that other users of the machine cannot connect. Callers use the target `unix:PATH`.",
     )

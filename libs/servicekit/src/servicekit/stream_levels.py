@@ -1,4 +1,4 @@
-"""What NATS holds: looked at every few seconds, shown to scrapes."""
+"""Metrics of NATS' streams and queues, collected every few seconds."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ INGEST_STREAMS = (
     f"OBJ_{keys.ORIGINALS_BUCKET}",
     f"KV_{keys.PICTURES_BUCKET}",
 )
-"""The streams that a worker looks at."""
+"""The streams that a worker measures."""
 STREAMS = (
     *INGEST_STREAMS,
     *RECORD_STREAMS,
@@ -35,11 +35,11 @@ STREAMS = (
     keys.RESPONSE_LOG_STREAM,
     response_job_keys.RESPONSE_JOB_STREAM,
 )
-"""The streams that the gateway looks at."""
+"""The streams that the gateway measures."""
 
 
 class _Gauge(dict[str, float]):
-    """The values of a gauge, by its only label."""
+    """The values of a gauge by its only label."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -49,15 +49,15 @@ class _Gauge(dict[str, float]):
 
 
 class StreamLevels:
-    """Sizes and limits of streams, depth and age of the ingest queue, expiry of the server's certificate.
+    """Measures sizes and limits of streams, depth and age of the ingest queue, and the server certificate's expiry.
 
-    Every process that looks finds the same, so rules and graphs take the greatest. While NATS is away there are no
+    All processes measure the same, so rules and graphs use the greatest value. While NATS is away there are no
     values.
 
     Args:
         client: A connection.
-        streams: Names of the streams; the lanes of the ingest queue are always looked at.
-        every: Seconds between looks.
+        streams: Names of the streams; the lanes of the ingest queue are always measured.
+        every: Seconds between measurements.
     """
 
     def __init__(self, client: Client, streams: Collection[str], *, every: float = 10.0) -> None:
@@ -88,14 +88,14 @@ class StreamLevels:
             __name__,
             "causeway.records.horizon",
             "s",
-            "Seconds for which a stream keeps records at the rate of those in it.",
+            "Seconds for which a stream keeps records at the current rate.",
             self._horizon.labelled,
         )
         metrics.observed(
             __name__,
             "causeway.records.max_age",
             "s",
-            "Seconds after which a stream drops a record, however few there are.",
+            "Seconds after which a stream drops a record in any case.",
             self._kept.labelled,
         )
         self._certificate: float | None = None
@@ -103,19 +103,19 @@ class StreamLevels:
             __name__,
             "causeway.nats.certificate.not_after",
             "s",
-            "When the certificate that NATS shows expires, in seconds since 1970.",
+            "Expiry of the certificate of NATS, in seconds since 1970.",
             lambda: [] if self._certificate is None else [(self._certificate, {})],
         )
         self._all = (self._depth, self._age, self._messages, self._size, self._limit, self._horizon, self._kept)
 
     async def watch(self) -> None:
-        """Look until cancelled."""
+        """Measure until cancelled."""
         try:
             while True:
                 try:
                     await self._look()
                 except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-                    _log.debug("the streams cannot be looked at", error=str(error))
+                    _log.debug("cannot measure the streams", error=str(error))
                     self._forget()
                 await asyncio.sleep(self._every)
         finally:
@@ -129,7 +129,7 @@ class StreamLevels:
         for lane in range(keys.INGEST_LANES):
             await self._look_at_lane(lane)
         for name in self._streams:
-            with contextlib.suppress(NotFoundError):  # another process makes it later
+            with contextlib.suppress(NotFoundError):  # another process creates it later
                 await self._look_at(name)
         self._look_at_certificate()
 
@@ -149,7 +149,7 @@ class StreamLevels:
             self._horizon[name] = await horizon(self._jetstream, info)
 
     def _look_at_certificate(self) -> None:
-        transport: Any = self._client._transport  # the library has no public way to it
+        transport: Any = self._client._transport  # the library has no public access to it
         shown = transport._io_writer.get_extra_info("ssl_object") if transport is not None else None
         if shown is not None:
             self._certificate = ssl.cert_time_to_seconds(str(shown.getpeercert()["notAfter"]))

@@ -1,4 +1,4 @@
-"""How much NATS may keep: what streams set aside, and what it says when there is no room."""
+"""Size limits of NATS' streams, and NATS' errors when there is no space."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,38 +10,38 @@ from nats.js.errors import APIError, NotFoundError
 from servicekit.errors import Unavailable
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Of the sessions that are remembered; the oldest go where it is full."""
+"""Size limit of the remembered sessions; the oldest are dropped."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
-"""Of stored responses and conversations; the oldest go where it is full."""
+"""Size limit of stored responses and conversations; the oldest are dropped."""
 
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
-"""Of the events of stored responses; the oldest go where it is full."""
+"""Size limit of the events of stored responses; the oldest are dropped."""
 
 RESPONSE_JOB_BYTES = 64 * 1024 * 1024
-"""Of the requests of responses that wait for a gateway; what is more is refused."""
+"""Size limit of the waiting requests of background responses; further ones are refused."""
 
 STREAM_BYTES = 1024 * 1024 * 1024
-"""Most bytes of a stream where nothing else is said."""
+"""Default size limit of a stream."""
 STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
-"""The setting that says otherwise."""
+"""The setting that changes the default."""
 _NO_ROOM = 10047
 _FULL = (10002, 10023, _NO_ROOM)
-"""What a server says that has no room: for an account, at all, on its disk (server/errors.json)."""
+"""Error codes of a server without space: for an account, at all, on its disk (server/errors.json)."""
 _NOT_STORED = 10077
 
 
 @contextlib.contextmanager
 def set_aside(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[None]:
-    """Explain what is wrong where the server does not have the bytes that a stream sets aside.
+    """Raise a helpful error if the server does not have the space that a stream reserves.
 
     Args:
-        name: Of the stream that is made, or given another limit.
-        size: Its limit.
-        setting: The setting that has it.
+        name: The name of the stream that is created or updated.
+        size: Its size limit.
+        setting: The setting with the size limit.
 
     Raises:
-        Unavailable: It does not have them.
+        Unavailable: The server does not have enough space.
     """
     try:
         yield
@@ -49,21 +49,21 @@ def set_aside(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[N
         if error.err_code != _NO_ROOM:
             raise
         raise Unavailable(
-            f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or "
-            f"set {setting} lower."
+            f"NATS has no space for {name}, which reserves {size} bytes. Give JetStream more space "
+            f"(max_file_store), or lower {setting}."
         ) from error
 
 
 async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setting: str = STREAM_SETTING) -> int:
-    """Make a stream where it is missing, and return when it was made, in seconds.
+    """Create a stream if it is missing, and return its creation time in seconds.
 
     Args:
-        jetstream: Makes it.
-        config: What it is; one that is there stays as it is.
-        setting: The setting that has its size.
+        jetstream: The JetStream context.
+        config: The configuration; an existing stream is unchanged.
+        setting: The setting with the size limit.
 
     Raises:
-        Unavailable: The server does not have the bytes that it sets aside.
+        Unavailable: The server does not have enough space.
     """
     assert config.name is not None
     try:
@@ -75,7 +75,7 @@ async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setti
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether NATS refused something because there is no room for it."""
+    """Return whether NATS refused something because it has no space."""
     if not isinstance(error, APIError):
         return False
     said = error.description or ""

@@ -1,14 +1,14 @@
-"""Ending tasks that run beside others."""
+"""Reliable cancellation of background tasks."""
 
 import asyncio
 from typing import Any
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancels tasks and waits until they have ended, however they end.
+    """Cancel tasks and wait until they have ended, in any way.
 
-    Before Python 3.12 `asyncio.wait_for`, which nats-py waits with, loses a cancellation that comes together with
-    what was waited for: so not only once.
+    Before Python 3.12, `asyncio.wait_for`, which nats-py uses, loses a cancellation that coincides with the awaited
+    result. So this function cancels repeatedly.
     """
     running = {task for task in tasks if not task.done()}
     while running:

@@ -1,4 +1,4 @@
-"""Traces: one provider a process, W3C trace context over HTTP headers, gRPC metadata and NATS headers."""
+"""Traces: one provider for each process, W3C trace context in HTTP headers, gRPC metadata and NATS headers."""
 
 import threading
 from collections.abc import Mapping, MutableMapping
@@ -24,7 +24,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def configure(service: str, settings: ServiceSettings) -> TracerProvider:
-    """Makes the provider that all of the process's spans go to."""
+    """Create the provider of all spans of the process."""
     provider = provider_for(service, settings)
     trace.set_tracer_provider(provider)
     return provider
@@ -33,7 +33,7 @@ def configure(service: str, settings: ServiceSettings) -> TracerProvider:
 def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
     """Return a provider of spans.
 
-    Without an endpoint they only lend their ids: none is recorded, but of a trace whose caller has it recorded.
+    Without an endpoint, spans only have ids: they are recorded only if the caller's trace is recorded.
     """
     provider = TracerProvider(
         resource=Resource.create(_described(f"causeway-{service}"), SCHEMA),
@@ -41,7 +41,7 @@ def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
         shutdown_on_exit=False,
     )
     if settings.otlp_endpoint:
-        # A tenth of a second and 10 MB of each process's start, for those that use it.
+        # Imported here because it takes a tenth of a second and 10 MB at the start.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
         exporter = OTLPSpanExporter(
@@ -59,9 +59,9 @@ def _described(name: str) -> dict[str, str]:
 
 
 def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
-    """Sends the last spans. What the collector has not taken after so many seconds is lost.
+    """Send the last spans; drop those that the collector has not accepted in time.
 
-    The provider itself would wait for a collector that is away until it has tried each batch for ten seconds.
+    The provider itself would retry each batch for ten seconds if the collector is away.
     """
     sending = threading.Thread(target=provider.shutdown, daemon=True)
     sending.start()
@@ -69,17 +69,17 @@ def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
 
 
 def tracer(name: str) -> trace.Tracer:
-    """Return the tracer of a module; its names are those of one version of the conventions."""
+    """Return the tracer of a module, with the schema of the conventions."""
     return trace.get_tracer(name, schema_url=SCHEMA)
 
 
 def inject(carrier: MutableMapping[str, str], context: Context | None = None) -> None:
-    """Writes ``traceparent`` and ``tracestate`` of a context (the current one, if none is given) into headers."""
+    """Write ``traceparent`` and ``tracestate`` of a context (by default, the current one) into headers."""
     _PROPAGATOR.inject(carrier, context)
 
 
 def extract(carrier: Mapping[str, str]) -> Context:
-    """The context that headers name; an empty one where they name none."""
+    """Return the trace context of headers; empty without one."""
     return _PROPAGATOR.extract(carrier)
 
 
@@ -91,6 +91,6 @@ def unrecorded(context: Context) -> trace.Span:
 
 
 def current_trace_id() -> str:
-    """The current trace's id, 32 hex digits; empty outside of any span."""
+    """Return the id of the current trace, 32 hex digits; empty outside a span."""
     context = trace.get_current_span().get_span_context()
     return format(context.trace_id, "032x") if context.is_valid else ""

@@ -1,7 +1,7 @@
-"""Mutual TLS between the services, from files that may be replaced while the process runs.
+"""Mutual TLS between the services, with files that may be replaced while the process runs.
 
-Who renews certificates (cert-manager, Vault) replaces the files; the next handshake has the new ones. Files that do
-not belong together, as for a moment while they are replaced one after the other, are not taken.
+The program that renews certificates (cert-manager, Vault) replaces the files, and the next handshake uses the new
+ones. Files that do not match, for example while they are being replaced, are not used.
 """
 
 import os
@@ -25,7 +25,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a handshake needs, as PEM: the process's certificate, its key, and the authority of its peers."""
+    """The input of a handshake, as PEM: the process's certificate, its key, and the authority of its peers."""
 
     certificate: bytes
     key: bytes
@@ -33,16 +33,16 @@ class Material:
 
 
 class Certificates:
-    """The certificate of a process and the authority that vouches for its peers.
+    """The certificate of a process, and the authority of its peers.
 
     Args:
-        certificate: PEM file with the certificate and what leads from it to the authority.
+        certificate: PEM file with the certificate and the chain to the authority.
         key: PEM file with its key.
-        authority: PEM file with the certificates that its peers' must come from.
-        look_every: Seconds for which the files are not looked at again.
+        authority: PEM file with the authorities of the peers' certificates.
+        look_every: Seconds between checks of the files.
 
     Raises:
-        InvalidRequest: A file cannot be read, or the key is not the certificate's.
+        InvalidRequest: A file cannot be read, or the key does not match the certificate.
     """
 
     def __init__(self, certificate: Path, key: Path, authority: Path, *, look_every: float = 1.0) -> None:
@@ -58,10 +58,10 @@ class Certificates:
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> Self | None:
-        """Those that the settings name; None where they name none.
+        """Return the certificates of the settings, or None without any.
 
         Raises:
-            InvalidRequest: Some of the three are named and some are not, or as the constructor.
+            InvalidRequest: Only some of the three files are set, or as the constructor.
         """
         files = {
             "tls_cert_file": settings.tls_cert_file,
@@ -78,7 +78,7 @@ class Certificates:
         return cls(certificate, key, authority)
 
     def current(self) -> Material:
-        """What the files hold now, or the last that was whole. The same object until they change."""
+        """Return the content of the files, or the last valid one. The object is the same until they change."""
         now = time.monotonic()
         if now - self._looked < self._look_every:
             return self._material
@@ -89,14 +89,16 @@ class Certificates:
                 self._material, self._context = self._read()
             except (OSError, ssl.SSLError) as error:
                 self._refused = stamp
-                _log.warning("new certificates are not taken", error=_problem(error))
+                _log.warning("cannot use the new certificates", error=_problem(error))
             else:
                 self._stamp = stamp
                 _log.info("certificates renewed", file=str(self._files[0]))
         return self._material
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a gRPC server whose callers must show a certificate; each handshake has the current one."""
+        """Return credentials for a gRPC server that requires client certificates; each handshake uses the current
+        one.
+        """
         served = self.current()
 
         def renewed() -> "grpc.ServerCertificateConfiguration | None":
@@ -108,20 +110,21 @@ class Certificates:
 
         credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
             _configuration(served),
-            renewed,  # type: ignore[arg-type]  # None stands for no change, as gRPC documents it
+            renewed,  # type: ignore[arg-type]  # gRPC's documentation allows None for no change
             require_client_authentication=True,
         )
         return credentials
 
     def client_context(self) -> ssl.SSLContext:
-        """For a handshake that is not gRPC's: who the authority does not vouch for is not trusted, whatever the
-        system's authorities say. To be asked for again before the next handshake.
+        """Return the context for a client handshake outside gRPC, which trusts only the authority of the settings.
+
+        Callers get it again before each handshake.
         """
         self.current()
         return self._context
 
     def _look(self) -> _Stamp:
-        # The target's own numbers: Kubernetes replaces a link to the directory that holds all of them.
+        # The metadata of the link's target: Kubernetes replaces a link to the directory of all files.
         stamps = []
         for file in self._files:
             try:
@@ -134,7 +137,7 @@ class Certificates:
 
     def _read(self) -> tuple[Material, ssl.SSLContext]:
         certificate, key, authority = self._files
-        # A new one each time: what one has loaded it does not give up, and half of a pair spoils it.
+        # Always a new context: a context keeps what it has loaded, and half of a pair would break it.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
@@ -142,30 +145,30 @@ class Certificates:
 
 
 def watch(settings: ServiceSettings) -> None:
-    """Let scrapes see when the process's certificate expires."""
+    """Export the expiry of the process's certificate as a metric."""
     file = settings.tls_cert_file
     if file is not None:
         metrics.observed(
             __name__,
             "causeway.tls.certificate.not_after",
             "s",
-            "When the process's certificate expires, in seconds since 1970.",
+            "Expiry of the process's certificate, in seconds since 1970.",
             lambda: _expiry(file),
         )
 
 
 def _expiry(file: Path) -> list[tuple[float, dict[str, str]]]:
-    from cryptography import x509  # 20 ms and 8 MB, which only processes with certificates pay
+    from cryptography import x509  # imported here because it takes 20 ms and 8 MB
 
     try:
         certificate = x509.load_pem_x509_certificate(file.read_bytes())
-    except (OSError, ValueError):  # a handshake says what is wrong
+    except (OSError, ValueError):  # a handshake reports the problem
         return []
     return [(certificate.not_valid_after_utc.timestamp(), {})]
 
 
 def channel_credentials(material: Material) -> grpc.ChannelCredentials:
-    """For a gRPC channel that shows the certificate and calls nobody whom the authority does not vouch for."""
+    """Return credentials for a gRPC channel that presents the certificate and trusts only the authority."""
     return grpc.ssl_channel_credentials(material.authority, material.key, material.certificate)
 
 
@@ -177,5 +180,5 @@ def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
 
 def _problem(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"the files do not belong together or are no PEM ({error.reason or error})"
+        return f"the files do not match or are not PEM ({error.reason or error})"
     return f"{error.filename}: {error.strerror}"

@@ -1,7 +1,7 @@
-"""Models on a Triton Inference Server: connections, headers, statuses, and models that answer in one piece.
+"""Models on a Triton Inference Server: connections, headers, statuses, and models with one answer per request.
 
-A package that uses it asks for the extra ``triton``. Triton's client takes 15 MB, which only who has such a model
-shall pay: it is imported with the first connection.
+A package that uses this module needs the extra ``triton``. Triton's client takes 15 MB, so it is imported with the
+first connection.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md
 """
@@ -26,13 +26,13 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class TritonAddress:
-    """Where a server is, and what it is shown.
+    """The address of a server, and its credentials.
 
     Attributes:
-        target: Of its gRPC port, ``host:port``.
-        tls: The connection is encrypted.
-        ca_file: Certificates, in PEM, that the server's is checked against; None for those that gRPC knows.
-        api_key: Goes along as ``authorization: Bearer …``, for a proxy in front of the server.
+        target: ``host:port`` of its gRPC port.
+        tls: Whether the connection is encrypted.
+        ca_file: PEM file with the authorities of the server's certificate; None: those of gRPC.
+        api_key: Sent as ``authorization: Bearer …``, for a proxy in front of the server.
     """
 
     target: str
@@ -41,10 +41,10 @@ class TritonAddress:
     api_key: SecretStr | None = None
 
     def connect(self, *options: tuple[str, Any]) -> Any:
-        """Triton's own client (``tritonclient.grpc.aio``); it connects when it is first used.
+        """Return Triton's own client (``tritonclient.grpc.aio``), which connects on first use.
 
         Args:
-            options: Further ones of the gRPC channel.
+            options: Further options of the gRPC channel.
         """
         from tritonclient.grpc.aio import InferenceServerClient
 
@@ -61,7 +61,7 @@ class TritonAddress:
         )
 
     def headers(self) -> dict[str, str]:
-        """What goes along with a request: the trace, and the key."""
+        """Return the headers of a request: the trace context and the key."""
         headers: dict[str, str] = {}
         telemetry.inject(headers)
         if self.api_key is not None:
@@ -70,16 +70,16 @@ class TritonAddress:
 
 
 def code_of(error: Any) -> grpc.StatusCode | None:
-    """The status that Triton's client keeps as text, ``StatusCode.NOT_FOUND``."""
+    """Return the status that Triton's client has as text, ``StatusCode.NOT_FOUND``."""
     return grpc.StatusCode.__members__.get(str(error.status()).partition(".")[2])
 
 
 class TritonFailed(Exception):
-    """A server refused, or there was none.
+    """A server refused a request, or could not be reached.
 
     Attributes:
-        code: Its status; None where it sent words only.
-        said: Its words, for the log.
+        code: Its status; None if there is only a message.
+        said: The message, for the log.
     """
 
     def __init__(self, code: grpc.StatusCode | None, said: str) -> None:
@@ -89,14 +89,14 @@ class TritonFailed(Exception):
 
 
 class TensorModel(Generic[C]):
-    """A model that answers a request at once, with numbers; connected by the first request.
+    """A model that answers each request at once with numbers; the first request connects.
 
     Args:
-        address: Of its server.
-        name: Its own, in the server's repository.
-        read: What is needed of its metadata (``inputs`` and ``outputs``, each with ``name``, ``datatype``,
-            ``shape``); raises what the caller of `contract` gets where it is another kind of model.
-        most_bytes: Largest answer that is taken.
+        address: The address of its server.
+        name: Its name in the server's repository.
+        read: Extracts the needed facts from its metadata (``inputs`` and ``outputs``, each with ``name``,
+            ``datatype``, ``shape``); raises the error of `contract` for an unsuitable model.
+        most_bytes: Size limit of an answer.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class TensorModel(Generic[C]):
         self._contract: C | None = None
 
     async def contract(self) -> C:
-        """What ``read`` made of the metadata; asked for once, and again after a failure.
+        """Return the result of ``read`` for the metadata, which are requested once, and again after a failure.
 
         Raises:
-            TritonFailed: The server does not say.
+            TritonFailed: The server does not answer.
         """
         async with self._looking:
             if self._contract is None:
@@ -126,14 +126,14 @@ class TensorModel(Generic[C]):
     async def infer(
         self, inputs: Sequence[tuple[str, str, npt.NDArray[Any]]], output: str
     ) -> npt.NDArray[np.float32] | None:
-        """One request.
+        """Send one request.
 
         Args:
-            inputs: Name, Triton's type and elements of each.
-            output: The one that is wanted, of FP32.
+            inputs: Name, Triton type and elements of each input.
+            output: The name of the wanted output, of type FP32.
 
         Returns:
-            Its elements, in its shape; None where the answer has no such output, or one that is none.
+            The elements in their shape; None if the answer has no such output, or an invalid one.
 
         Raises:
             TritonFailed: There is no answer.
@@ -153,7 +153,7 @@ class TensorModel(Generic[C]):
             return None
 
     async def aclose(self) -> None:
-        """Closes the connection; once more does no harm."""
+        """Close the connection; may be called again."""
         if self._made is not None:
             await self._made.close()
             self._made = None
@@ -171,5 +171,5 @@ class TensorModel(Generic[C]):
         try:
             yield
         except InferenceServerException as error:
-            self._contract = None  # the model may be another by now, under the same name
+            self._contract = None  # the server may have another model under this name now
             raise TritonFailed(code_of(error), error.message() or "") from error

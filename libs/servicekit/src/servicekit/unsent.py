@@ -1,4 +1,4 @@
-"""Calls that no server has got: whatever they do, they may be made again once the name is resolved afresh."""
+"""Calls that have not reached any server. They are safe to repeat once the name is resolved again."""
 
 import asyncio
 import time
@@ -9,30 +9,32 @@ from grpc.aio import AioRpcError
 from servicekit.deadline import Deadline
 
 SECONDS = 1.2
-"""gRPC resolves a name again at most twice a second (`channel`), and connects then. Longer would keep those waiting
-who ask for a service that is away: they are told within two seconds."""
+"""gRPC resolves a name again at most twice a second (`channel`), and then connects. A longer time would delay the
+error for a service that is away, which callers get within two seconds."""
 _PAUSE = 0.1
-_TRY = 0.5  # gRPC's own tries of a unary call take so long to fail
-# What gRPC says where it had no connection to give a call to. Of a connection that broke under a call it says other
-# words, and a service that refuses sends details of its own.
+_TRY = 0.5  # the time that gRPC's own retries of a unary call take to fail
+# gRPC's messages for a call without any connection. The message for a connection that broke during a call is
+# another
+# one, and a service that refuses sends its own details.
 _NOBODY = ("connections to all backends failing", "errors resolving ", "empty address list")
 
 
 class UnsentRetry:
-    """Says whether a call may be made again, after a pause.
+    """Decides whether a call may be repeated, after a pause.
 
-    When the last pod that a channel knows of goes, its successor is there already, but the channel has not resolved
-    the name since: the calls of these moments find nobody.
+    When the last pod that a channel knows is replaced, the new pod already exists, but the channel has not resolved
+    the
+    name again. For a moment, calls find no server.
 
     Args:
-        deadline: Of the call with all its tries.
+        deadline: The deadline of the call with all its retries.
     """
 
     def __init__(self, deadline: Deadline) -> None:
         self._end = min(time.monotonic() + SECONDS, deadline.at - _TRY)
 
     async def after(self, error: AioRpcError) -> bool:
-        """Wait a moment and return True where no server got the call and there is time for another try."""
+        """Wait a moment and return True if no server got the call and there is time for another attempt."""
         if not is_unsent(error) or time.monotonic() + _PAUSE >= self._end:
             return False
         await asyncio.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""Configuration files in YAML, checked by a pydantic model: what is wrong is said with file, line and key."""
+"""Configuration files in YAML, checked by a pydantic model. Errors have the file, the line and the key."""
 
 import contextlib
 import re
@@ -16,30 +16,30 @@ _MOST_PROBLEMS = 10
 
 
 class BadFile(ValueError):
-    """The file cannot be used; the message is for the operator and holds no value of the file."""
+    """The file is invalid; the message is for the operator and contains no value of the file."""
 
 
 @contextlib.contextmanager
 def of_setting(setting: str) -> Iterator[None]:
-    """Around whatever reads a file that a setting names: what is wrong with it is said with the setting.
+    """Add the name of a setting to the errors of its file.
 
     Args:
-        setting: As the service's settings call it, say ``prices_file``.
+        setting: Its name in the service's settings, for example ``prices_file``.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is wrong; the message names variable, file, line and key.
+        InvalidRequest: The file cannot be read, or is invalid; the message names the variable, file, line and key.
     """
     try:
         yield
     except (OSError, ValueError) as error:
-        # Without its cause, which may hold what stands in the file.
+        # Without the cause, which may contain values of the file.
         raise InvalidRequest(f"CAUSEWAY_{setting.upper()}: {error}", field=setting) from None
 
 
 class _Loader(yaml.SafeLoader):
     """Plain scalars as in YAML 1.2: ``no`` and ``on`` are words, as are dates (versions, often)."""
 
-    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # the base class's own way of telling it
+    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
 
 
 for _tag, _pattern, _first in (
@@ -57,14 +57,14 @@ for _tag, _pattern, _first in (
 
 
 class Document:
-    """A YAML document that remembers where its keys stand.
+    """A YAML document that knows the positions of its keys.
 
     Args:
-        raw: The file's bytes.
-        name: What to call it in messages, its path for example.
+        raw: The bytes of the file.
+        name: The name of the file in messages, for example its path.
 
     Raises:
-        BadFile: It is no YAML, or names a key twice.
+        BadFile: It is not YAML, or has a duplicate key.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
@@ -75,53 +75,53 @@ class Document:
                 self._root: yaml.Node | None = loader.get_single_node()
                 problem = next(_twice(self._root, ()), None)
                 if problem is not None:
-                    raise self.wrong(problem, "this key stands here twice")
+                    raise self.wrong(problem, "duplicate key")
                 self._value = {} if self._root is None else loader.construct_document(self._root)
             finally:
                 loader.dispose()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = "" if mark is None else f", line {mark.line + 1}"
-            raise BadFile(f"{name}{line}: this is no YAML: {_quoteless(error)}") from None
+            raise BadFile(f"{name}{line}: this is not valid YAML: {_quoteless(error)}") from None
         except (yaml.YAMLError, UnicodeDecodeError):
-            raise BadFile(f"{name}: this is no YAML: it holds characters that no text has") from None
+            raise BadFile(f"{name}: this is not valid YAML: it contains characters that are not text") from None
         except RecursionError:
             raise BadFile(f"{name}: this is nested too deeply") from None
 
     def validated(self, schema: type[M], context: Mapping[str, Any] | None = None) -> M:
-        """The content as a model.
+        """Return the content as a model.
 
         Args:
-            schema: What it has to be.
-            context: For the model's own validators.
+            schema: The model.
+            context: For the model's validators.
 
         Raises:
-            BadFile: It is something else; up to ten things that are wrong are named.
+            BadFile: The content does not match; the message has up to ten problems.
         """
         try:
             return schema.model_validate(self._value, context=dict(context or {}))
         except ValidationError as error:
-            # Raised without its cause, which holds the values.
+            # Raised without the cause, which contains the values.
             problems = error.errors(include_url=False, include_input=False)
         said = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
         more = len(said) - _MOST_PROBLEMS
         raise BadFile("; ".join(said[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
 
     def wrong(self, key: Key, message: str) -> BadFile:
-        """The error that says what is wrong with a key."""
+        """Return the error for a key."""
         return BadFile(f"{self._place(key, '')}: {message}")
 
     def check_names(self, key: str, names: Sequence[str], default: str, *, what: str) -> None:
-        """Whether each entry of a list has a name of its own, and one of them has the default's.
+        """Check that the names of a list's entries are unique, and include the default.
 
         Args:
-            key: The list's.
-            names: Of its entries, in their order.
-            default: What the file's ``default`` says; empty: nothing.
-            what: An entry, in a word, for messages.
+            key: The key of the list.
+            names: The names of its entries, in order.
+            default: The file's ``default``, or empty.
+            what: A noun for an entry, for messages.
 
         Raises:
-            BadFile: Two have the same name, or none has the default's.
+            BadFile: Two entries have the same name, or none has the default's.
         """
         for at, name in enumerate(names):
             if name in names[:at]:
@@ -131,7 +131,7 @@ class Document:
             raise self.wrong(("default",), f"there is no {what} '{default}'; there are: {known}")
 
     def _place(self, key: Key, kind: str) -> str:
-        """File, line and path of a key; parts that the file does not have (pydantic's own) are left out."""
+        """Return file, line and path of a key; parts that the file does not have (pydantic's own) are left out."""
         node, line, path = self._root, 1, ""
         for at, part in enumerate(key):
             found = _below(node, part)
@@ -156,7 +156,7 @@ def _below(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 
 
 def _twice(node: yaml.Node | None, path: Key) -> Iterator[Key]:
-    """Keys that stand twice in one mapping: the library would keep the last one in silence."""
+    """Yield keys that occur twice in a mapping; the library would silently use the last one."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -171,9 +171,9 @@ def _twice(node: yaml.Node | None, path: Key) -> Iterator[Key]:
 
 
 def _quoteless(error: yaml.MarkedYAMLError) -> str:
-    """What is wrong, without the line that the library quotes, which may hold what is to be kept secret."""
+    """Return the problem without the line that the library quotes, which may contain secrets."""
     if isinstance(error, yaml.composer.ComposerError | yaml.constructor.ConstructorError):
-        return "an alias or a tag that is not known; a text that begins with * or ! needs quotes"
+        return "unknown alias or tag; a text that begins with * or ! needs quotes"
     return error.problem or error.context or "it cannot be read"
 
 

@@ -1,7 +1,7 @@
-"""Values of configuration files that need more than a type: secrets, which stand elsewhere, files, addresses.
+"""Types of configuration values: secrets, which are stored elsewhere, files and addresses.
 
-They are resolved while `yaml_file.Document.validated` reads; its context has to have ``environ`` (the variables
-that a file may name) and ``folder`` (the file's directory, which paths are relative to).
+They are resolved in `yaml_file.Document.validated`, whose context needs ``environ`` (the variables that a file may
+refer to) and ``folder`` (the file's directory, to which paths are relative).
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from servicekit.secret_file import SecretFile, check_sendable
 _SOURCES = "{env: NAME} or {file: PATH}"
 
 URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
-"""Without credentials in it: they would stand in logs."""
+"""Without credentials, which could get into logs."""
 
 TARGET_PATTERN = r"^[^/@\s]+:[0-9]{1,5}$"
 """``host:port``."""
 
 
 def _secret(value: object, info: ValidationInfo) -> object:
-    """Return what the named variable or file holds; a value that is secret already stays as it is."""
+    """Return the content of the named variable or file; a secret value is unchanged."""
     if isinstance(value, SecretStr):
         return value
     context: Mapping[str, Any] = info.context or {}
@@ -40,7 +40,7 @@ def _secret(value: object, info: ValidationInfo) -> object:
             except ValueError as error:
                 raise ValueError(f"the file {path}: {error}") from None
         case _:
-            raise ValueError(f"this is {_SOURCES}, so that the key itself stands elsewhere")
+            raise ValueError(f"this must be {_SOURCES}, so that the secret itself is stored elsewhere")
 
 
 def _text(value: object, info: ValidationInfo) -> object:
@@ -60,13 +60,13 @@ def _file(value: Path, info: ValidationInfo) -> Path:
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
-"""``{env: NAME}`` or ``{file: PATH}``, as what stands there; a file is read again when it changes."""
+"""``{env: NAME}`` or ``{file: PATH}``, resolved to its content; a file is read again when it changes."""
 
 Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
-"""A text, or where it stands."""
+"""A text, or a reference to a secret."""
 
 ExistingFile = Annotated[Path, AfterValidator(_file)]
-"""A file, by its path."""
+"""The path of an existing file."""
 
 Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
 Target = Annotated[str, StringConstraints(pattern=TARGET_PATTERN)]

@@ -135,9 +135,9 @@ ONE = "frontends:\n- name: a\n  mount: a\n"
             ONE + "  origins: [https://x]\n- name: b\n  origins: [https://x]\n",
             "line 6, frontends[1].origins[0]: the origin 'https://x' is taken by the profile 'a'",
         ),
-        (ONE + "  mount: b\n", "line 4, frontends[0].mount: this key stands here twice"),
+        (ONE + "  mount: b\n", "line 4, frontends[0].mount: duplicate key"),
         ("frontends: {a: b}", "line 1, frontends: "),
-        ("frontends: [", "line 1: this is no YAML"),
+        ("frontends: [", "line 1: this is not valid YAML"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_and_key(text: str, message: str) -> None:

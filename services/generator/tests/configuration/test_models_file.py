@@ -120,10 +120,10 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
             "{env: EMPTY}",
             "line 6, servers.vllm.api_key: the variable EMPTY is not set, or empty",
         ),
-        ("{env: VLLM_KEY}", "s3cret-literal", "line 6, servers.vllm.api_key: this is {env: NAME} or {file: PATH}"),
-        ("{env: VLLM_KEY}", "{env: VLLM_KEY, file: x}", "line 6, servers.vllm.api_key: this is {env: NAME}"),
+        ("{env: VLLM_KEY}", "s3cret-literal", "line 6, servers.vllm.api_key: this must be {env: NAME} or {file: PATH}"),
+        ("{env: VLLM_KEY}", "{env: VLLM_KEY, file: x}", "line 6, servers.vllm.api_key: this must be {env: NAME}"),
         ("team.txt", "nobody.txt", "line 9, servers.vllm.headers.X-Team: the file nobody.txt cannot be read"),
-        ("acme\n", '"a\\nb"\n', "line 8, servers.vllm.headers.X-Org: this holds characters that cannot stand in"),
+        ("acme\n", '"a\\nb"\n', "line 8, servers.vllm.headers.X-Org: this contains characters that a header"),
         ("X-Org:", '"X Org":', "line 8, servers.vllm.headers.X Org: "),
         (", api_version: 2024-10-21", "", "line 11, servers.cloud.api_version: this is missing"),
         ("connect: 1,", "connect: 0,", "line 10, servers.vllm.timeouts.connect: Input should be greater than 0"),
@@ -136,7 +136,7 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
         ("retries:", "retrys:", "line 24, retrys: there is no such key"),
         (GOOD, "", "line 1, servers: this is missing; "),
         (GOOD, "servers: {}\nmodels: []", "line 2, models: "),
-        (GOOD, "servers: [", "line 1: this is no YAML"),
+        (GOOD, "servers: [", "line 1: this is not valid YAML"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
