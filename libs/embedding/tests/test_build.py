@@ -62,7 +62,7 @@ def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture
     """A line per graph, with the directory; exit code 0."""
     assert main(["--cache", str(cache), "--fp32"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["int8 graph there already", "fp32 graph there already"]
+    assert [line.split(":")[0] for line in lines] == ["int8 graph exists already", "fp32 graph exists already"]
     assert str(entry(cache, "int8")) in lines[0]
 
 

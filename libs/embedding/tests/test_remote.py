@@ -227,7 +227,7 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [("words", "does not turn one input of strings into FP32"), ("nobody", "server of 'nobody' failed")],
+    [("words", "does not map one input of strings to FP32"), ("nobody", "server of 'nobody' failed")],
 )
 async def test_another_model_on_triton_is_named(triton: str, model: str, message: str) -> None:
     """One that makes text, and one that is not there: mistakes in the configuration, tried once."""
@@ -262,7 +262,7 @@ async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     embedder = make(EmbeddingConfig("triton", address=f"127.0.0.1:{port}", model="m", dimension=2))
-    with pytest.raises(WrongVectors, match="cannot be read"):
+    with pytest.raises(WrongVectors, match="sent no valid 'vectors'"):
         await embedder.embed(["a"])
     await embedder.aclose()
     await server.stop(None)

@@ -1,12 +1,12 @@
-"""Text to vectors, for the retriever (queries) and for ingest (chunks).
+"""Turns text into vectors, for the retriever (queries) and for ingest (chunks).
 
-- `embedding.port`: what an embedder and a tokenizer are; `causeway_testing.embedding` stands beside it.
-- `embedding.minilm`: the bundled all-MiniLM-L6-v2, offline, int8 on the CPU. It reads what
-  ``python -m embedding.build`` wrote: `weights` (checked) → `graph` (written) → `quantization` → `cache` (kept).
-- `embedding.e5`: the optional multilingual-e5-small, likewise (``python -m embedding.build --multilingual``).
+- `embedding.port`: the interfaces of embedders and tokenizers; `causeway_testing.embedding` has fakes.
+- `embedding.minilm`: the bundled all-MiniLM-L6-v2, offline, int8 on the CPU. It reads the output of
+  ``python -m embedding.build``: `weights` (checked) → `graph` (written) → `quantization` → `cache` (stored).
+- `embedding.e5`: the optional multilingual-e5-small, built by ``python -m embedding.build --multilingual``.
 - `embedding.remote`: models of servers, in batches, with retries, through `embedding.openai` or `embedding.triton`.
-- `embedding.make` makes the one that a configuration asks for.
-- `embedding.models`: all those of a service, as `embedding.file` (``embeddings.yaml``) says.
+- `embedding.make` makes the embedder of a configuration.
+- `embedding.models`: all models of a service, as configured in `embedding.file` (``embeddings.yaml``).
 """
 
 from embedding.config import EmbeddingConfig

@@ -1,8 +1,10 @@
-"""Builds what the models of this machine need at run time: ``python -m embedding.build``.
+"""Builds the files of the local models: ``python -m embedding.build``.
 
-Reads and checks the weights, writes the graph, quantizes it, and puts it with the tokenizer into the cache.
-Where that has been done, nothing happens. Two processes may build at once: each builds aside, the first one's
-result stays.
+It reads and checks the weights, writes the graph, quantizes it, and stores it with the tokenizer in the cache. If
+the
+files exist, it does nothing. Two processes may build at once: each builds in its own directory, and the result of
+the
+first one stays.
 """
 
 import argparse
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
     from embedding.graph import Weights
 
 _EMPTY_TEXT = {MINILM: (101, 102), E5: (0, 2)}
-"""The special tokens around nothing."""
+"""The special tokens of an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Where a graph is, and whether this call put it there."""
+    """The directory of a graph, and whether this call created it."""
 
     directory: Path
     created: bool
@@ -49,17 +51,17 @@ class Built:
 def build(
     cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None, model: CachedModel = MINILM
 ) -> Built:
-    """Makes sure that the cache holds the graph of this precision, and the tokenizer.
+    """Make sure that the cache holds the graph of this precision, and the tokenizer.
 
     Args:
-        cache_dir: Made if it is not there.
-        precision: ``int8`` is what services load; ``fp32`` is its yardstick.
-        files: The model's files; those of the installed distributions if None.
-        model: Which one.
+        cache_dir: Created if it does not exist.
+        precision: ``int8`` is for services; ``fp32`` is for comparison.
+        files: The model's files; None: those of the installed distributions.
+        model: The model to build.
 
     Raises:
-        WeightsMissing: They are not installed.
-        WeightsMismatch: They are not the original's.
+        WeightsMissing: The files are not installed.
+        WeightsMismatch: The files are not the original ones.
         OSError: The cache cannot be written.
     """
     target = entry(cache_dir, precision, model)
@@ -78,7 +80,7 @@ def build(
         return Built(target, created=_publish(aside, target))
 
 
-# What these import is slow to import, and not installed where only the cache is.
+# The imports of these functions are slow, and not installed where only the cache is used.
 def _write_minilm(directory: Path, tokenizer: bytes, content: bytes, precision: Precision) -> None:
     import safetensors.numpy
 
@@ -95,10 +97,10 @@ def _write_e5(directory: Path, tokenizer: bytes, content: bytes, precision: Prec
     write_model(tokenizer, directory / PIECES)
     path = directory / GRAPH
     _write_graph(path, read_e5(content), precision, E5)
-    # In a file beside the graph the word vectors are mapped into memory, not read.
+    # With word vectors in a file beside the graph, they are mapped into memory instead of being read.
     graph = onnx.load(path)
     onnx.save(graph, path, save_as_external_data=True, location=WORDS, size_threshold=_LARGEST_INSIDE)
-    (directory / WORDS).chmod(path.stat().st_mode)  # others could not read what that writes
+    (directory / WORDS).chmod(path.stat().st_mode)  # by default, other users could not read the file
 
 
 _LARGEST_INSIDE = 4 * 1024**2
@@ -117,9 +119,9 @@ def _write_graph(path: Path, weights: "Weights", precision: Precision, model: Ca
 
 
 def _publish(aside: Path, target: Path) -> bool:
-    """Renames a complete directory into place; False if another process was first."""
+    """Rename a complete directory into place; return False if another process was first."""
     for file in aside.iterdir():
-        _flush(file)  # a rename must not outlive the content it stands for
+        _flush(file)  # the content must be on the disk before the rename is
     try:
         aside.rename(target)
     except OSError:
@@ -135,10 +137,10 @@ def _flush(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns the exit code: 0 done, 1 the model cannot be built, 2 wrong usage."""
+    """Run the command; return the exit code: 0 done, 1 the model cannot be built, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m embedding.build",
-        description="Build an embedding model's files into the cache. Does nothing where they are.",
+        description="Build an embedding model's files into the cache. Does nothing if they exist.",
         epilog=(
             "examples:\n  python -m embedding.build\n  python -m embedding.build --cache /var/cache/causeway --json"
         ),
@@ -152,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the cache's directory (default: %(default)s)",
     )
     parser.add_argument("--multilingual", action="store_true", help=f"build {E5.name} instead of {MINILM.name}")
-    parser.add_argument("--fp32", action="store_true", help="build the unquantized graph too, as a yardstick")
+    parser.add_argument("--fp32", action="store_true", help="also build the unquantized graph, for comparison")
     parser.add_argument("--json", action="store_true", help="print one JSON object per graph")
     options = parser.parse_args(arguments)
 
@@ -170,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             facts = {"directory": str(built.directory), "created": built.created, "bytes": size, "seconds": seconds}
             sys.stdout.write(json.dumps(facts) + "\n")
         else:
-            done = f"built in {seconds:.1f} s" if built.created else "there already"
+            done = f"built in {seconds:.1f} s" if built.created else "exists already"
             sys.stdout.write(f"{precision} graph {done}: {built.directory} ({size / 1e6:.0f} MB)\n")
     return 0
 

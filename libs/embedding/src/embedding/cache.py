@@ -1,7 +1,8 @@
-"""Where built graphs are kept: one directory per model, weights, precision and builder version.
+"""The cache of built graphs: one directory for each model, weights, precision and builder version.
 
-``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. A directory comes into being
-complete, by one rename, and never changes afterwards; so whoever finds it can read it.
+``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. A directory is created complete, by
+one
+rename, and never changes afterwards, so that any process can read it.
 """
 
 from collections.abc import Mapping
@@ -10,14 +11,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 MODEL: Final = "all-minilm-l6-v2"
-"""Name of the bundled model, as an index records it."""
+"""Name of the bundled model in the records of indexes."""
 
 MULTILINGUAL: Final = "multilingual-e5-small"
-"""Likewise of the optional model for many languages."""
+"""Name of the optional multilingual model in the records of indexes."""
 
 GRAPH = "model.onnx"
 WORDS = "words.bin"
-"""Word vectors beside a graph, where they are not in it."""
+"""Word vectors in a file beside the graph."""
 TOKENIZER = "tokenizer.json"
 PIECES = "tokenizer.model"
 """The tokenizer in sentencepiece's own format."""
@@ -26,9 +27,9 @@ Precision = Literal["int8", "fp32"]
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
-    """``$XDG_CACHE_HOME/causeway``, else ``~/.cache/causeway`` (XDG Base Directory Specification 0.8).
+    """Return ``$XDG_CACHE_HOME/causeway``, or ``~/.cache/causeway`` (XDG Base Directory Specification 0.8).
 
-    The specification has relative paths ignored.
+    According to the specification, relative paths are ignored.
     """
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "causeway"
@@ -39,15 +40,15 @@ class CachedModel:
     """A model whose graph is built on this machine.
 
     Attributes:
-        name: As an index records it.
+        name: Its name in the records of indexes.
         weights_sha256: Of the file with its weights.
         tokenizer_sha256: Of its tokenizer.json.
-        version: Goes up whenever the builder writes another graph from the same weights.
-        option: What ``python -m embedding.build`` needs to be told for it.
-        query_prefix: What it was trained to have before a query.
-        passage_prefix: Likewise before a passage.
-        prefix_tokens: What the longer of them takes of the tokens that the model reads.
-        cosine_floor: Cosine that texts have which have nothing to do with each other.
+        version: Increases whenever the builder writes another graph from the same weights.
+        option: The option of ``python -m embedding.build`` for the model.
+        query_prefix: The prefix of queries that the model was trained with.
+        passage_prefix: The prefix of passages that the model was trained with.
+        prefix_tokens: The tokens of the longer prefix, which count against the model's limit.
+        cosine_floor: The typical cosine of unrelated texts.
     """
 
     name: str
@@ -79,11 +80,11 @@ E5 = CachedModel(
     query_prefix="query: ",
     passage_prefix="passage: ",
     prefix_tokens=3,
-    # A question has cosines of 0.88 with its answer, of 0.79 with other texts, in the mean of ten languages.
+    # Mean over ten languages: a question has a cosine of 0.88 with its answer, and of 0.79 with other texts.
     cosine_floor=0.75,
 )
 
 
 def entry(cache_dir: Path, precision: Precision, model: CachedModel = MINILM) -> Path:
-    """The directory that holds, or will hold, the graph of this precision."""
+    """Return the directory for the graph of this precision, whether or not it exists."""
     return cache_dir / f"{model.name}-{model.weights_sha256[:12]}-{precision}-v{model.version}"

@@ -1,4 +1,4 @@
-"""What is configured of an embedding model."""
+"""The configuration of an embedding model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,31 +9,34 @@ from pydantic import SecretStr
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """An embedding model.
+    """The configuration of an embedding model.
 
     Attributes:
-        kind: ``minilm`` is bundled; ``e5`` is the optional model for many languages; ``openai`` is a server with
-            the OpenAI API's ``/embeddings``; ``triton`` is a model on a Triton server that turns one input of
-            strings into one output of FP32 vectors.
-        cache_dir: Of ``minilm`` and ``e5``: where their graphs are.
-        workers: Of ``minilm`` and ``e5``: texts that are embedded at the same time.
+        kind: ``minilm`` is bundled; ``e5`` is the optional multilingual model; ``openai`` is a server with the
+            OpenAI
+            API's ``/embeddings``; ``triton`` is a model on a Triton server with one input of strings and one output
+            of
+            FP32 vectors.
+        cache_dir: For ``minilm`` and ``e5``: the directory of the cache.
+        workers: For ``minilm`` and ``e5``: texts that are embedded concurrently.
         address: Of a server: base URL with its version (``http://127.0.0.1:8000/v1``), or Triton's ``host:port``.
-        model: What the server calls the model.
-        name: What an index records, so that vectors of two models are never compared; empty: as ``model``.
+        model: The server's name for the model.
+        name: The name in the records of indexes, so that vectors of different models are never compared; empty:
+            ``model``.
         dimension: Length of its vectors.
-        max_tokens: How much of a text it reads; what is longer is cut here.
-        tokenizer: Its ``tokenizer.json``; None for an approximation that counts rather more tokens than fewer.
-        ask_dimension: Of ``openai``: the server is told the dimension, for models that can shorten their vectors.
-        api_key: None where the server wants none.
-        tls: Of ``triton``: the connection is encrypted.
-        ca_file: Of ``triton``: certificates that it is checked against; None: the system's.
+        max_tokens: Most tokens of a text; longer texts are truncated.
+        tokenizer: Its ``tokenizer.json``; None: an approximation that usually counts too many tokens.
+        ask_dimension: For ``openai``: send the dimension, for models that can shorten their vectors.
+        api_key: None if the server needs no key.
+        tls: For ``triton``: whether the connection is encrypted.
+        ca_file: For ``triton``: the authorities of the server's certificate; None: the system's.
         batch: Most texts of a request.
-        concurrency: Most requests at a time.
-        tries: How often a request is sent that the server is too busy for, or that does not reach it.
-        timeout: Seconds for each of them.
-        query_prefix: Stands before queries, where the model was trained so (``query: ``).
-        passage_prefix: Likewise before passages.
-        cosine_floor: Cosine that texts have which have nothing to do with each other.
+        concurrency: Limit of concurrent requests.
+        tries: Attempts of a request if the server is busy or cannot be reached.
+        timeout: Seconds for each attempt.
+        query_prefix: The prefix of queries, if the model was trained with one (``query: ``).
+        passage_prefix: The prefix of passages, if the model was trained with one.
+        cosine_floor: The typical cosine of unrelated texts.
     """
 
     kind: Literal["minilm", "e5", "openai", "triton"] = "minilm"
@@ -59,5 +62,5 @@ class EmbeddingConfig:
 
     @property
     def public_name(self) -> str:
-        """What the platform calls the model."""
+        """The name of the model in Causeway."""
         return self.name or self.model

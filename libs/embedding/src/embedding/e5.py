@@ -1,8 +1,8 @@
 """The optional multilingual-e5-small on the CPU, offline: 384 dimensions, the first 510 tokens of a text.
 
-Graph and tokenizer are loaded with the first text, so that a service that has the model and no index of it pays
-nothing. The word vectors are mapped from their file: only those that texts have had are in memory, and processes
-share them.
+Graph and tokenizer are loaded with the first text, so that the model costs nothing in a service without an index
+for
+it. The word vectors are mapped from their file: only the used ones are in memory, shared by all processes.
 """
 
 from pathlib import Path
@@ -18,25 +18,25 @@ from embedding.sentence_pieces import SentencePieceTokenizer
 
 DIMENSION = 384
 MAX_SEQUENCE = 512
-"""The model's positions. It counts ``<s>`` and ``</s>``."""
+"""Number of the model's positions, including ``<s>`` and ``</s>``."""
 
 
 class E5Embedder(LocalEmbedder):
-    """The model; see `embedding.port.Embedder`. Made by `load`."""
+    """The model; see `embedding.port.Embedder`. Use `load` to create it."""
 
     @classmethod
     def load(cls, cache_dir: Path, workers: int = 2, precision: Precision = "int8") -> Self:
-        """Makes the embedder of what ``python -m embedding.build --multilingual`` put into the cache.
+        """Return the embedder of the output of ``python -m embedding.build --multilingual``.
 
-        Files that cannot be read are Unavailable with the first text.
+        If the files cannot be read, embedding the first text raises Unavailable.
 
         Args:
-            cache_dir: The cache's directory.
-            workers: Texts that are embedded at the same time.
+            cache_dir: The directory of the cache.
+            workers: Texts that are embedded concurrently.
             precision: ``fp32`` is for comparison.
 
         Raises:
-            CacheMissing: Nothing has been built there.
+            CacheMissing: The model has not been built.
         """
         directory = built(E5, cache_dir, precision)
         tokenizer = SentencePieceTokenizer(directory / PIECES)
@@ -46,5 +46,5 @@ class E5Embedder(LocalEmbedder):
 def _session(directory: Path) -> onnxruntime.InferenceSession:
     try:
         return open_session(directory / GRAPH, exact=not this_cpu_has_vnni())
-    except Exception as error:  # the library has no exception class of its own for a damaged file
+    except Exception as error:  # the library has no exception class for a damaged file
         raise Unavailable(unreadable(directory)) from error

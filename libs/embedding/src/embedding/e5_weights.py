@@ -1,8 +1,9 @@
-"""The weights of multilingual-e5-small (MIT), read from a file of 4-bit blocks.
+"""Reads the weights of multilingual-e5-small (MIT) from a file of 4-bit blocks.
 
-A block is 32 numbers of a row: a factor in fp16, then 16 bytes with a number from 0 to 15 in each half, which
-means 8 less (Q4_0 of llama.cpp). The file begins with the model's measures and a tokenizer, which is skipped;
-then comes a directory of the tensors.
+A block is 32 numbers of a row: a factor in fp16, then 16 bytes with a number from 0 to 15 in each half, from which
+8 is
+subtracted (Q4_0 of llama.cpp). The file begins with the model's dimensions and a tokenizer, which is skipped. Then
+follows a directory of the tensors.
 """
 
 import struct
@@ -38,10 +39,10 @@ Blocks = tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]
 
 
 def read_e5(content: bytes) -> Weights:
-    """The tensors by the names of the original's safetensors; word vectors stay in blocks.
+    """Return the tensors by their names in the original safetensors file; word vectors stay in blocks.
 
     Args:
-        content: Of the file, whose hash was checked.
+        content: The content of the file, whose hash was checked.
     """
     assert content.startswith(_MAGIC), "the file's hash was checked"
     words = _pieces(content)
@@ -66,17 +67,17 @@ def read_e5(content: bytes) -> Weights:
 
 
 def _pieces(content: bytes) -> int:
-    """How many words the tokenizer knows; the table has rows for more, which no text leads to."""
+    """Return the number of the tokenizer's words; the table has more rows, which are never used."""
     (count,) = struct.unpack_from("<i", content, _TOKENIZER)
     return int(count)
 
 
-# Magic and version, seven measures, epsilon, numbers of a block.
+# Magic and version, seven dimensions, epsilon, numbers of a block.
 _TOKENIZER: Final = 8 + 7 * 4 + 2 * 4
 
 
 def _directory(content: bytes) -> list[tuple[str, int, int, int]]:
-    """Name, kind, count and offset of each tensor."""
+    """Return name, kind, count and offset of each tensor."""
     pieces = _pieces(content)
     at = _TOKENIZER + 5 * 4  # count, four special tokens
     (characters,) = struct.unpack_from("<Q", content, at)
@@ -101,7 +102,7 @@ def _fp32(content: bytes, offset: int, count: int, name: str) -> npt.NDArray[np.
 
 
 def _blocks(content: bytes, offset: int, count: int, width: int) -> Blocks:
-    """Numbers (rows, blocks, 32) and factors (rows, blocks)."""
+    """Return numbers (rows, blocks, 32) and factors (rows, blocks)."""
     layout = np.dtype([("factor", "<f2"), ("halves", "u1", _BLOCK // 2)])
     blocks = np.frombuffer(content, layout, count // _BLOCK, offset).reshape(-1, width // _BLOCK)
     halves = blocks["halves"]
@@ -110,7 +111,7 @@ def _blocks(content: bytes, offset: int, count: int, width: int) -> Blocks:
 
 
 def _long_name(name: str) -> str:
-    """``l3.fi.w`` → ``encoder.layer.3.intermediate.dense.weight``."""
+    """Return the original name: ``l3.fi.w`` becomes ``encoder.layer.3.intermediate.dense.weight``."""
     if name in _TENSORS:
         return _TENSORS[name]
     layer, which, part = name.split(".")

@@ -1,22 +1,22 @@
-"""What can go wrong with embedding.
+"""The errors of embedding.
 
-servicekit's tree, for callers at run time:
+At run time, for callers, in servicekit's tree:
 
 InvalidRequest
-└── UnembeddableText        a text has no vector: empty, only white space, or no Unicode text
+└── UnembeddableText        a text has no vector: empty, only white space, or not Unicode
 Unavailable                 the embedder is closed, or a server is not ready
 ├── Unreachable             a server cannot be reached
 └── WrongVectors            a server sent something else than vectors of the configured model
-RateLimited                 a server takes no more at present
+RateLimited                 a server is busy
 DeadlineExceeded            a server did not answer in time
 
-and a tree of its own for operators, at start-up and at build time; no client ever sees these:
+At start-up and at build time, for operators; clients never see these:
 
 SetupError
-├── WeightsMissing          the distribution that carries the weights is not installed
+├── WeightsMissing          the distribution with the weights is not installed
 ├── WeightsMismatch         a file of it is not the original
-├── CacheMissing            nothing has been built yet
-└── CacheUnreadable         what was built cannot be loaded
+├── CacheMissing            the model has not been built
+└── CacheUnreadable         the built files cannot be loaded
 """
 
 from servicekit.errors import InvalidRequest, Unavailable
@@ -26,8 +26,8 @@ class UnembeddableText(InvalidRequest, ValueError):
     """A text has no vector.
 
     Args:
-        index: Its place among the texts of the call.
-        reason: What is wrong with it, as the end of a sentence.
+    index: Its index in the call.
+    reason: The reason, as the end of a sentence.
     """
 
     def __init__(self, index: int, reason: str) -> None:
@@ -36,11 +36,11 @@ class UnembeddableText(InvalidRequest, ValueError):
 
 
 class Unreachable(Unavailable):
-    """A server cannot be reached, so that it said nothing of when to come back."""
+    """A server cannot be reached, so it gave no time for a retry."""
 
 
 class WrongVectors(Unavailable):
-    """A server sent something else than was asked for, most likely because its model is not the configured one."""
+    """A server sent an invalid answer, most likely because its model is not the configured one."""
 
 
 class SetupError(RuntimeError):
@@ -48,7 +48,7 @@ class SetupError(RuntimeError):
 
 
 class WeightsMissing(SetupError):
-    """The distribution that carries the weights is not installed, or lacks a file."""
+    """The distribution with the weights is not installed, or lacks a file."""
 
 
 class WeightsMismatch(SetupError):
@@ -60,4 +60,4 @@ class CacheMissing(SetupError):
 
 
 class CacheUnreadable(SetupError):
-    """The graph or the tokenizer is there, but damaged."""
+    """The graph or the tokenizer is damaged."""

@@ -1,4 +1,4 @@
-"""Make the embedder that a configuration asks for."""
+"""Makes the embedder of a configuration."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from embedding.port import Embedder
 
 
 def make(config: EmbeddingConfig) -> Embedder:
-    """Return the embedder of a configuration; it belongs to the event loop that it is first used in.
+    """Return the embedder of a configuration; it belongs to the event loop that first uses it.
 
     Raises:
-        SetupError: The configuration is incomplete; the message says what is missing.
+        SetupError: The configuration is incomplete; the message names what is missing.
     """
-    # Each is imported when it is asked for: the graph's runtime takes 40 MB, Triton's client 15.
+    # Imported on use: the graph's runtime takes 40 MB, Triton's client 15 MB.
     if config.kind in ("minilm", "e5"):
         if config.cache_dir is None:
-            raise SetupError("An embedding model of this machine needs the directory of its cache.")
+            raise SetupError("A local embedding model needs the directory of its cache.")
         return _local(config.kind, config.cache_dir, config.workers)
     missing = [name for name in ("address", "model", "dimension") if not getattr(config, name)]
     if missing:

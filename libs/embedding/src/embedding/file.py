@@ -1,4 +1,4 @@
-"""``embeddings.yaml``: which embedding models there are (docs/embeddings.md)."""
+"""Reads ``embeddings.yaml``, the configuration of embedding models (docs/embeddings.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class _Entry(BaseModel):
 
 
 class MiniLmEntry(_Entry):
-    """The bundled model; its name is its own, so that indexes are never taken for another's."""
+    """The bundled model. Its name is fixed, so that its indexes are never taken for those of another model."""
 
     kind: Literal["minilm"]
     name: Literal["all-minilm-l6-v2"] = MODEL
 
 
 class E5Entry(_Entry):
-    """The optional model for many languages, likewise."""
+    """The optional multilingual model. Its name is fixed too."""
 
     kind: Literal["e5"]
     name: Literal["multilingual-e5-small"] = MULTILINGUAL
@@ -70,7 +70,7 @@ Entry = Annotated[MiniLmEntry | E5Entry | OpenAIEntry | TritonEntry, Field(discr
 
 
 class EmbeddingsFile(_Entry):
-    """The whole file; the first model is the default where none is named."""
+    """The whole file; the first model is the default unless one is named."""
 
     default: str = ""
     models: tuple[Entry, ...] = Field(min_length=1)
@@ -78,12 +78,12 @@ class EmbeddingsFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
-        document: To say where something is wrong with it.
-        models: In its order.
-        default: Name of the one that new indexes are made with.
+        document: The document, for error messages.
+        models: In the order of the file.
+        default: Name of the model for new indexes.
     """
 
     document: Document
@@ -92,14 +92,14 @@ class Configured:
 
 
 def read(path: Path, environ: Mapping[str, str]) -> Configured:
-    """A file's content.
+    """Return the content of a file.
 
     Args:
-        path: Of the file; paths in it are relative to its directory.
-        environ: Variables that it may name.
+        path: The file; paths in it are relative to its directory.
+        environ: Variables that it may refer to.
 
     Raises:
-        BadFile: It is wrong, with file, line and key.
+        BadFile: It is invalid; the message has file, line and key.
         OSError: It cannot be read.
     """
     document = Document(path.read_bytes(), str(path))

@@ -1,11 +1,12 @@
-"""A model as an ONNX graph, written from its weights by hand.
+"""Writes a model as an ONNX graph from its weights.
 
-The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805) with as many layers as
-there are weights for, then the mean over all tokens and L2 normalization, as sentence-transformers/all-MiniLM-L6-v2
-and intfloat/multilingual-e5-small put them on top.
+The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805) with the layers of the
+weights, then the mean over all tokens and L2 normalization, as in sentence-transformers/all-MiniLM-L6-v2 and
+intfloat/multilingual-e5-small.
 
-Texts are embedded one at a time, so there is no padding, and no attention mask: input ``input_ids`` (1, tokens)
-int64, output ``embedding`` (1, 384) float32.
+Texts are embedded one at a time, so there is no padding and no attention mask: input ``input_ids`` (1, tokens)
+int64,
+output ``embedding`` (1, 384) float32.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ BLOCKS = "embeddings.word_embeddings.blocks"
 """Word vectors in blocks of small integers (words, blocks, numbers of a block), in place of the fp32 table."""
 
 SCALES = "embeddings.word_embeddings.scales"
-"""What each block is multiplied by (words, blocks)."""
+"""The factor of each block (words, blocks)."""
 
 WORDS = "words"
 """The table of word vectors, or of their blocks."""
@@ -37,7 +38,7 @@ IR_VERSION = 11
 
 Weights = Mapping[str, npt.NDArray[Any]]
 Damping = Mapping[str, npt.NDArray[np.float32]]
-"""Tensor → divisor of each of its channels, for tensors that are inputs of matrix multiplications."""
+"""For each input tensor of a matrix multiplication, the divisors of its channels."""
 
 
 class _Graph:
@@ -60,7 +61,7 @@ class _Graph:
         return name
 
     def linear(self, x: str, *layers: str, name: str) -> str:
-        """x·Wᵀ + b; several layers of the same input are one multiplication, with their outputs side by side."""
+        """Add x·Wᵀ + b; several layers of the same input become one multiplication with concatenated outputs."""
         weight = np.concatenate([self.weights[f"{layer}.weight"] for layer in layers]).T
         bias = np.concatenate([self.weights[f"{layer}.bias"] for layer in layers])
         if x in self.damping:
@@ -81,11 +82,12 @@ class _Graph:
 
 
 def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelProto:
-    """The model in fp32, word vectors in blocks aside.
+    """Return the model in fp32, except for word vectors in blocks.
 
     Args:
         weights: The tensors by their names in the originals' safetensors; or with `BLOCKS` and `SCALES`.
-        damping: Channels to divide before they are multiplied; the weights make up for it, so the vectors stay.
+        damping: Channels to divide before a multiplication; the weights compensate for it, so the vectors do not
+            change.
 
     Raises:
         KeyError: A tensor is missing.
@@ -109,14 +111,14 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
-    # Fusing and folding, which the quantizer otherwise asks for in a warning, find nothing to do in this graph.
+    # The quantizer warns without this mark. Fusing and folding would not change this graph.
     helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
 def _embeddings(graph: _Graph) -> str:
-    """Word + position + token type; the type is always 0 here, so its row is part of the positions."""
+    """Add word, position and token type; the type is always 0 here, so its row is added to the positions."""
     kind = graph.weights["embeddings.token_type_embeddings.weight"][0]
     places = graph.constant("positions", graph.weights["embeddings.position_embeddings.weight"] + kind)
     length = graph.node("Shape", INPUT, name="length", start=1, end=2)
@@ -154,11 +156,11 @@ def _words(graph: _Graph) -> str:
 def _encoder_layer(graph: _Graph, x: str, layer: str) -> str:
     attention = f"{layer}.attention"
     projections = [f"{attention}.self.{which}" for which in ("query", "key", "value")]
-    # One multiplication for all three quantizes x once.
+    # With one multiplication for all three, x is quantized once.
     qkv = graph.linear(x, *projections, name=f"{attention}.qkv")
     split = f"{attention}.split"
     graph.nodes.append(helper.make_node("Split", [qkv], projections, name=split, axis=-1, num_outputs=3))
-    # Scales by 1/√(384/12) itself.
+    # This operator itself scales by 1/√(384/12).
     heads = f"{attention}.heads"
     mixed = graph.node("Attention", *projections, name=heads, q_num_heads=HEADS, kv_num_heads=HEADS)
     x = graph.add_normalized(

@@ -1,4 +1,4 @@
-"""Things that are made at their first use."""
+"""Values that are made on first use."""
 
 import threading
 from collections.abc import Callable
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """Makes a thing when it is first asked for, once, whichever threads ask.
+    """Makes a value on first use, once for all threads.
 
     Args:
-        make: Makes it; what it raises reaches the caller, and the next caller tries again.
+        make: Makes the value; the caller gets its errors, and the next caller tries again.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -20,7 +20,7 @@ class Lazy(Generic[T]):
         self._made: list[T] = []
 
     def __call__(self) -> T:
-        """Return the thing."""
+        """Return the value."""
         if not self._made:
             with self._lock:
                 if not self._made:

@@ -1,8 +1,10 @@
 """Models that run in the process, on the CPU, offline.
 
-One text at a time. Padding texts into batches is slower on a CPU, and with int8 it would let a text's neighbours
-in the batch change its vector; so the same text always gets the same vector. Parallelism comes from several threads
-that run the one session: it is made to be shared, and keeps one copy of the weights.
+Texts are embedded one at a time. Padding texts into batches is slower on a CPU, and with int8 the other texts of
+the
+batch would change a text's vector. So the same text always gets the same vector. Several threads run the one
+session
+in parallel: it can be shared, and keeps one copy of the weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +22,23 @@ from embedding.turns import TurnTaker
 
 
 class SequenceTokenizer(Tokenizer, Protocol):
-    """A tokenizer that knows what its model reads."""
+    """A tokenizer with the input format of its model."""
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """What the model reads: the text's tokens between the special ones, cut to ``length`` tokens in all."""
+        """Return the model's input: the text's tokens between the special ones, cut to ``length`` tokens."""
         ...
 
 
 class LocalEmbedder:
-    """A model of this machine; see `embedding.port.Embedder`.
+    """A local model; see `embedding.port.Embedder`.
 
     Args:
         model: Its name.
         dimension: Length of its vectors.
-        max_sequence: How many tokens it reads, the first and the last included, which are special.
-        tokenizer: Its own.
-        session: Its graph; asked for by the threads that embed.
-        workers: Texts that are embedded at the same time; more than the machine has cores gains nothing.
+        max_sequence: Most tokens of its input, including the two special ones.
+        tokenizer: Its tokenizer.
+        session: Returns its graph; called by the embedding threads.
+        workers: Texts that are embedded concurrently; more than the number of cores has no effect.
     """
 
     def __init__(
@@ -56,17 +58,17 @@ class LocalEmbedder:
         self._turns = TurnTaker(workers, name="embedding")
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds texts, each by itself; see `embedding.port.Embedder.embed`."""
+        """Embed texts one by one; see `embedding.port.Embedder.embed`."""
         check_texts(texts)
         vectors = await self._turns.map(self._vector, texts)
         return np.stack(vectors) if vectors else np.empty((0, self.dimension), np.float32)
 
     async def aclose(self) -> None:
-        """Waits for the texts that are being embedded; see `embedding.port.Embedder.aclose`."""
+        """Wait for running texts; see `embedding.port.Embedder.aclose`."""
         await self._turns.aclose()
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
-        """Tokenizes and embeds, both without the interpreter's lock."""
+        """Tokenize and embed a text; both release the interpreter lock."""
         tokens = self.tokenizer.sequence(text, self.max_tokens + 2)
         vector: npt.NDArray[np.float32] = self._session().run(None, {"input_ids": tokens[None]})[0][0]
         return vector
@@ -76,20 +78,20 @@ def built(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
     """Return the directory of a model's files.
 
     Raises:
-        CacheMissing: Nothing has been built there.
+        CacheMissing: The model has not been built.
     """
     directory = entry(cache_dir, precision, model)
     if not directory.is_dir():
         options = [option for option in (model.option, "--fp32" if precision == "fp32" else "") if option]
         raise CacheMissing(
-            f"There is no embedding model in {directory}. Build it with: "
+            f"The embedding model in {directory} does not exist. Build it with: "
             + " ".join(["python -m embedding.build --cache", str(cache_dir), *options])
         )
     return directory
 
 
 def unreadable(directory: Path) -> str:
-    """What to say of files that cannot be loaded."""
+    """Return the message for files that cannot be loaded."""
     return f"The embedding model in {directory} cannot be loaded. Delete that directory and build it again."
 
 
@@ -104,11 +106,11 @@ def has_vnni(cpuinfo: str) -> bool:
 
 
 def this_cpu_has_vnni() -> bool:
-    """Return whether this machine's CPU has it."""
+    """Return whether this machine's CPU has VNNI."""
     try:
         return has_vnni(Path("/proc/cpuinfo").read_text())
     except OSError:
-        return False  # another system: exact multiplication gives the same vectors, only later
+        return False  # on another system, exact multiplication gives the same vectors, only more slowly
 
 
 def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
@@ -116,9 +118,10 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
 
     Args:
         path: The graph.
-        exact: 8-bit products are added up in 32 bits. CPUs without VNNI add them in 16 bits, which saturate, and so
-            get other vectors unless they are told. CPUs with VNNI always add exactly; told so, they take kernels
-            that need twice the time for the same vectors.
+        exact: Add 8-bit products in 32 bits. Without it, CPUs without VNNI add them in 16 bits, which saturate, and
+            so
+            compute other vectors. CPUs with VNNI always add exactly; with this option, they use kernels that take
+            twice the time for the same vectors.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -129,6 +132,6 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
         str(path),
         options,
         providers=["CPUExecutionProvider"],
-        # The fused operator is 5 to 10 % slower than the two that it replaces.
+        # The fused operator is 5 to 10 % slower than the two operators that it replaces.
         disabled_optimizers=["SkipLayerNormFusion"],
     )

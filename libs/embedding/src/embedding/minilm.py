@@ -13,7 +13,7 @@ from embedding.tokenizer import FileTokenizer
 
 DIMENSION = 384
 MAX_SEQUENCE = 256
-"""The model's max_seq_length: what it was trained and measured with. It counts [CLS] and [SEP]."""
+"""The model's max_seq_length, with which it was trained and measured, including [CLS] and [SEP]."""
 
 
 class WordPieceTokenizer(FileTokenizer):
@@ -29,30 +29,30 @@ class WordPieceTokenizer(FileTokenizer):
         self._last = self._tokenizer.token_to_id("[SEP]")
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """What the model reads: the text's tokens between [CLS] and [SEP], cut to ``length`` tokens in all."""
+        """Return the model's input: the text's tokens between [CLS] and [SEP], cut to ``length`` tokens."""
         return np.array([self._first, *self._encode(text).ids[: length - 2], self._last], np.int64)
 
 
 class MiniLmEmbedder(LocalEmbedder):
-    """The bundled model; see `embedding.port.Embedder`. Made by `load`."""
+    """The bundled model; see `embedding.port.Embedder`. Use `load` to create it."""
 
     @classmethod
     def load(cls, cache_dir: Path, workers: int = 2, precision: Precision = "int8") -> Self:
-        """Loads what ``python -m embedding.build`` put into the cache; nothing is written.
+        """Return the embedder of the output of ``python -m embedding.build``; write nothing.
 
         Args:
-            cache_dir: The cache's directory.
-            workers: Texts that are embedded at the same time.
+            cache_dir: The directory of the cache.
+            workers: Texts that are embedded concurrently.
             precision: ``fp32`` is for comparison.
 
         Raises:
-            CacheMissing: Nothing has been built there.
-            CacheUnreadable: It cannot be loaded.
+            CacheMissing: The model has not been built.
+            CacheUnreadable: The files cannot be loaded.
         """
         directory = built(MINILM, cache_dir, precision)
         try:
             tokenizer = WordPieceTokenizer(directory / TOKENIZER)
             session = open_session(directory / GRAPH, exact=not this_cpu_has_vnni())
-        except Exception as error:  # neither library has an exception class of its own for a damaged file
+        except Exception as error:  # neither library has an exception class for a damaged file
             raise CacheUnreadable(unreadable(directory)) from error
         return cls(MINILM.name, DIMENSION, MAX_SEQUENCE, tokenizer, lambda: session, workers)

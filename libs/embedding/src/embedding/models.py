@@ -1,4 +1,4 @@
-"""The embedding models that a service has, by their names."""
+"""The embedding models of a service, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -25,15 +25,15 @@ _LOCAL: Mapping[_LocalKind, CachedModel] = {"minilm": MINILM, "e5": E5}
 
 
 class PrefixedEmbedder:
-    """Puts a prefix before each text, as models want that were trained so (E5: ``query: `` and ``passage: ``).
+    """Adds a prefix to each text, for models that were trained with it (E5: ``query: `` and ``passage: ``).
 
     Args:
-        embedder: Embeds.
-        prefix: Takes its tokens of what the model reads.
-        tokens: How many, where that is known.
+        embedder: The embedder.
+        prefix: The prefix, whose tokens count against the model's limit.
+        tokens: The number of its tokens, if known.
 
     Raises:
-        SetupError: It leaves too little for the text.
+        SetupError: The prefix leaves too few tokens for the text.
     """
 
     def __init__(self, embedder: Embedder, prefix: str, tokens: int | None = None) -> None:
@@ -47,24 +47,24 @@ class PrefixedEmbedder:
         self._prefix = prefix
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds prefix and text as one; see `embedding.port.Embedder.embed`."""
-        check_texts(texts)  # behind a prefix a blank text would not be seen
+        """Embed prefix and text together; see `embedding.port.Embedder.embed`."""
+        check_texts(texts)  # after a prefix, a blank text would not be detected
         return await self._embedder.embed([self._prefix + text for text in texts])
 
     async def aclose(self) -> None:
-        """Closes the embedder; see `embedding.port.Embedder.aclose`."""
+        """Close the embedder; see `embedding.port.Embedder.aclose`."""
         await self._embedder.aclose()
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """A model, in three views.
+    """A model with its three embedders.
 
     Attributes:
-        plain: Embeds texts as they are.
-        queries: Embeds what is searched for, with the model's prefix.
-        passages: Embeds what is found, with the model's prefix.
-        cosine_floor: Cosine that texts have which have nothing to do with each other.
+        plain: Embeds texts without a prefix.
+        queries: Embeds queries with the model's prefix.
+        passages: Embeds passages with the model's prefix.
+        cosine_floor: The typical cosine of unrelated texts.
     """
 
     plain: Embedder
@@ -82,10 +82,10 @@ class EmbeddingModel:
         prefix_tokens: int | None = None,
         cosine_floor: float = 0.0,
     ) -> Self:
-        """A model with its prefixes, and their tokens where these are known.
+        """Return a model with its prefixes, and the number of their tokens if known.
 
         Raises:
-            SetupError: A prefix leaves too little for the text.
+            SetupError: A prefix leaves too few tokens for the text.
         """
         return cls(
             embedder,
@@ -96,7 +96,7 @@ class EmbeddingModel:
 
     @property
     def name(self) -> str:
-        """What an index records."""
+        """The name in the records of indexes."""
         return self.plain.model
 
     @property
@@ -105,9 +105,9 @@ class EmbeddingModel:
         return self.plain.dimension
 
     def similarity(self, cosine: float) -> float:
-        """What a cosine says, -1 to 1: 0 at the model's floor, 1 for the same text.
+        """Return the similarity for a cosine, -1 to 1: 0 at the model's floor, 1 for the same text.
 
-        So it can be compared with thresholds, and taken as a share of the best one, of any model.
+        Similarities can be compared with thresholds, and with the best one, for every model.
         """
         if not self.cosine_floor:
             return cosine
@@ -115,10 +115,10 @@ class EmbeddingModel:
 
 
 class EmbeddingModels:
-    """Models by name. Connections to servers are opened by the first call, so a server may be away at the start.
+    """Models by name. The first call opens connections to servers, so a server may be away at the start.
 
     Args:
-        models: At least one; the first is the default, which new indexes are made with.
+        models: At least one; the first is the default for new indexes.
     """
 
     def __init__(self, models: Sequence[EmbeddingModel]) -> None:
@@ -127,17 +127,17 @@ class EmbeddingModels:
 
     @classmethod
     def open(cls, path: Path | None, environ: Mapping[str, str], *, cache_dir: Path, workers: int) -> Self:
-        """The models of a file; without one the bundled model, and the one for many languages where it is built.
+        """Return the models of a file; without a file, the bundled model, and the multilingual one if it is built.
 
         Args:
             path: ``embeddings.yaml``.
-            environ: Variables that it may name.
-            cache_dir: Where the graphs of this machine's models are.
-            workers: Texts that each of these embeds at the same time.
+            environ: Variables that it may refer to.
+            cache_dir: The directory of the cache of local models.
+            workers: Texts that each local model embeds concurrently.
 
         Raises:
-            InvalidRequest: The file cannot be used; the message has file, line and key.
-            Unavailable: A model of this machine is not built.
+            InvalidRequest: The file is invalid; the message has file, line and key.
+            Unavailable: A local model is not built.
         """
         try:
             if path is None:
@@ -156,11 +156,11 @@ class EmbeddingModels:
         return cls(sorted(opened, key=lambda model: model.name != configured.default))
 
     def get(self, name: str) -> EmbeddingModel | None:
-        """A model, if it is one of these."""
+        """Return a model by its name, or None."""
         return self._models.get(name)
 
     def hint(self, name: str) -> str:
-        """What to say after a message that a model is not configured: how it is installed, if that is known."""
+        """Return the instructions to install an unconfigured model, or an empty text if they are unknown."""
         if name != MULTILINGUAL:
             return ""
         return (
@@ -169,16 +169,16 @@ class EmbeddingModels:
         )
 
     def fitting(self, name: str, dimension: int) -> EmbeddingModel | None:
-        """The model that makes such vectors, if it is one of these."""
+        """Return the model with this name and dimension, or None."""
         model = self._models.get(name)
         return model if model is not None and model.dimension == dimension else None
 
     def __iter__(self) -> Iterator[EmbeddingModel]:
-        """All of them, the default first."""
+        """Yield all models, the default first."""
         return iter(self._models.values())
 
     async def aclose(self) -> None:
-        """Closes them all; see `embedding.port.Embedder.aclose`."""
+        """Close all models; see `embedding.port.Embedder.aclose`."""
         async with AsyncExitStack() as closing:
             for model in self:
                 closing.push_async_callback(model.plain.aclose)

@@ -1,4 +1,4 @@
-"""Times and spans of embedding, under OpenTelemetry's names; never a word of the texts.
+"""Durations and spans of embedding, with OpenTelemetry's names; they never contain text.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -15,17 +15,17 @@ from embedding.port import Embedder
 
 _tracer = telemetry.tracer(__name__)
 _seconds = metrics.durations(
-    __name__, "causeway.embedding.duration", "Seconds of a call of an embedding model, by model and error."
+    __name__, "causeway.embedding.duration", "Seconds of a call to an embedding model, by model and error."
 )
-_texts = metrics.counter(__name__, "causeway.embedding.texts", "{text}", "Texts that were embedded, by model.")
+_texts = metrics.counter(__name__, "causeway.embedding.texts", "{text}", "Embedded texts, by model.")
 
 
 class ObservedEmbedder:
-    """Another embedder, measured; see `embedding.port.Embedder`.
+    """An embedder with metrics and spans; see `embedding.port.Embedder`.
 
     Args:
-        embedder: Embeds.
-        provider: What kind of model it is: ``minilm``, ``openai``, ``triton``.
+        embedder: The embedder.
+        provider: The kind of its model: ``minilm``, ``openai``, ``triton``.
     """
 
     def __init__(self, embedder: Embedder, provider: str) -> None:
@@ -43,7 +43,7 @@ class ObservedEmbedder:
         }
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds; see `embedding.port.Embedder.embed`."""
+        """Embed texts; see `embedding.port.Embedder.embed`."""
         labels = self._labels
         begin = time.perf_counter()
         with _tracer.start_as_current_span(
@@ -67,5 +67,5 @@ class ObservedEmbedder:
                 _seconds.record(time.perf_counter() - begin, labels)
 
     async def aclose(self) -> None:
-        """Closes the embedder; see `embedding.port.Embedder.aclose`."""
+        """Close the embedder; see `embedding.port.Embedder.aclose`."""
         await self._embedder.aclose()

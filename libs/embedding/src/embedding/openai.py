@@ -33,13 +33,13 @@ class _Answer(msgspec.Struct):
 
 
 class OpenAISource:
-    """Asks ``POST {address}/embeddings``."""
+    """Calls ``POST {address}/embeddings``."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._key = config.api_key
-        # The tries, and how many requests there are at a time, are `RemoteEmbedder`'s.
+        # `RemoteEmbedder` limits and repeats requests.
         self._client = openai.AsyncOpenAI(
-            api_key="none",  # it insists on one; ours goes with each request, because files of keys are renewed
+            api_key="none",  # required; each request sends the current key, because key files are renewed
             base_url=config.address,
             timeout=_PATIENCE,
             max_retries=0,
@@ -49,7 +49,7 @@ class OpenAISource:
         self._dimensions = config.dimension if config.ask_dimension else openai.omit
 
     async def vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """One request; see `embedding.remote.Source.vectors`."""
+        """Send one request; see `embedding.remote.Source.vectors`."""
         authorization = openai.Omit() if self._key is None else f"Bearer {self._key.get_secret_value()}"
         trace: dict[str, str] = {}
         telemetry.inject(trace)
@@ -73,7 +73,7 @@ class OpenAISource:
         return self._read(bytes(body), len(texts))
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.close()
 
     def _read(self, body: bytes, count: int) -> npt.NDArray[np.float32]:
@@ -83,7 +83,7 @@ class OpenAISource:
                 raise ValueError("not one vector for each text")
             entries.sort(key=lambda entry: entry.index)
             return np.array([entry.embedding for entry in entries], np.float32)
-        except (ValueError, RecursionError) as error:  # no such JSON, or vectors of several lengths
+        except (ValueError, RecursionError) as error:  # invalid JSON, or vectors of different lengths
             raise WrongVectors(f"{self._who} sent something else than a vector for each text.") from error
 
     def _refusal(self, error: openai.APIStatusError) -> CausewayError:
@@ -92,10 +92,10 @@ class OpenAISource:
         _log.warning("the embedding server refused", who=self._who, status=status, said=said)
         patience = retry_after(error.response.headers)
         if status == _TOO_MANY:
-            return RateLimited(f"{self._who} takes no more at present.", retry_after=patience)
+            return RateLimited(f"{self._who} is busy.", retry_after=patience)
         if status == _NOT_READY:
             return Unavailable(f"{self._who} is not ready.", retry_after=patience)
         if status in _OF_THE_REQUEST:
             return InvalidRequest(f"{self._who} refused with status {status}.")
-        # Wrong credentials, an unknown model, a defect: nothing that the caller could mend, or another try would.
+        # Wrong credentials, an unknown model or a defect: neither the caller nor a retry could help.
         return WrongVectors(f"{self._who} answered with status {status}.")

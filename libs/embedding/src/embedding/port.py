@@ -1,4 +1,4 @@
-"""The port: what the platform asks of a model that turns text into vectors.
+"""The port of embedding models.
 
 Adapters: `embedding.minilm` (bundled, in the process), `embedding.remote` (models of servers), `PrefixedEmbedder`
 in `embedding.models`, and `causeway_testing.embedding` (for tests). All pass the contract tests in test_port.py.
@@ -14,25 +14,28 @@ from embedding.errors import UnembeddableText
 
 
 class Tokenizer(Protocol):
-    """Splits text as a model does. Pure, callable from any thread.
+    """Splits text like a model. Pure, callable from any thread.
 
     Special tokens that a model adds ([CLS], [SEP]) are neither counted nor located, and nothing is truncated. A
-    text that spells a special token is data: its characters are tokenized like any others.
+    text
+    that spells a special token is data: its characters are tokenized like any others.
 
     Raises:
-        ValueError: The text holds lone surrogates, so it is no Unicode text.
+        ValueError: The text contains lone surrogates, so it is not Unicode.
     """
 
     def count(self, text: str) -> int:
-        """How many tokens the text has; equal to ``len(self.spans(text))``."""
+        """Return the number of tokens of the text, equal to ``len(self.spans(text))``."""
         ...
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token stands: ``(start, end)`` in code points, end exclusive.
+        """Return the span of each token: ``(start, end)`` in code points, end exclusive.
 
-        No span is empty; starts never decrease, and neither do ends. Neighbours may share a code point (a model may
-        split one Hangul syllable into three tokens), so a text can be cut between two tokens only where the first
-        ends at or before the second's start.
+        No span is empty; neither starts nor ends decrease. Neighbours may share a code point (a model may split a
+        Hangul
+        syllable into three tokens). So a text can be cut between two tokens only if the first one ends at or before
+        the
+        start of the second one.
         """
         ...
 
@@ -40,12 +43,12 @@ class Tokenizer(Protocol):
 class Embedder(Protocol):
     """Turns texts into vectors of one length.
 
-    An embedder belongs to the event loop that it is first used in.
+    An embedder belongs to the event loop that first uses it.
     """
 
     @property
     def model(self) -> str:
-        """The model's name. An index records it: vectors of two models are never compared."""
+        """The model's name. Indexes record it, because vectors of different models cannot be compared."""
         ...
 
     @property
@@ -55,48 +58,49 @@ class Embedder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """How many tokens of a text, counted as `tokenizer` counts, reach its vector; the rest is cut off."""
+        """The number of a text's tokens, counted by `tokenizer`, that the model reads; the rest is cut off."""
         ...
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's own tokenizer, by which a chunker fills `max_tokens`."""
+        """The model's tokenizer, with which a chunker fills `max_tokens`."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds texts, each independently of the others in the call.
+        """Embed texts, each independently of the others in the call.
 
         The event loop is never blocked, few texts of a call are in flight at a time, and calls take turns: a short
-        call does not wait for a long one to end. Cancelling the call stops what has not begun.
+        call does not wait for a long one to end. Cancelling the call stops texts that have not started.
 
         Args:
             texts: Any number of texts, none of them blank.
 
         Returns:
-            Shape ``(len(texts), dimension)``, in the texts' order; each row has Euclidean length 1, so the dot
+            Shape ``(len(texts), dimension)``, in the order of the texts. Each row has Euclidean length 1, so the
+            dot
             product of two rows is their cosine.
 
         Raises:
-            UnembeddableText: A text is blank or no Unicode text; nothing was embedded.
+            UnembeddableText: A text is blank or not Unicode; nothing was embedded.
             Unavailable: The embedder is closed, or a remote model cannot be reached.
         """
         ...
 
     async def aclose(self) -> None:
-        """Ends the embedder once what is in flight has ended; calls that still have texts left get Unavailable.
+        """Close the embedder once running texts have ended; calls with remaining texts raise Unavailable.
 
-        Closing twice changes nothing.
+        Closing twice has no effect.
         """
         ...
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """What every adapter asks of texts before it embeds the first.
+    """Check texts before the first one is embedded.
 
-    Blank texts are refused because no model gives them a meaning: they would come near to anything.
+    Blank texts are refused because models give them no meaning: they would be similar to any text.
 
     Raises:
-        UnembeddableText: For the first text that is blank or holds lone surrogates.
+        UnembeddableText: For the first text that is blank or contains lone surrogates.
     """
     for index, text in enumerate(texts):
         if not text or text.isspace():
@@ -106,7 +110,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text is free of lone surrogates, which no encoding and no tokenizer accepts."""
+    """Return whether the text has no lone surrogates, which no encoding and no tokenizer accepts."""
     if text.isascii():
         return True
     try:

@@ -1,4 +1,4 @@
-"""Models of a server: batches, a bounded number of requests, retries where they make sense, vectors checked."""
+"""Embedding models of servers: batches, limited concurrency, retries, and checks of the vectors."""
 
 import asyncio
 import random
@@ -17,29 +17,29 @@ from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.1
-# Nobody waits longer for a server that asks for patience; the caller may.
+# If a server asks for a longer pause, the request fails, and its caller may wait.
 _LONGEST_PAUSE = 20.0
 
 Vectors = npt.NDArray[np.float32]
 
 
 class Source(Protocol):
-    """Who embeds: a server."""
+    """A server with an embedding model."""
 
     async def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One request.
+        """Send one request.
 
         Returns:
-            Shape ``(len(texts), any)``, in the texts' order, of any length.
+            Shape ``(len(texts), any)``, in the order of the texts, of any length.
 
         Raises:
-            RateLimited, Unavailable: It makes sense to try again.
-            CausewayError: It does not.
+            RateLimited, Unavailable: A retry makes sense.
+            CausewayError: A retry makes no sense.
         """
         ...
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         ...
 
 
@@ -47,7 +47,7 @@ class RemoteEmbedder:
     """Embeds through a server; see `embedding.port.Embedder`.
 
     Args:
-        config: Which model, and how much of it at a time.
+        config: The model and its limits.
         source: Its server.
 
     Raises:
@@ -62,19 +62,19 @@ class RemoteEmbedder:
         if config.tokenizer is not None:
             try:
                 self.tokenizer = FileTokenizer(config.tokenizer)
-            except Exception as error:  # the library raises nothing more exact
+            except Exception as error:  # the library has no more specific exception
                 raise SetupError(f"The tokenizer {config.tokenizer} cannot be read: {error}") from error
         self._config = config
         self._source = source
-        self._turns = asyncio.Semaphore(config.concurrency)  # wakes its waiters in the order in which they came
+        self._turns = asyncio.Semaphore(config.concurrency)  # first come, first served
         self._closed = False
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Embeds texts in batches; see `embedding.port.Embedder.embed`.
+        """Embed texts in batches; see `embedding.port.Embedder.embed`.
 
         Raises:
-            RateLimited: The server takes no more at present, also after several tries.
-            DeadlineExceeded: It did not answer in time.
+            RateLimited: The server is still busy after several attempts.
+            DeadlineExceeded: The server did not answer in time.
         """
         check_texts(texts)
         self._check_open()
@@ -98,14 +98,14 @@ class RemoteEmbedder:
         return np.concatenate([np.empty((0, self.dimension), np.float32), *(results[at] for at in sorted(results))])
 
     async def aclose(self) -> None:
-        """Waits for the requests that are under way, then closes the connections."""
+        """Wait for running requests, then close the connections."""
         if self._closed:
             return
         self._closed = True
         for _ in range(self._config.concurrency):
             await self._turns.acquire()
         for _ in range(self._config.concurrency):
-            self._turns.release()  # who still waits learns that it is closed
+            self._turns.release()  # waiting calls then find the embedder closed
         await self._source.aclose()
 
     def _check_open(self) -> None:
@@ -113,18 +113,18 @@ class RemoteEmbedder:
             raise Unavailable(f"The embedding model '{self.model}' is shut down.")
 
     def _cut(self, texts: Sequence[str]) -> list[str]:
-        """The texts without what the model does not read; some servers refuse a longer one."""
+        """Truncate texts to the model's limit; some servers refuse longer ones."""
         return [self._first_tokens(text) for text in texts]
 
     def _first_tokens(self, text: str) -> str:
-        # A token has a character at least, so most texts need not be looked at.
+        # A token has at least one character, so most texts need no tokenization.
         if len(text) <= self.max_tokens:
             return text
         spans = self.tokenizer.spans(text)
         return text if len(spans) <= self.max_tokens else text[: spans[self.max_tokens - 1][1]]
 
     async def _tried(self, texts: list[str]) -> Vectors:
-        """The vectors, asked for again while the server is too busy or away."""
+        """Return the vectors; retry while the server is busy or away."""
         for tried in range(1, self._config.tries + 1):
             try:
                 async with asyncio.timeout(self._config.timeout):
@@ -139,15 +139,15 @@ class RemoteEmbedder:
                 pause = _pause(error, tried)
                 if tried == self._config.tries or pause > _LONGEST_PAUSE:
                     raise
-                _log.info("trying the embedding server again", model=self.model, error=error.message, pause=pause)
+                _log.info("retrying the embedding server", model=self.model, error=error.message, pause=pause)
             await asyncio.sleep(pause)
-        raise AssertionError("there is at least one try")
+        raise AssertionError("there is at least one attempt")
 
     def _checked(self, vectors: Vectors, count: int) -> Vectors:
-        """The vectors, of length 1.
+        """Return the vectors, normalised to length 1.
 
         Raises:
-            WrongVectors: They are not what was asked for.
+            WrongVectors: The vectors have a wrong shape, or no direction.
         """
         if vectors.shape != (count, self.dimension):
             got = " by ".join(map(str, vectors.shape))
@@ -162,7 +162,7 @@ class RemoteEmbedder:
 
 
 def _pause(error: CausewayError, tried: int) -> float:
-    """As long as the server asked for, else longer each time, and not the same for everybody."""
-    # One that cannot be reached asked for nothing: what such an error says is for the client.
-    own: float = _FIRST_PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # no secret
+    """Return the server's retry time, or an exponential delay with jitter if that is longer."""
+    # The retry time of an unreachable server is a default for clients, so it does not count.
+    own: float = _FIRST_PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not for security
     return own if isinstance(error, Unreachable) else max(own, error.retry_after or 0.0)

@@ -1,7 +1,8 @@
-"""Tokenizers of sentencepiece's unigram kind; see `embedding.port.Tokenizer`.
+"""Tokenizers of sentencepiece's unigram type; see `embedding.port.Tokenizer`.
 
-The library `sentencepiece` keeps 250,000 pieces in 60 MB, where `tokenizers` takes 300 MB for the same tokens and
-five times the time. It leaves the white space at the end of a text out, as the models' own tokenizers do.
+The library `sentencepiece` needs 60 MB for 250,000 pieces, while `tokenizers` needs 300 MB and five times the time
+for
+the same tokens. It ignores white space at the end of a text, like the models' own tokenizers.
 """
 
 import base64
@@ -23,14 +24,14 @@ _FIRST, _LAST = 0, 2
 """``<s>`` and ``</s>``."""
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-"""The first pieces, in their order."""
+"""The first pieces, in this order."""
 
 
 class SentencePieceTokenizer:
-    """A model's own tokenizer, loaded with the first text: that takes a second.
+    """A model's tokenizer, loaded with the first text, because that takes a second.
 
     Args:
-        path: What `write_model` wrote.
+        path: The output of `write_model`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,38 +39,41 @@ class SentencePieceTokenizer:
         self._processor = Lazy(self._load)
 
     def count(self, text: str) -> int:
-        """How many tokens the text has."""
+        """Return the number of tokens of the text."""
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token is, in code points, without the space before it; those of a space are left out."""
+        """Return the span of each token in code points, without the space before it; without tokens of space."""
         _check(text)
         found: dict[str, Any] = self._processor().encode(text, return_type="offset_mapping")
         bare = ((end - len(text[start:end].lstrip()), end) for start, end in found["offsets"])
         return [(start, end) for start, end in bare if start < end]
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """What the model reads: the text's tokens between ``<s>`` and ``</s>``, cut to ``length`` tokens in all."""
+        """Return the model's input: the text's tokens between ``<s>`` and ``</s>``, cut to ``length`` tokens in
+        total.
+        """
         _check(text)
         return np.array([_FIRST, *self._processor().encode(text)[: length - 2], _LAST], np.int64)
 
     def _load(self) -> sentencepiece.SentencePieceProcessor:
         try:
             return sentencepiece.SentencePieceProcessor(model_file=str(self._path))
-        except Exception as error:  # the library raises nothing more exact
+        except Exception as error:  # the library has no more specific exception
             raise Unavailable(unreadable(self._path.parent)) from error
 
 
 def _check(text: str) -> None:
     if not is_unicode(text):
-        raise ValueError("The text holds lone surrogates.")
+        raise ValueError("The text contains lone surrogates.")
 
 
 def write_model(tokenizer: bytes, path: Path) -> None:
-    """Writes a tokenizer.json of the unigram kind in sentencepiece's own format, a message of protobuf.
+    """Write a unigram tokenizer.json in sentencepiece's format, a protobuf message.
 
-    The library's generated code for it wants a newer protobuf than the platform has, so the few fields are written
-    here: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+    The library's generated code for the format needs a newer protobuf than the one in use, so this function writes
+    the
+    few fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
     Args:
         tokenizer: The content of the tokenizer.json, whose first pieces are `SPECIAL`.
@@ -111,7 +115,7 @@ def _number(field: int, number: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last have the eighth bit."""
+    """Return a varint: seven bits a byte, the lowest first; all bytes but the last have the eighth bit set."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -7,13 +7,13 @@ import tokenizers
 
 from embedding.port import is_unicode
 
-# More pieces than a trained tokenizer makes of nearly any text: an English word of the middle length is one token.
+# More pieces than the tokens of a trained tokenizer for nearly any text: a medium English word is one token.
 _PIECE = re.compile(r"[^\W\d_]{1,4}|\d{1,2}|\S")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 
 class FileTokenizer:
-    """A model's own, from Hugging Face's format.
+    """A model's tokenizer in Hugging Face's format.
 
     Args:
         path: Its tokenizer.json.
@@ -21,39 +21,39 @@ class FileTokenizer:
 
     def __init__(self, path: Path) -> None:
         self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        # A file may ask for both; here the caller decides.
+        # A file may enable both; here the caller decides.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is five characters of it
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is plain text
 
     def count(self, text: str) -> int:
-        """How many tokens the text has."""
+        """Return the number of tokens of the text."""
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token stands, in code points; tokens of no characters (a put-in space) are left out."""
+        """Return the span of each token in code points; without empty tokens (an inserted space)."""
         return [(start, end) for start, end in self._encode(text).offsets if start < end]
 
     def _encode(self, text: str) -> tokenizers.Encoding:
         if not is_unicode(text):
-            raise ValueError("The text holds lone surrogates.")
+            raise ValueError("The text contains lone surrogates.")
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
 class ApproximateTokenizer:
-    """For a model whose own is not at hand: up to four letters, up to two digits, or another character.
+    """Approximates an unknown tokenizer: up to four letters, up to two digits, or one other character.
 
-    It counts more tokens than trained tokenizers mostly do, so a text that fits by it fits the model.
+    It usually counts more tokens than trained tokenizers, so a text within the limit also fits the model.
     """
 
     def count(self, text: str) -> int:
-        """How many tokens the text may have."""
+        """Return an upper estimate of the tokens of the text."""
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token stands, in code points; a Chinese, Japanese or Korean character is one."""
+        """Return the span of each token in code points; a Chinese, Japanese or Korean character is one token."""
         if not is_unicode(text):
-            raise ValueError("The text holds lone surrogates.")
+            raise ValueError("The text contains lone surrogates.")
         spans = []
         for piece in _PIECE.finditer(text):
             start, end = piece.span()

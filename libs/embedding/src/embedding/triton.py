@@ -19,7 +19,7 @@ _STRINGS, _FLOATS = "BYTES", "FP32"
 
 
 class TritonSource:
-    """Asks over gRPC; connected by the first request."""
+    """Calls a Triton server over gRPC; the first request connects."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._who = f"The embedding server of '{config.public_name}'"
@@ -28,7 +28,7 @@ class TritonSource:
         self._model = TensorModel(address, config.model, self._tensors, most_bytes=_MOST_BYTES)
 
     async def vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """One request; see `embedding.remote.Source.vectors`."""
+        """Send one request; see `embedding.remote.Source.vectors`."""
         array = np.array([text.encode() for text in texts], np.object_)
         try:
             source, target, column = await self._model.contract()
@@ -37,19 +37,19 @@ class TritonSource:
         except TritonFailed as error:
             raise self._failure(error) from error
         if vectors is None or not vectors.ndim:
-            raise WrongVectors(f"{self._who} sent no '{target}', or one that cannot be read.")
+            raise WrongVectors(f"{self._who} sent no valid '{target}'.")
         return vectors.reshape(len(vectors), -1)
 
     async def aclose(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._model.aclose()
 
     def _tensors(self, metadata: Any) -> tuple[str, str, bool]:
-        """Names of input and output, and whether each text is a row of its own (a model that Triton batches)."""
+        """Return the names of input and output, and whether each text is a row (for Triton's batching)."""
         inputs = [each for each in metadata.inputs if each.datatype == _STRINGS]
         outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
         if len(inputs) != 1 or not outputs:
-            raise WrongVectors(f"The model '{self._name}' does not turn one input of strings into FP32 vectors.")
+            raise WrongVectors(f"The model '{self._name}' does not map one input of strings to FP32 vectors.")
         return inputs[0].name, outputs[0], len(inputs[0].shape) > 1
 
     def _failure(self, error: TritonFailed) -> CausewayError:
@@ -57,7 +57,7 @@ class TritonSource:
         _log.warning("the embedding server refused", who=self._who, code=code, said=error.said)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return RateLimited(f"{self._who} takes no more at present.")
+                return RateLimited(f"{self._who} is busy.")
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 return Unreachable(f"{self._who} cannot be reached, or the model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:

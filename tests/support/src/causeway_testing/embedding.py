@@ -27,7 +27,7 @@ class WordTokenizer:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where each word stands, in code points."""
         if not is_unicode(text):
-            raise ValueError("The text holds lone surrogates.")
+            raise ValueError("The text contains lone surrogates.")
         return [match.span() for match in _WORD.finditer(text)]
 
 
