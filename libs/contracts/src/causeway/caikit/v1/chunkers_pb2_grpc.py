@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ChunkersServiceStub:
-    """Cuts texts.
+    """Splits texts.
     """
 
     def __init__(self, channel):
@@ -48,19 +48,20 @@ class ChunkersServiceStub:
 
 
 class ChunkersServiceServicer:
-    """Cuts texts.
+    """Splits texts.
     """
 
     def BidiStreamingChunkerTokenizationTaskPredict(self, request_iterator, context):
-        """Cuts one text, which grows: pieces go in, each chunk comes out when it is certain. The client half-closes the call
-        at the text's end.
+        """Splits one growing text: the client sends pieces, and the server returns each chunk when it is certain. The
+        client
+        half-closes the call at the end of the text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ChunkerTokenizationTaskPredict(self, request, context):
-        """Cuts one text that is complete.
+        """Splits one complete text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,7 +89,7 @@ def add_ChunkersServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChunkersService:
-    """Cuts texts.
+    """Splits texts.
     """
 
     @staticmethod

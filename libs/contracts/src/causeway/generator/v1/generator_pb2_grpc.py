@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GeneratorServiceStub:
-    """Answers prompts, counts tokens, names the models.
+    """Answers prompts, counts tokens, lists the models.
     """
 
     def __init__(self, channel):
@@ -53,26 +53,27 @@ class GeneratorServiceStub:
 
 
 class GeneratorServiceServicer:
-    """Answers prompts, counts tokens, names the models.
+    """Answers prompts, counts tokens, lists the models.
     """
 
     def Generate(self, request, context):
-        """The answer to a prompt as it is made. Each message holds whatever events had arrived: one, or many.
-        What a model server refuses before the first event is the call's status; afterwards a failure ends the stream.
+        """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
+        model
+        server refuses before the first event, that is the call's status; a later failure ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Numbers of tokens, as a model counts them, and its context window.
+        """Returns the numbers of tokens, as a model counts them, and its context window.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """The models that can be asked for.
+        """Returns the available models.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +106,7 @@ def add_GeneratorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GeneratorService:
-    """Answers prompts, counts tokens, names the models.
+    """Answers prompts, counts tokens, lists the models.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ChunkerServiceStub:
-    """Cuts texts.
+    """Splits texts.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,14 @@ class ChunkerServiceStub:
 
 
 class ChunkerServiceServicer:
-    """Cuts texts.
+    """Splits texts.
     """
 
     def Chunk(self, request_iterator, context):
-        """Cuts one text, which grows: pieces go in, ends of chunks come out as soon as they are certain. However the text
-        is cut into pieces, its chunks are the same, and together they are the text. A chunk that is not certain waits;
-        the client bounds how long a chunk may become, and cancels the call where it does not want to wait.
+        """Splits one growing text: the client sends pieces, and the server returns the ends of chunks as soon as they are
+        certain. The chunks do not depend on how the text is divided into pieces, and together they are the text. An
+        uncertain chunk waits; the client limits the length of chunks, and cancels the call if it does not want to
+        wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +73,7 @@ def add_ChunkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChunkerService:
-    """Cuts texts.
+    """Splits texts.
     """
 
     @staticmethod

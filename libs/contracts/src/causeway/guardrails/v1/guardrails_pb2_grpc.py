@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GuardrailsServiceStub:
-    """Judges texts by detectors.
+    """Judges texts with detectors.
     """
 
     def __init__(self, channel):
@@ -58,7 +58,7 @@ class GuardrailsServiceStub:
 
 
 class GuardrailsServiceServicer:
-    """Judges texts by detectors.
+    """Judges texts with detectors.
     """
 
     def DetectText(self, request, context):
@@ -69,22 +69,22 @@ class GuardrailsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Detect(self, request_iterator, context):
-        """Judges texts while they grow: one `config`, then pieces of text; the answers say how far each choice
-        may be released. Text beyond `cleared_until` must be held back.
+        """Judges texts while they grow: one `config`, then pieces of text. The answers say how far each choice may be
+        released; text after `cleared_until` must be held back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDetectors(self, request, context):
-        """The detectors that can be asked for.
+        """Returns the available detectors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPolicy(self, request, context):
-        """The policy of the service's policy file, for the caller to ask for with each answer.
+        """Returns the policy of the service's policy file, which the caller applies to each answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,7 +122,7 @@ def add_GuardrailsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GuardrailsService:
-    """Judges texts by detectors.
+    """Judges texts with detectors.
     """
 
     @staticmethod

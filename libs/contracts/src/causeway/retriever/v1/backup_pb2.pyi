@@ -27,7 +27,7 @@ class TenantIndex(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
-    """Whose it is."""
+    """Its tenant."""
     index: _builtins.str
     """Its name."""
     def __init__(
@@ -46,7 +46,7 @@ Global___TenantIndex: _TypeAlias = TenantIndex  # noqa: Y015
 
 @_typing.final
 class ListAllIndexesRequest(_message.Message):
-    """Asks for all indexes."""
+    """A request for all indexes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -70,7 +70,7 @@ class ListAllIndexesResponse(_message.Message):
     INDEXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def indexes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TenantIndex]:
-        """Those that are there."""
+        """The existing indexes."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ Global___ListAllIndexesResponse: _TypeAlias = ListAllIndexesResponse  # noqa: Y0
 
 @_typing.final
 class SaveIndexRequest(_message.Message):
-    """Asks for a snapshot."""
+    """A request for a snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INDEX_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def index(self) -> Global___TenantIndex:
-        """Of this index."""
+        """The index."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class SaveIndexResponse(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
-    """What the snapshot is, JSON; comes first."""
+    """The manifest of the snapshot, JSON; comes first."""
     points: _builtins.bytes
     """The next bytes of its points."""
     def __init__(
@@ -139,7 +139,7 @@ Global___SaveIndexResponse: _TypeAlias = SaveIndexResponse  # noqa: Y015
 
 @_typing.final
 class RestoreIndexRequest(_message.Message):
-    """A part of a snapshot that is to become an index."""
+    """A part of a snapshot to restore."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -149,7 +149,7 @@ class RestoreIndexRequest(_message.Message):
     """The next bytes of its points."""
     @_builtins.property
     def begin(self) -> Global___RestoredIndex:
-        """What to make; comes first."""
+        """The index and the manifest; comes first."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ Global___RestoreIndexRequest: _TypeAlias = RestoreIndexRequest  # noqa: Y015
 
 @_typing.final
 class RestoredIndex(_message.Message):
-    """What an index is made of."""
+    """The index to restore."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -197,7 +197,7 @@ Global___RestoredIndex: _TypeAlias = RestoredIndex  # noqa: Y015
 
 @_typing.final
 class RestoreIndexResponse(_message.Message):
-    """What has been made."""
+    """The restored index."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

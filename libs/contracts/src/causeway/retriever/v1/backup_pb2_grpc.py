@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class BackupServiceStub:
-    """Gives indexes away as snapshots, and makes indexes from them.
+    """Saves indexes as snapshots, and restores them.
     """
 
     def __init__(self, channel):
@@ -53,27 +53,29 @@ class BackupServiceStub:
 
 
 class BackupServiceServicer:
-    """Gives indexes away as snapshots, and makes indexes from them.
+    """Saves indexes as snapshots, and restores them.
     """
 
     def ListAllIndexes(self, request, context):
-        """The indexes of all tenants, ordered by tenant and name.
+        """Returns the indexes of all tenants, ordered by tenant and name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SaveIndex(self, request, context):
-        """A snapshot of an index as it is at one moment: its manifest first, then its points in pieces. NOT_FOUND where there
-        is no such index.
+        """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
+        index
+        does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestoreIndex(self, request_iterator, context):
-        """Makes an index from a snapshot: first the index and the manifest, then the points in pieces. The index is there once
-        everything was received and is whole. FAILED_PRECONDITION (CONFLICT) where there is an index of this name.
+        """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
+        once
+        everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,7 +108,7 @@ def add_BackupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BackupService:
-    """Gives indexes away as snapshots, and makes indexes from them.
+    """Saves indexes as snapshots, and restores them.
     """
 
     @staticmethod

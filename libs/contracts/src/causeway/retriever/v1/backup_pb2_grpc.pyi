@@ -27,41 +27,45 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class BackupServiceStub:
-    """Gives indexes away as snapshots, and makes indexes from them."""
+    """Saves indexes as snapshots, and restores them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BackupServiceAsyncStub: ...
     ListAllIndexes: _grpc.UnaryUnaryMultiCallable[_backup_pb2.ListAllIndexesRequest, _backup_pb2.ListAllIndexesResponse]
-    """The indexes of all tenants, ordered by tenant and name."""
+    """Returns the indexes of all tenants, ordered by tenant and name."""
     SaveIndex: _grpc.UnaryStreamMultiCallable[_backup_pb2.SaveIndexRequest, _backup_pb2.SaveIndexResponse]
-    """A snapshot of an index as it is at one moment: its manifest first, then its points in pieces. NOT_FOUND where there
-    is no such index.
+    """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
+    index
+    does not exist.
     """
     RestoreIndex: _grpc.StreamUnaryMultiCallable[_backup_pb2.RestoreIndexRequest, _backup_pb2.RestoreIndexResponse]
-    """Makes an index from a snapshot: first the index and the manifest, then the points in pieces. The index is there once
-    everything was received and is whole. FAILED_PRECONDITION (CONFLICT) where there is an index of this name.
+    """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
+    once
+    everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
     """
 
 @_typing.type_check_only
 class BackupServiceAsyncStub(BackupServiceStub):
-    """Gives indexes away as snapshots, and makes indexes from them."""
+    """Saves indexes as snapshots, and restores them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAllIndexes: _aio.UnaryUnaryMultiCallable[_backup_pb2.ListAllIndexesRequest, _backup_pb2.ListAllIndexesResponse]  # type: ignore[assignment]
-    """The indexes of all tenants, ordered by tenant and name."""
+    """Returns the indexes of all tenants, ordered by tenant and name."""
     SaveIndex: _aio.UnaryStreamMultiCallable[_backup_pb2.SaveIndexRequest, _backup_pb2.SaveIndexResponse]  # type: ignore[assignment]
-    """A snapshot of an index as it is at one moment: its manifest first, then its points in pieces. NOT_FOUND where there
-    is no such index.
+    """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
+    index
+    does not exist.
     """
     RestoreIndex: _aio.StreamUnaryMultiCallable[_backup_pb2.RestoreIndexRequest, _backup_pb2.RestoreIndexResponse]  # type: ignore[assignment]
-    """Makes an index from a snapshot: first the index and the manifest, then the points in pieces. The index is there once
-    everything was received and is whole. FAILED_PRECONDITION (CONFLICT) where there is an index of this name.
+    """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
+    once
+    everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
     """
 
 class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Gives indexes away as snapshots, and makes indexes from them."""
+    """Saves indexes as snapshots, and restores them."""
 
     @_abc_1.abstractmethod
     def ListAllIndexes(
@@ -69,7 +73,7 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _backup_pb2.ListAllIndexesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_backup_pb2.ListAllIndexesResponse, _abc.Awaitable[_backup_pb2.ListAllIndexesResponse]]:
-        """The indexes of all tenants, ordered by tenant and name."""
+        """Returns the indexes of all tenants, ordered by tenant and name."""
 
     @_abc_1.abstractmethod
     def SaveIndex(
@@ -77,8 +81,9 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _backup_pb2.SaveIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_backup_pb2.SaveIndexResponse], _abc.AsyncIterator[_backup_pb2.SaveIndexResponse]]:
-        """A snapshot of an index as it is at one moment: its manifest first, then its points in pieces. NOT_FOUND where there
-        is no such index.
+        """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
+        index
+        does not exist.
         """
 
     @_abc_1.abstractmethod
@@ -87,8 +92,9 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_backup_pb2.RestoreIndexRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_backup_pb2.RestoreIndexResponse, _abc.Awaitable[_backup_pb2.RestoreIndexResponse]]:
-        """Makes an index from a snapshot: first the index and the manifest, then the points in pieces. The index is there once
-        everything was received and is whole. FAILED_PRECONDITION (CONFLICT) where there is an index of this name.
+        """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
+        once
+        everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
         """
 
 def add_BackupServiceServicer_to_server(servicer: BackupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

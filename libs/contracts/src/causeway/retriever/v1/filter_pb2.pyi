@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Filter(_message.Message):
-    """A condition on a chunk's document. An empty filter holds for every document."""
+    """A condition on a chunk's document. An empty filter matches every document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -29,15 +29,15 @@ class Filter(_message.Message):
     MUST_NOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def must(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
-        """All of these hold."""
+        """All of these match."""
 
     @_builtins.property
     def should(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
-        """At least one of these holds, where the list is not empty."""
+        """At least one of these matches, if the list is not empty."""
 
     @_builtins.property
     def must_not(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
-        """None of these holds."""
+        """None of these matches."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Condition(_message.Message):
 
     @_builtins.property
     def range(self) -> Global___Range:
-        """A field's number lies within a range."""
+        """A field's number is within a range."""
 
     @_builtins.property
     def filter(self) -> Global___Filter:
@@ -94,7 +94,7 @@ Global___Condition: _TypeAlias = Condition  # noqa: Y015
 
 @_typing.final
 class MatchAny(_message.Message):
-    """Holds where the field is equal to one of the values; on a list, where one of its items is."""
+    """Matches if the field is equal to one of the values; for a list, if one of its items is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -122,7 +122,7 @@ Global___MatchAny: _TypeAlias = MatchAny  # noqa: Y015
 
 @_typing.final
 class Range(_message.Message):
-    """Holds where the field is a number within the bounds that are set."""
+    """Matches if the field is a number within the given bounds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RetrieverServiceStub:
-    """Finds passages, and keeps documents. A name of another tenant does not exist here: it is NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
     """
 
     def __init__(self, channel):
@@ -143,29 +143,31 @@ class RetrieverServiceStub:
 
 
 class RetrieverServiceServicer:
-    """Finds passages, and keeps documents. A name of another tenant does not exist here: it is NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
     """
 
     def Retrieve(self, request, context):
-        """The passages of one or more indexes that answer a query best, best first.
+        """Returns the best passages of one or more indexes for a query, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Upsert(self, request_iterator, context):
-        """Stores one generation of a document: begin, then its chunks, then commit. Nothing of it can be found
-        before the commit; the commit shows it and removes older generations in one step. Creates the index
-        where it does not exist. A stream that ends without a commit leaves nothing.
+        """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
+        be
+        found. The commit makes it visible and removes older generations in one step. Creates the index if it does not
+        exist. A stream that ends without a commit has no effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateDocument(self, request, context):
-        """Gives a stored document other metadata, another access list, category or language, and a higher generation,
-        and keeps its chunks. NOT_FOUND where the index has no such document, or one of another content: then it is to
-        be upserted. FAILED_PRECONDITION (STALE_GENERATION) where a higher generation is there.
+        """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
+        its
+        chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
+        FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,126 +181,130 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetDocument(self, request, context):
-        """One record of the catalogue.
+        """Returns one record of the catalogue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDocuments(self, request, context):
-        """Records of the catalogue that the principal may see, ordered by document id.
+        """Returns the records of the catalogue that the principal may see, ordered by document id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListChunks(self, request, context):
-        """Some chunks of a document, in order.
+        """Returns some chunks of a document, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIndex(self, request, context):
-        """What an index is; what is in it is counted only where that is asked for.
+        """Returns the properties of an index. Its documents and chunks are counted only on request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateIndex(self, request, context):
-        """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
-        this name.
+        """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateIndex(self, request, context):
-        """Gives an index other settings, all but its model. What it holds stays as it is. FAILED_PRECONDITION (CONFLICT) while
-        it is rebuilt. For administrators.
+        """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
+        (CONFLICT)
+        during a rebuild. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RebuildIndex(self, request, context):
-        """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
-        they are all there, then has them in one step. What is written meanwhile is there as well. Asked again for the same
-        it tells how far that is; FAILED_PRECONDITION (CONFLICT) while it is rebuilt otherwise. For administrators.
+        """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
+        vectors
+        until all new ones exist, and then switches in one step. Writes during the rebuild are included. A repeated
+        request
+        returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIndexRebuild(self, request, context):
-        """How far the rebuild of an index is, or how its last one ended. NOT_FOUND where there was none.
+        """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListIndexes(self, request, context):
-        """The tenant's indexes, ordered by name.
+        """Returns the tenant's indexes, ordered by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteIndex(self, request, context):
-        """Removes an index with everything in it.
+        """Removes an index with all its content.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PersistIndex(self, request, context):
-        """Writes a snapshot of an index into the tenant's snapshot directory, in the place of one that is there.
+        """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadIndex(self, request, context):
-        """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
-        to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+        """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
+        be
+        overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
-        """The tenant's snapshots, ordered by path. For administrators.
+        """Returns the tenant's snapshots, ordered by path. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """Deletes a snapshot. NOT_FOUND where the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being written. For
-        administrators.
+        """Deletes a snapshot. NOT_FOUND if the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being
+        written. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompactIndex(self, request, context):
-        """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
-        For administrators.
+        """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
+        is
+        worthwhile. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Vectors of texts, made by the models of the indexes; nothing is put before the texts.
+        """Returns the vectors of texts by a model of the indexes, without a prefix.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEmbeddingModels(self, request, context):
-        """The models that `Embed` has.
+        """Returns the models of `Embed`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -421,7 +427,7 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RetrieverService:
-    """Finds passages, and keeps documents. A name of another tenant does not exist here: it is NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
     """
 
     @staticmethod
