@@ -1,4 +1,4 @@
-"""What an overlay of deploy/k8s makes: built by kubectl's kustomize, read as plain objects."""
+"""The objects of an overlay of deploy/k8s, built with kubectl's kustomize."""
 
 import subprocess
 import sys
@@ -20,24 +20,24 @@ class Manifests:
 
     Attributes:
         overlay: Its name.
-        objects: As they would be sent to a cluster.
+        objects: The objects for the cluster.
     """
 
     overlay: str
     objects: list[dict[str, Any]]
 
     def of(self, *kinds: str) -> list[dict[str, Any]]:
-        """The objects of some kinds."""
+        """Return the objects of some kinds."""
         return [each for each in self.objects if each["kind"] in kinds]
 
     @property
     def workloads(self) -> dict[str, dict[str, Any]]:
-        """Deployments, stateful sets and what runs at times, by name."""
+        """Deployments, stateful sets and cron jobs, by name."""
         return {each["metadata"]["name"]: each for each in self.of("Deployment", "StatefulSet", "CronJob")}
 
     @property
     def pods(self) -> dict[str, dict[str, Any]]:
-        """The specification of the pods of each workload."""
+        """The pod specification of each workload."""
         return {
             name: each["spec"].get("jobTemplate", each)["spec"]["template"]["spec"]
             for name, each in self.workloads.items()
@@ -49,33 +49,33 @@ class Manifests:
         return [each for pod in self.pods.values() for each in pod.get("initContainers", []) + pod["containers"]]
 
     def config(self, name: str) -> dict[str, str]:
-        """What a config map holds, by the name it has in the overlay: with the hash of its content."""
+        """Return the content of a config map, by its name in the overlay (with the content's hash)."""
         (found,) = (each for each in self.of("ConfigMap") if each["metadata"]["name"] == name)
         return dict(found.get("data", {}))
 
     def environment(self, container: dict[str, Any]) -> dict[str, str]:
-        """The variables that a container is given as plain text; those of its config maps first."""
+        """Return the plain-text variables of a container, those of its config maps first."""
         found: dict[str, str] = {}
         for source in container.get("envFrom", []):
             found |= self.config(source["configMapRef"]["name"])
         return found | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}
 
     def services_of(self, workload: str) -> Iterator[dict[str, Any]]:
-        """The services that lead to the pods of a workload."""
+        """Return the services for the pods of a workload."""
         labels = self.workloads[workload]["spec"]["template"]["metadata"]["labels"]
         return (each for each in self.of("Service") if each["spec"]["selector"].items() <= labels.items())
 
 
 def build(overlay: str) -> Manifests:
-    """Builds an overlay of deploy/k8s; raises what `build_directory` does."""
+    """Build an overlay of deploy/k8s; raises the errors of `build_directory`."""
     return build_directory(K8S / "overlays" / overlay)
 
 
 def build_directory(directory: Path) -> Manifests:
-    """Builds the kustomization of a directory, whose name is the overlay's.
+    """Build the kustomization of a directory, whose name becomes that of the overlay.
 
     Raises:
-        subprocess.CalledProcessError: It cannot be built; kubectl has said why on stderr.
+        subprocess.CalledProcessError: The build failed; kubectl has written the reason to stderr.
     """
     command = [str(Path(sys.executable).with_name("kubectl")), "kustomize", str(directory)]
     built = subprocess.run(command, check=True, stdout=subprocess.PIPE)
@@ -83,6 +83,6 @@ def build_directory(directory: Path) -> Manifests:
 
 
 def size(quantity: str) -> int:
-    """A Kubernetes quantity of bytes."""
+    """Return a Kubernetes quantity in bytes."""
     units = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
     return int(quantity[:-2]) * units[quantity[-2:]]

