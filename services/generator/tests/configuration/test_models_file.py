@@ -120,7 +120,11 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
             "{env: EMPTY}",
             "line 6, servers.vllm.api_key: the variable EMPTY is not set, or empty",
         ),
-        ("{env: VLLM_KEY}", "s3cret-literal", "line 6, servers.vllm.api_key: this must be {env: NAME} or {file: PATH}"),
+        (
+            "{env: VLLM_KEY}",
+            "s3cret-literal",
+            "line 6, servers.vllm.api_key: this must be {env: NAME} or {file: PATH}",
+        ),
         ("{env: VLLM_KEY}", "{env: VLLM_KEY, file: x}", "line 6, servers.vllm.api_key: this must be {env: NAME}"),
         ("team.txt", "nobody.txt", "line 9, servers.vllm.headers.X-Team: the file nobody.txt cannot be read"),
         ("acme\n", '"a\\nb"\n', "line 8, servers.vllm.headers.X-Org: this contains characters that a header"),
