@@ -118,7 +118,7 @@ ONE = "frontends:\n- name: a\n  mount: a\n"
         (ONE + "  cors: [https://a/b]\n", "line 4, frontends[0].cors[0]: an origin is"),
         (ONE + "  enforce_access: 'yes'\n", "line 4, frontends[0].enforce_access: "),
         (ONE + "  blocked_message: ''\n", "line 4, frontends[0].blocked_message: "),
-        (ONE + "  overrides:\n    tpo: 3\n", "line 5, frontends[0].overrides.tpo: There is no such setting"),
+        (ONE + "  overrides:\n    tpo: 3\n", "line 5, frontends[0].overrides.tpo: This setting does not exist"),
         (ONE + "  overrides:\n    seed: 1\n    top: 99\n", "line 6, frontends[0].overrides.top: "),
         (ONE + "  overrides: {model: b}\n", "line 4, frontends[0].overrides: model is not allowed here"),
         (ONE + "  detectors: {output: [{id: a}]}\n", "frontends[0].detectors.output[0].action: this is missing"),

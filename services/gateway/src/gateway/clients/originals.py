@@ -69,4 +69,4 @@ class CachedOriginals:
         try:
             await reached(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
         except Unavailable as error:
-            _log.warning("an original could not be deleted", name=name, error=error.message)
+            _log.warning("an original is left behind", name=name, error=error.message)
