@@ -55,7 +55,7 @@ frontends:
             "assistants: [{name: a}]\nfrontends: [{name: f, mount: f, assistants: [{name: a}]}]",
             "line 2, frontends[0].assistants[0].name: another assistant is called 'a'",
         ),
-        ("assistants: [{name: a, overrides: {tpo: 1}}]", "assistants[0].overrides.tpo: This setting does not exist"),
+        ("assistants: [{name: a, overrides: {tpo: 1}}]", "overrides.tpo: This setting does not exist"),
         ("assistants: [{name: a, overrides: {index: b}}]", "use the assistant's key indexes"),
         ("assistants: [{name: a, indexes: [..]}]", "assistants[0].indexes[0]"),
         ("assistants: [{name: a, alow: {}}]", "assistants[0].alow"),

@@ -10,7 +10,7 @@ KEY, RECORD = api_keys.make("ann", "north", roles=("ask",), profiles=("help",))
 
 
 def test_a_key_says_who_asks() -> None:
-    """With its id and its name, which front ends and the log know it by."""
+    """The caller has the key's id and name, which front ends and the log use."""
     ring = KeyRing()
     ring.replace([RECORD])
     caller = ring.caller(KEY)
@@ -19,7 +19,7 @@ def test_a_key_says_who_asks() -> None:
 
 
 def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
-    """503: the same request is right a moment later."""
+    """It is a 503, because the same request may succeed a moment later."""
     with pytest.raises(Unavailable) as caught:
         KeyRing().caller(KEY)
     assert caught.value.retry_after == 2
@@ -31,7 +31,7 @@ def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
     ids=["secret", "longer", "empty", "form", "id"],  # the key is another one in each process
 )
 def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
-    """A wrong secret, a wrong id, another form: all alike."""
+    """A wrong secret, a wrong id and a wrong format get the same error."""
     ring = KeyRing()
     ring.replace([RECORD])
     with pytest.raises(Unauthenticated, match="The API key does not exist") as caught:
@@ -40,7 +40,7 @@ def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
 
 
 def test_a_key_that_is_revoked_is_refused_at_once() -> None:
-    """One by one, and when the ring is filled anew."""
+    """Both when it is removed alone and when the ring is filled again."""
     ring = KeyRing()
     ring.replace([])
     ring.put(RECORD)
@@ -56,7 +56,7 @@ def test_a_key_that_is_revoked_is_refused_at_once() -> None:
 
 
 def test_a_key_ends_at_its_time() -> None:
-    """Without anybody doing anything."""
+    """An expired key is refused without a change of the ring."""
     now = 100.0
     ring = KeyRing(lambda: now)
     ring.replace([dataclasses.replace(RECORD, expires_at=200.0)])

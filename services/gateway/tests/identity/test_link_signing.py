@@ -39,7 +39,7 @@ class Clock:
 
 
 def test_what_is_signed_comes_back() -> None:
-    """All of it, and the principal that it names; characters of the signature need no encoding in a URL."""
+    """All fields and the principal are restored; the signature's characters need no encoding in a URL."""
     ring = LinkKeys.of(KEY, now=Clock())
     signature = ring.sign(linked())
     assert signature is not None
@@ -54,7 +54,7 @@ def test_what_is_signed_comes_back() -> None:
 
 @given(st.integers(0, 400), st.characters(codec="ascii"))
 def test_no_character_can_be_changed(at: int, character: str) -> None:
-    """Another signature is refused, always with the same words."""
+    """Any changed signature is refused with the same message."""
     ring = LinkKeys.of(KEY, now=Clock())
     signature = ring.sign(linked()) or ""
     at %= len(signature)
@@ -79,13 +79,13 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_what_is_no_signature(wrong: str) -> None:
-    """It is refused, never an error of the program."""
+    """It is refused, and never causes an internal error."""
     with pytest.raises(PermissionDenied, match="Ask again to get a new one"):
         LinkKeys.of(KEY, now=Clock()).opened(wrong)
 
 
 def test_the_claims_cannot_be_swapped() -> None:
-    """The claims of one link with the code of another open nothing; nor does a key of another deployment."""
+    """The claims of one link with the code of another are refused, and so is a key of another deployment."""
     ring = LinkKeys.of(KEY, now=Clock())
     mine, other = (ring.sign(linked(tenant=each)) or "" for each in ("north", "south"))
     with pytest.raises(PermissionDenied):
@@ -96,7 +96,7 @@ def test_the_claims_cannot_be_swapped() -> None:
 
 
 def test_a_link_ends() -> None:
-    """At its time, to the second."""
+    """It expires at its time, to the second."""
     clock = Clock()
     ring = LinkKeys.of(KEY, now=clock)
     signature = ring.sign(linked()) or ""
@@ -108,7 +108,7 @@ def test_a_link_ends() -> None:
 
 
 def test_keys_rotate() -> None:
-    """New links are signed with the current period's key; the one before it still checks; older ones are gone."""
+    """The current period's key signs new links; the previous one still verifies; older ones are removed."""
     clock = Clock()
     ring = LinkKeys.of(KEY, OLD, now=clock)
     assert ring.ids == {ring.period, ring.period - 1}
@@ -129,6 +129,6 @@ def test_keys_rotate() -> None:
 
 
 def test_nothing_is_signed_without_a_key() -> None:
-    """Nor where the signature would be too long for a URL."""
+    """There is also no signature that would be too long for a URL."""
     assert LinkKeys(Clock()).sign(linked()) is None
     assert LinkKeys.of(KEY, now=Clock()).sign(linked(groups=tuple(map(str, range(2000))))) is None

@@ -32,21 +32,21 @@ def keys(issuer: Any, clock: Clock) -> ProviderKeys:
 
 
 async def test_keys_are_fetched_once(issuer: Any, keys: ProviderKeys) -> None:
-    """However many ask at the same time; where they are, the provider's configuration says."""
+    """Concurrent callers share one fetch; the provider's configuration has the address of the keys."""
     found = await asyncio.gather(*(keys.find("one") for _ in range(20)))
     assert len({id(key) for key in found}) == 1
     assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
 
 
 async def test_a_setting_may_say_where_they_are(issuer: Any) -> None:
-    """The configuration is not asked then."""
+    """The provider's configuration is not fetched then."""
     keys = ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS, jwks_url=f"{issuer.url}/jwks")
     await keys.find("one")
     assert issuer.asked == ["/jwks"]
 
 
 async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """The first token that it signed is good."""
+    """The first token that it signed is accepted."""
     await keys.find("one")
     issuer.add("two")
     clock.now += 6
@@ -55,7 +55,7 @@ async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderK
 
 
 async def test_invented_names_do_not_reach_the_provider(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """One look in a few seconds, whoever asks for what."""
+    """There is one fetch within a few seconds, for any number of unknown key ids."""
     await keys.find("one")
     clock.now += 6
     for number in range(100):
@@ -68,7 +68,7 @@ async def test_invented_names_do_not_reach_the_provider(issuer: Any, keys: Provi
 async def test_old_keys_are_fetched_again_beside_the_requests(
     issuer: Any, keys: ProviderKeys, clock: Clock
 ) -> None:
-    """A key that the provider lists no more is gone then; who was told of it hears so."""
+    """A key that the provider does not list any more is removed, and the callback is called."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
     await keys.find("one")
@@ -88,7 +88,7 @@ async def test_old_keys_are_fetched_again_beside_the_requests(
 
 
 async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """What was signed before stays good."""
+    """Tokens that were signed before stay valid."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
     await keys.find("one")
@@ -99,7 +99,7 @@ async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock
 
 
 async def test_a_provider_that_is_away_takes_nothing_with_it(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """The keys from before stay good, for as long as it takes; the log says that it is away."""
+    """The previous keys stay valid for any length of an outage; the log reports the outage."""
     await keys.find("one")
     issuer.status = 503
     with structlog.testing.capture_logs() as logs:
@@ -115,7 +115,7 @@ async def test_a_provider_that_is_away_takes_nothing_with_it(issuer: Any, keys: 
 
 
 async def test_a_provider_that_was_never_there(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """503: nobody knows yet whether the token is good. It is not asked again at every request."""
+    """It is a 503, because the token may be valid. Further requests do not fetch again immediately."""
     issuer.status = 500
     for _ in range(5):
         with pytest.raises(Unavailable):
@@ -140,7 +140,7 @@ async def test_a_provider_that_was_never_there(issuer: Any, keys: ProviderKeys, 
     ],
 )
 async def test_a_configuration_that_is_none(issuer: Any, configuration: Any) -> None:
-    """Another issuer's, or keys that anybody on the way could have sent: no key is taken from it."""
+    """No key is taken from another issuer, or from an address without https."""
     raw = configuration if isinstance(configuration, bytes) else json.dumps(configuration).encode()
     asked = []
 
@@ -155,7 +155,7 @@ async def test_a_configuration_that_is_none(issuer: Any, configuration: Any) -> 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"keys": [1, {"kty": "XX"}, {}]}'])
 async def test_a_key_set_that_is_none_keeps_the_old_one(issuer: Any, clock: Clock, document: bytes) -> None:
-    """As if the provider were away."""
+    """It is handled like an outage of the provider."""
     answer: bytes = issuer.document("/keys")
 
     async def fetch(url: str) -> bytes:
@@ -171,7 +171,7 @@ async def test_a_key_set_that_is_none_keeps_the_old_one(issuer: Any, clock: Cloc
 
 
 async def test_keys_for_something_else_are_none(issuer: Any, clock: Clock) -> None:
-    """For encryption, for an algorithm that is not allowed, too short, or shared."""
+    """Keys for encryption, for a forbidden algorithm, too short keys and shared keys are ignored."""
     issuer.add("encrypts", use="enc")
     issuer.add("short", "RS256", bits=1024)
     issuer.add("long", "RS256")
@@ -190,7 +190,7 @@ async def test_keys_for_something_else_are_none(issuer: Any, clock: Clock) -> No
 
 
 async def test_a_token_without_a_name_of_a_key(issuer: Any, keys: ProviderKeys) -> None:
-    """Goes with the only key; which of several is meant is not guessed."""
+    """It is verified with the only key; with several keys it is refused."""
     await keys.find(None)
     issuer.add("two")
     other = ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS)
@@ -199,7 +199,7 @@ async def test_a_token_without_a_name_of_a_key(issuer: Any, keys: ProviderKeys) 
 
 
 async def test_a_provider_that_never_comes_to_an_end_is_away() -> None:
-    """Nobody waits for it for longer than for one that does not answer."""
+    """Callers wait no longer for it than for one that does not answer."""
 
     async def fetch(_: str) -> bytes:
         await asyncio.Event().wait()
@@ -211,7 +211,7 @@ async def test_a_provider_that_never_comes_to_an_end_is_away() -> None:
 
 
 async def test_closing_ends_what_runs(issuer: Any) -> None:
-    """A provider that does not answer holds up no end."""
+    """A provider that does not answer does not delay the closing."""
 
     async def fetch(url: str) -> bytes:
         await asyncio.sleep(600)
@@ -227,7 +227,7 @@ async def test_closing_ends_what_runs(issuer: Any) -> None:
 
 
 async def test_the_end_comes_although_a_cancellation_is_lost(clock: Clock) -> None:
-    """As `asyncio.wait_for` loses them before Python 3.12."""
+    """`asyncio.wait_for` loses cancellations before Python 3.12."""
 
     async def deaf(url: str) -> bytes:
         try:

@@ -9,13 +9,13 @@ OIDC: dict[str, Any] = {"oidc_issuer": "https://id.example.com", "oidc_audience"
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_on_loopback_nobody_need_be_asked(host: str) -> None:
-    """Who reaches it is on this machine."""
+    """All callers are on this machine."""
     assert Settings(host=host).auth == "none"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "192.168.1.1", "gateway.example.com", "", "0"])
 def test_elsewhere_a_mode_is_needed(host: str) -> None:
-    """The message names the setting, and what it can be."""
+    """The message names the setting and its values."""
     with pytest.raises(ValidationError, match=r"does not listen on .*set this to keys, oidc") as caught:
         Settings(host=host)
     assert [error["loc"] for error in caught.value.errors()] == [("auth",)]
@@ -25,7 +25,7 @@ def test_elsewhere_a_mode_is_needed(host: str) -> None:
 @pytest.mark.parametrize("auth", ["oidc", "keys,oidc"])
 @pytest.mark.parametrize("missing", ["oidc_issuer", "oidc_audience"])
 def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
-    """Any issuer's token, or one for another service, must not do."""
+    """A token of another issuer or for another service must not be accepted."""
     settings = Settings(auth=auth, **OIDC)
     assert settings.takes_tokens
     assert settings.takes_keys == ("keys" in auth)
@@ -37,7 +37,7 @@ def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
     "url", ["http://id.example.com", "ftp://id.example.com", "id.example.com", "https://", "file:///k"]
 )
 def test_keys_come_from_whom_they_should(url: str) -> None:
-    """Over https, or from this machine."""
+    """Their address uses https, or is on this machine."""
     for name in ("oidc_issuer", "oidc_jwks_url"):
         with pytest.raises(ValidationError, match="https URL"):
             Settings.model_validate({name: url})
@@ -46,13 +46,13 @@ def test_keys_come_from_whom_they_should(url: str) -> None:
 
 @pytest.mark.parametrize("algorithms", [["none"], ["HS256"], [], ["RS256", "HS512"]])
 def test_algorithms_have_public_keys(algorithms: Any) -> None:
-    """With a shared key whoever checks tokens could make them."""
+    """With a shared key, a verifier could also make tokens."""
     with pytest.raises(ValidationError):
         Settings(oidc_algorithms=algorithms)
 
 
 def test_roles_are_ours() -> None:
-    """A misspelt one is found at the start."""
+    """A misspelt role is an error at the start."""
     Settings(oidc_role_names={"Readers": "ask"}, oidc_default_roles=["ask"])
     with pytest.raises(ValidationError):
         Settings(oidc_role_names={"Readers": "asks"})
@@ -61,7 +61,7 @@ def test_roles_are_ours() -> None:
 
 
 def test_former_names_are_named_beside_keys() -> None:
-    """All users of tokens keep their former names where there were no keys; beside keys each one is named."""
+    """Without API keys all users of tokens keep their former names; with API keys each one must be listed."""
     oidc: dict[str, Any] = {"oidc_issuer": "https://a.example", "oidc_audience": ["c"]}
     assert Settings(auth="oidc", **oidc).users_with_former_names == {"*"}
     assert Settings(auth="keys,oidc", **oidc).users_with_former_names == frozenset()

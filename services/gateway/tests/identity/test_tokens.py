@@ -25,7 +25,7 @@ def tokens(issuer: Any) -> Tokens:
 
 
 async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
-    """User, ids, groups and roles from its claims; roles that are not ours are left aside."""
+    """User, ids, groups and roles come from its claims; unknown roles are ignored."""
     token = issuer.token(oid="o1", groups=["staff", "night"], roles=["ask", "root", "ingest"])
     caller = await tokens.caller(token)
     own = f"own:oidc:{issuer.url} ann"
@@ -35,7 +35,7 @@ async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
 
 
 async def test_rsa_is_understood(issuer: Any, tokens: Tokens) -> None:
-    """What most providers sign with."""
+    """Most providers sign with RSA."""
     issuer.add("rsa", "RS256")
     assert (await tokens.caller(issuer.token())).principal.user == "ann"
 
@@ -70,7 +70,7 @@ async def test_rsa_is_understood(issuer: Any, tokens: Tokens) -> None:
 async def test_which_claim_says_what_can_be_set(
     issuer: Any, claims: Claims, said: dict[str, Any], caller: Principal
 ) -> None:
-    """By name, or by a path into objects; a claim of another type says nothing."""
+    """By name, or by a path into objects; a claim of another type is ignored."""
     expected = with_own(replace(caller, issuer=issuer.url))
     assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == expected
 
@@ -80,7 +80,7 @@ async def test_which_claim_says_what_can_be_set(
     [(frozenset(), False), (frozenset({"bob"}), False), (frozenset({"ann"}), True), (frozenset({"*"}), True)],
 )
 async def test_a_user_of_a_token_is_no_user_of_a_key(issuer: Any, former: frozenset[str], kept: bool) -> None:
-    """Nothing opens the uploads of a key's user of this name, unless the settings say that they are the token's."""
+    """It cannot open the uploads of a key's user of this name, unless the settings allow it."""
     caller = await tokens_of(issuer, Claims(former_names=former)).caller(issuer.token(oid="own:ann"))
     _, record = api_keys.make("ann", "local")
     theirs = with_own(record.principal())
@@ -92,14 +92,14 @@ async def test_a_user_of_a_token_is_no_user_of_a_key(issuer: Any, former: frozen
 
 @pytest.mark.parametrize("said", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])
 async def test_a_claim_that_is_no_text_is_refused(issuer: Any, tokens: Tokens, said: dict[str, Any]) -> None:
-    """A lone surrogate can be written in JSON, and in nothing that comes after."""
+    """JSON can contain a lone surrogate, which UTF-8 cannot encode."""
     [name] = said
     with pytest.raises(Unauthenticated, match=f"'{name}' is not valid Unicode"):
         await tokens.caller(issuer.token(**said))
 
 
 async def test_a_token_may_be_bound_to_front_ends(issuer: Any) -> None:
-    """By the claim that is set for it."""
+    """The claim in the settings names the front ends."""
     token = issuer.token(azp=["help", "staff"])
     assert (await tokens_of(issuer, Claims(profiles="azp")).caller(token)).profiles == {"help", "staff"}
 
@@ -124,7 +124,7 @@ async def test_a_token_may_be_bound_to_front_ends(issuer: Any) -> None:
 async def test_a_token_that_is_not_for_us(
     issuer: Any, tokens: Tokens, claims: dict[str, Any], message: str
 ) -> None:
-    """Each with words that say why, and none of its content; it is not remembered."""
+    """Each error has its own reason and no content of the token; the token is not cached."""
     token = issuer.token(**claims)
     with pytest.raises(Unauthenticated, match=message) as caught:
         await tokens.caller(token)
@@ -134,14 +134,14 @@ async def test_a_token_that_is_not_for_us(
 
 
 async def test_clocks_may_differ_a_little(issuer: Any, tokens: Tokens) -> None:
-    """Half a minute, both ways."""
+    """The leeway is half a minute in both directions."""
     now = int(time.time())
     await tokens.caller(issuer.token(exp=now - 20))
     await tokens.caller(issuer.token(nbf=now + 20, iat=now + 20))
 
 
 async def test_a_tenants_claim_must_be_there(issuer: Any) -> None:
-    """Else somebody without a tenant would be in the default one."""
+    """Otherwise a user without a tenant would get the default one."""
     with pytest.raises(Unauthenticated, match="names no tenant"):
         await tokens_of(issuer, Claims(tenant="tid")).caller(issuer.token())
 
@@ -179,7 +179,7 @@ async def test_what_nobody_signed_is_refused(issuer: Any, tokens: Tokens) -> Non
 
 
 async def test_a_key_signs_with_its_own_algorithm_alone(issuer: Any) -> None:
-    """Though another one is allowed, too."""
+    """Other algorithms of the key are refused, even if the settings allow them."""
     issuer.add("rsa", "RS256", alg="RS512")
     keys = ProviderKeys(issuer.url, issuer.fetch, ["RS256", "RS512"])
     tokens = Tokens(keys, issuer.url, ["causeway"], ["RS256", "RS512"], Claims())
@@ -188,7 +188,7 @@ async def test_a_key_signs_with_its_own_algorithm_alone(issuer: Any) -> None:
 
 
 async def test_a_token_is_verified_once(issuer: Any, tokens: Tokens) -> None:
-    """Then it is known until it ends, without a look at the provider's keys."""
+    """It is then cached until it expires, without use of the provider's keys."""
     token = issuer.token()
     assert tokens.known(token) is None
     caller = await tokens.caller(token)
@@ -197,7 +197,7 @@ async def test_a_token_is_verified_once(issuer: Any, tokens: Tokens) -> None:
 
 
 async def test_a_known_token_ends_at_its_time(issuer: Any) -> None:
-    """With the leeway that the clocks have."""
+    """It expires with the leeway of the clocks."""
     now = time.time()
     tokens = tokens_of(issuer, now=lambda: now)
     token = issuer.token(exp=int(now) + 100)
@@ -209,7 +209,7 @@ async def test_a_known_token_ends_at_its_time(issuer: Any) -> None:
 
 
 async def test_few_tokens_are_known(issuer: Any) -> None:
-    """The oldest go first, so that memory has an end."""
+    """The oldest are removed first, so that the memory is bounded."""
     tokens = tokens_of(issuer, most=3)
     made = [issuer.token(jti=str(number)) for number in range(5)]
     for token in made:
@@ -218,7 +218,7 @@ async def test_few_tokens_are_known(issuer: Any) -> None:
 
 
 async def test_a_key_that_went_away_takes_its_tokens_along(issuer: Any) -> None:
-    """A stolen key is taken out of the provider's list: what it signed is verified anew, and refused."""
+    """A stolen key is removed from the provider's list: its tokens are verified again, and refused."""
     clock = 0.0
     keys = ProviderKeys(issuer.url, issuer.fetch, ["ES256"], clock=lambda: clock)
     tokens = Tokens(keys, issuer.url, ["causeway"], ["ES256"], Claims())

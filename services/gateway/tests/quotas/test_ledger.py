@@ -64,7 +64,7 @@ def refusal(ledger: Ledger, *, ingest: int | None = None) -> RateLimited:
 
 
 def test_alone_the_whole_limit_is_there() -> None:
-    """To the last request; then it is said when there will be room, and then there is."""
+    """The last request within the limit is admitted; the error of the next one has the time until there is room."""
     clock = Clock()
     [ledger] = replicas(1, "keys: {loader: {requests_per_minute: 5}}", clock)
     left = []
@@ -87,14 +87,14 @@ def test_alone_the_whole_limit_is_there() -> None:
 
 
 def test_who_has_no_limits_is_not_counted() -> None:
-    """Others' names are no reason to count."""
+    """Limits of other holders have no effect."""
     [ledger] = replicas(1, "keys: {other: {requests_per_minute: 5}}")
     assert ledger.admit(CALLER, model=True, ingest=None) is None
     assert list(ledger.news()) == []
 
 
 def test_the_tenant_s_quota_is_all_its_keys_together() -> None:
-    """The key that is within its own is refused, too; another tenant's is not."""
+    """A key within its own limit is refused, too; a key of another tenant is not."""
     [ledger] = replicas(1, "{defaults: {tenant: {requests_per_minute: 3}, key: {requests_per_minute: 2}}}")
     other_key = Caller(Principal("north", "bob"), "id2", "other")
     assert [admit(ledger) is not None for _ in range(3)] == [True, True, False]
@@ -105,7 +105,7 @@ def test_the_tenant_s_quota_is_all_its_keys_together() -> None:
 
 
 def test_headers_are_of_what_is_tighter() -> None:
-    """Of the key's and the tenant's."""
+    """The headers are those of the key's or the tenant's limit with less room."""
     [ledger] = replicas(
         1, "{tenants: {north: {requests_per_minute: 3}}, keys: {loader: {requests_per_minute: 50}}}"
     )
@@ -116,7 +116,7 @@ def test_headers_are_of_what_is_tighter() -> None:
 
 
 def test_tokens_are_counted_when_they_are_known() -> None:
-    """Until then an answer is expected to take what the last ones took, so that many at once do not overdraw."""
+    """Running answers count with the mean of the last answers, so that concurrent ones do not exceed the limit."""
     [ledger] = replicas(1, "keys: {loader: {tokens_per_minute: 1000}}")
     first = admit(ledger)
     assert first is not None
@@ -137,7 +137,7 @@ def test_tokens_are_counted_when_they_are_known() -> None:
 
 
 def test_an_answer_that_is_longer_than_the_limit_is_let_in() -> None:
-    """Where nothing was used; else it could never be."""
+    """It is admitted if nothing was used; otherwise it could never be."""
     [ledger] = replicas(1, "keys: {loader: {tokens_per_minute: 10}}")
     first = admit(ledger)
     assert first is not None
@@ -147,7 +147,7 @@ def test_an_answer_that_is_longer_than_the_limit_is_let_in() -> None:
 
 
 def test_requests_at_once() -> None:
-    """One that has ended makes room for another."""
+    """A request that has ended makes room for another one."""
     [ledger] = replicas(1, "keys: {loader: {concurrent_requests: 2}}")
     first, second = admit(ledger), admit(ledger)
     assert first is not None
@@ -159,7 +159,7 @@ def test_requests_at_once() -> None:
 
 
 def test_documents_count_by_their_bytes() -> None:
-    """By what a request says to bring, then by what it brought; questions go on."""
+    """First by the announced length, then by the real one; questions are not affected."""
     [ledger] = replicas(1, "keys: {loader: {ingest_bytes_per_day: 100}}")
     first = admit(ledger, model=False, ingest=90)
     assert first is not None
@@ -179,7 +179,7 @@ def test_documents_count_by_their_bytes() -> None:
 )
 @hypothesis_settings(max_examples=40)
 def test_replicas_keep_to_the_limit_together(count: int, limit: int, rounds: list[list[int]]) -> None:
-    """Whoever is asked how often: with news in time they go over it by one request for each other one at most."""
+    """For any distribution of requests: with timely news the excess is at most one request per other replica."""
     everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
     let_in = 0
     for asked in rounds:
@@ -195,7 +195,7 @@ def test_replicas_keep_to_the_limit_together(count: int, limit: int, rounds: lis
 )
 @hypothesis_settings(max_examples=40)
 def test_late_news_cost_a_share_at_most(count: int, limit: int, steps: list[tuple[int, int]]) -> None:
-    """A replica that says nothing for however long has let in no more than its even share."""
+    """A replica without news for any time has admitted at most its even share."""
     everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
     let_in = 0
     for at, times in steps:
@@ -210,7 +210,7 @@ def test_late_news_cost_a_share_at_most(count: int, limit: int, steps: list[tupl
 @given(st.integers(1, 4), st.integers(1, 60))
 @hypothesis_settings(max_examples=40)
 def test_one_replica_can_be_given_everything(count: int, limit: int) -> None:
-    """Where nobody asks the others, all of the limit is let in by one, if not at the first moment."""
+    """If the other replicas get no requests, one replica admits the whole limit, after some time."""
     everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
     let_in = 0
     for _ in range(limit * 2):
@@ -220,7 +220,7 @@ def test_one_replica_can_be_given_everything(count: int, limit: int) -> None:
 
 
 def test_without_news_each_keeps_to_its_part() -> None:
-    """Of as many as there were; one request at least."""
+    """The part is that of the last known number of replicas, at least one request."""
     first, _, _ = replicas(3, "keys: {loader: {requests_per_minute: 30, concurrent_requests: 2}}")
     first.left()
     ended = 0
@@ -233,7 +233,7 @@ def test_without_news_each_keeps_to_its_part() -> None:
 
 
 def test_what_was_let_in_meanwhile_is_told_when_others_are_heard_again() -> None:
-    """And again what the store may have forgotten."""
+    """It also publishes again what the store may have lost."""
     first, second = everybody = replicas(2, "keys: {loader: {requests_per_minute: 10}}")
     tell(first, everybody)
     first.left()
@@ -248,7 +248,7 @@ def test_what_was_let_in_meanwhile_is_told_when_others_are_heard_again() -> None
 
 
 def test_a_replica_that_is_gone_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs on it has ended; what it let in was used. It is missed after a while, or says that it goes."""
+    """Its running requests are removed, its usage still counts. It is gone after a time-out, or when it says so."""
     first, second = everybody = replicas(2, "keys: {loader: {requests_per_minute: 10, concurrent_requests: 2}}")
     for _ in range(1):
         assert admit(second) is not None
@@ -270,7 +270,7 @@ def test_a_replica_that_is_gone_counts_no_more(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_over_is_forgotten() -> None:
-    """A holder of whom nothing counts takes no room."""
+    """A holder without current usage takes no memory."""
     clock = Clock()
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}", clock)
     for number in range(50):
@@ -284,7 +284,7 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 def test_holders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask."""
+    """For any number of callers."""
     monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}")
     for number in range(50):
@@ -294,7 +294,7 @@ def test_holders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_news_that_are_none() -> None:
-    """Are refused as such."""
+    """Invalid news raise an error."""
     [ledger] = replicas(1, "")
     for raw in (b"", b"[]", b'{"requests_per_minute":3}'):
         with pytest.raises(ValueError, match=r".+"):
@@ -302,7 +302,7 @@ def test_news_that_are_none() -> None:
 
 
 def test_tenants_shares_can_be_seen() -> None:
-    """Labelled by tenant and quota; those that come after so many others are left out."""
+    """The labels are tenant and quota; tenants beyond a number are omitted."""
     [ledger] = replicas(1, "defaults: {tenant: {requests_per_minute: 4, tokens_per_minute: 512}}")
     admit(ledger)
     shares = {labels["causeway.quota"]: (share, labels["causeway.tenant"]) for share, labels in ledger.shares()}

@@ -24,7 +24,7 @@ def of(text: str, holder: Holder) -> dict[str, int]:
 
 
 def test_who_is_named_has_what_the_file_says_and_else_the_default() -> None:
-    """``null`` lifts a limit of the default."""
+    """``null`` removes a limit of the default."""
     assert of(GOOD, Holder("tenant", "south")) == {
         "requests_per_minute": 600,
         "tokens_per_minute": 200_000,
@@ -37,7 +37,7 @@ def test_who_is_named_has_what_the_file_says_and_else_the_default() -> None:
 
 
 def test_whose_quotas_a_request_draws_on() -> None:
-    """The key's by its name, or the user's where there is no key; and the tenant's."""
+    """The key's by its name, or the user's without a key; and the tenant's."""
     caller = Caller(Principal("north", "ann"), "id", "loader")
     assert holders(caller) == (Holder("key", "north", "loader"), Holder("tenant", "north"))
     assert holders(Caller(Principal("north", "ann"))) == (Holder("user", "north", "ann"), Holder("tenant", "north"))
@@ -45,7 +45,7 @@ def test_whose_quotas_a_request_draws_on() -> None:
 
 
 def test_the_file_is_read_again(tmp_path: Path) -> None:
-    """New limits hold from then on; a bad file keeps the old ones."""
+    """New limits apply immediately; an invalid file keeps the old ones."""
     path = tmp_path / "quotas.yaml"
     path.write_text(GOOD)
     file = limits.load(path)
@@ -67,7 +67,7 @@ def test_the_file_is_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
-    """Refused at the start, with the key; so is one that is not there."""
+    """It is refused at the start with the key's name; so is a missing file."""
     path = tmp_path / "quotas.yaml"
     path.write_text(text)
     with pytest.raises(InvalidRequest, match=message):

@@ -9,7 +9,7 @@ moments = st.lists(st.floats(0, 180), max_size=60).map(sorted)
 
 @given(moments, st.floats(0, 60))
 def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
-    """Whatever was used within the last minute counts; what is older by more than a slot does not."""
+    """All usage of the last minute counts; usage that is older by more than a slot does not."""
     uses = Uses(MINUTE)
     for moment in at:
         uses.add(1, BEGIN + moment)
@@ -21,7 +21,7 @@ def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.integers(-3, 5), st.booleans()), max_size=60))
 def test_the_sum_does_not_depend_on_when_it_was_asked_for(steps: list[tuple[float, int, bool]]) -> None:
-    """What is remembered of it between two questions is what would be added up anew, wherever the clock goes."""
+    """The cached sum equals a newly computed one, also after the clock was changed."""
     uses = Uses(MINUTE)
     for moment, amount, forgets in steps:
         uses.add(amount, BEGIN + moment)
@@ -32,7 +32,7 @@ def test_the_sum_does_not_depend_on_when_it_was_asked_for(steps: list[tuple[floa
 
 @given(moments, st.integers(1, 40))
 def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> None:
-    """No minute has more than the limit, but for the slot that its end lies in."""
+    """No minute has more than the limit, except for the slot at its end."""
     uses, taken = Uses(MINUTE), []
     for moment in at:
         if uses.total(BEGIN + moment) + 1 <= limit:
@@ -44,7 +44,7 @@ def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> N
 
 @given(moments.filter(bool), st.data())
 def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> None:
-    """So much has left by then, and had not a moment before."""
+    """The amount has left the window by then, and had not a moment before."""
     uses = Uses(MINUTE)
     for moment in at:
         uses.add(1, BEGIN + moment)
@@ -59,7 +59,7 @@ def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> N
 
 
 def test_a_clock_that_was_set_back() -> None:
-    """Another replica's clock may be a little ahead; what lies further ahead keeps nobody out, and goes."""
+    """A clock that is slightly ahead is accepted; usage further ahead blocks no caller and is removed."""
     uses = Uses(MINUTE)
     uses.add(5, BEGIN + 3600)
     uses.add(2, BEGIN + 20)
@@ -71,7 +71,7 @@ def test_a_clock_that_was_set_back() -> None:
 
 
 def test_uses_leave_little_by_little() -> None:
-    """A slot that leaves the window counts by what of it is still within."""
+    """A slot that leaves the window counts by its remaining share."""
     uses = Uses(Window(60, 6))
     uses.add(10, 1005)  # slot 100 ends at 1010
     assert uses.total(1059) == 10
@@ -82,7 +82,7 @@ def test_uses_leave_little_by_little() -> None:
 
 
 def test_what_was_expected_is_taken_back_where_it_was_counted() -> None:
-    """Not from what is used later."""
+    """Later usage is not reduced."""
     uses = Uses(MINUTE)
     uses.add(256, BEGIN)
     uses.add(-256, BEGIN)
@@ -91,7 +91,7 @@ def test_what_was_expected_is_taken_back_where_it_was_counted() -> None:
 
 
 def test_what_runs_leaves_when_it_ends() -> None:
-    """However long it takes; nobody knows when there is room again."""
+    """For any duration; the time until there is room is not known."""
     uses = Uses(PRESENT)
     uses.add(1, BEGIN)
     assert uses.total(BEGIN + 86_400 * 7) == 1
@@ -101,7 +101,7 @@ def test_what_runs_leaves_when_it_ends() -> None:
 
 
 def test_what_never_leaves_is_waited_for_as_long_as_the_window() -> None:
-    """More than was used cannot become free."""
+    """An amount above the usage can never leave."""
     uses = Uses(DAY)
     uses.add(5, BEGIN)
     assert seconds_until([uses], DAY, 50, BEGIN) == 86_400
