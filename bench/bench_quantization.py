@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -140,13 +140,12 @@ async def measure(directory: Path) -> dict[str, Any]:
     }
 
 
-def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> list[dict[str, Any]]:
-    """Measure each way to keep vectors."""
+def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each way to keep vectors."""
     source = asyncio.run(sentences())
     asked, vectors = source[:queries], mixtures(source[queries:], chunks)
     exact = [{chunk_id(n) for n in np.argpartition(-(vectors @ each), TOP)[:TOP].tolist()} for each in asked]
     say(f"{len(source)} sentences, {chunks} chunks, {queries} queries")
-    rows = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         np.save(directory / "queries.npy", asked)
@@ -158,18 +157,9 @@ def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> list[di
             command = [sys.executable, __file__, "--measure", name]
             row = msgspec.json.decode(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             right = [len(want & set(got)) for want, got in zip(exact, row.pop("found"), strict=True)]
-            rows.append(
-                {
-                    **asdict(storage),
-                    "recall": sum(right) / TOP / queries,
-                    "seconds": seconds,
-                    **row,
-                    "disk_mb": disk,
-                }
-            )
-            say(str(rows[-1]))
+            figures = {"recall": sum(right) / TOP / queries, "seconds": seconds, **row, "disk_mb": disk}
+            yield {**asdict(storage), **figures}
             subprocess.run(["rm", "-r", str(directory / "store")], check=True)
-    return rows
 
 
 def page(result: dict[str, Any]) -> str:
@@ -223,6 +213,12 @@ def plot(result: dict[str, Any], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def former(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of an earlier run."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    return rows
+
+
 def main() -> int:
     """Runs everything and writes page, plot and figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,14 +233,13 @@ def main() -> int:
     if arguments.measure:
         sys.stdout.write(msgspec.json.encode(asyncio.run(measure(arguments.measure))).decode())
         return 0
-    rows = run(arguments.chunks, arguments.queries, [each for each in STORAGES if each.quantization in kinds])
-    if arguments.quantization:
-        former = json.loads((arguments.results / "quantization.json").read_text())["rows"]
-        rows += [each for each in former if each["quantization"] not in kinds]
-        rows.sort(key=lambda each: (KINDS.index(each["quantization"]), each["on_disk"]))
-    result = {**circumstances(), "chunks": arguments.chunks, "queries": arguments.queries, "rows": rows}
-    write(arguments.results, "quantization", result, page(result))
-    plot(result, arguments.results / "quantization.svg")
+    rows = former(arguments.results / "quantization.json") if arguments.quantization else []
+    rows = [each for each in rows if each["quantization"] not in kinds]
+    for row in run(arguments.chunks, arguments.queries, [each for each in STORAGES if each.quantization in kinds]):
+        rows = sorted([*rows, row], key=lambda each: (KINDS.index(each["quantization"]), each["on_disk"]))
+        result = {**circumstances(), "chunks": arguments.chunks, "queries": arguments.queries, "rows": rows}
+        write(arguments.results, "quantization", result, page(result))
+        plot(result, arguments.results / "quantization.svg")
     return 0
 
 
