@@ -340,10 +340,10 @@ def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -
     expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
 
 
-def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform) -> None:
+def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform, corpus: str) -> None:
     """At the token endpoint, which has an origin of its own; what is shown stays, and the new token is used."""
     provider = platform.provider
-    provider.seconds, before = 3, provider.renewed
+    provider.seconds, before = 8, provider.renewed
     try:
         visited = visit()
         page = visited.open(key="")
