@@ -1,4 +1,6 @@
-"""Writes what NATS lets each service do, in clusters with TLS, from servicekit.permissions; or checks the file.
+"""Write the permissions that NATS gives each service in a cluster with TLS, or check the file that holds them.
+
+The permissions come from servicekit.permissions.
 
 Usage: python tools/broker_permissions.py [--check]
 """
@@ -13,14 +15,14 @@ FILE = K8S / "components" / "tls" / "authorization.conf"
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds the file out of step."""
+    """Run the command line; return 1 if the check finds that the file is outdated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where the file is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the file is outdated")
     text = f"# Written by `make settings` from servicekit/permissions.py.\n{authorization()}"
     if not parser.parse_args().check:
         FILE.write_text(text)
     elif FILE.read_text() != text:
-        print(f"{FILE} is out of step; run `make settings`")
+        print(f"{FILE} is outdated; run `make settings`")
         return 1
     return 0
 

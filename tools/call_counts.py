@@ -1,10 +1,11 @@
-"""Counts the Python calls that a streamed token and a retrieval turn take, and the gRPC calls of a turn.
+"""Count the Python calls of a streamed token and of a retrieval turn, and the gRPC calls of a turn.
 
 Usage: python tools/call_counts.py [--update]
 
-The services' own code runs in this process, over fakes of what is outside it. Times depend on the machine; these
-counts do not. Without an option it compares them with the baseline beside it, and fails where one is more than a
-fifth higher, or where a turn makes more gRPC calls. --update writes the counts as the new baseline.
+The services' own code runs in this process; fakes replace the other processes. Times depend on the machine; these
+counts do not. Without an option, the program compares the counts with the baseline, call_counts.json. It fails if
+a count is more than a fifth higher, or if a turn makes more gRPC calls. --update writes the counts as the new
+baseline.
 """
 
 import argparse
@@ -100,19 +101,19 @@ async def counts() -> dict[str, float]:
 
 
 def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """Return a message for each count that is above its bound, or that the baseline does not have."""
+    """Return a message for each count that is above its bound or missing from the baseline."""
     found = []
     for name, count in counts.items():
         before = baseline.get(name)
         if before is None:
-            found.append(f"{name}: the baseline does not have it")
+            found.append(f"{name}: the baseline has no such count")
         elif count > before * (1 if name.startswith(_RPC) else MOST_GROWTH):
             found.append(f"{name}: {count:g}, the baseline is {before:g}")
     return found
 
 
 class _CountingProfiler:
-    """Counts calls of Python functions in this thread; a coroutine's continuation is one, too."""
+    """Counts the calls of Python functions in this thread; each resumption of a coroutine counts as a call."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -123,7 +124,7 @@ class _CountingProfiler:
 
 
 async def _calls(work: Work) -> float:
-    """Return the number of calls that work takes once its caches are filled."""
+    """Return the number of calls that `work` makes after its caches are filled."""
     await work()
     await work()
     profiler = _CountingProfiler()
@@ -138,7 +139,7 @@ async def _calls(work: Work) -> float:
     return profiler.calls
 
 
-# The gateway, over generator and retriever of which each answers from memory.
+# The gateway, with a generator and a retriever that answer from memory.
 
 
 class _Models:
@@ -223,11 +224,11 @@ def _text(seed: int) -> str:
 
 
 class _Platform:
-    """A gateway over generator and retriever of which each answers from memory."""
+    """A gateway with a generator and a retriever that answer from memory."""
 
     def __init__(self, tokens: int) -> None:
         self.channel = LoopbackChannel((GENERATOR, _Models(tokens)), (RETRIEVER, _Passages()))
-        passages: Any = GrpcRetriever(self.channel)  # type: ignore[arg-type]  # as much of one as the stubs use
+        passages: Any = GrpcRetriever(self.channel)  # type: ignore[arg-type]  # has the methods that the stubs call
         ingest, indexes = FakeIngest(), FakeIndexes({"docs": {}})
         self.app: ASGIApp = build_app(
             Settings(default_index="docs"),
@@ -253,7 +254,7 @@ class _Platform:
         )
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> int:
-        """Return how many pieces the answer is written in."""
+        """Return the number of body messages of the answer."""
         content = json.dumps(body).encode()
         requests = iter([{"type": "http.request", "body": content, "more_body": False}])
         pieces = 0
@@ -299,11 +300,11 @@ def _asking(path: str, body: Mapping[str, Any], tokens: int) -> Work:
     return work
 
 
-# The generator, over a model server whose tokens come one by one, each once the one before has left.
+# The generator, with a model server that sends the next token after the generator has sent the last one on.
 
 
 class _Content:
-    """As much of aiohttp's stream as a `Reply` reads."""
+    """The part of aiohttp's stream that `Reply` uses."""
 
     def __init__(self) -> None:
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue()
@@ -341,13 +342,13 @@ class _ModelServer:
         self._gathering = Gathering(0.05)
 
     def opened(self) -> _Content:
-        """Return the body of the next answer, which is to be fed."""
+        """Return the body of the next answer; the caller feeds it."""
         self._response = _Response()
         return self._response.content
 
     @contextlib.asynccontextmanager
     async def chat(self, *_: object, **__: object) -> AsyncIterator[Reply]:
-        reply = Reply(self._response, Limits(), 60.0, self._gathering)  # type: ignore[arg-type]  # as much of one as it uses
+        reply = Reply(self._response, Limits(), 60.0, self._gathering)  # type: ignore[arg-type]  # has the members that it uses
         try:
             yield reply
         finally:
@@ -413,7 +414,7 @@ async def _in_time() -> dict[str, float]:
 
 @contextlib.contextmanager
 def _as_in_production() -> Iterator[None]:
-    """Logs and traces as services have them, the log unseen."""
+    """Configure logs and traces as the services do, and discard the log."""
     with contextlib.redirect_stderr(io.StringIO()):
         settings = ServiceSettings()
         logs.configure("calls", settings)
@@ -422,7 +423,7 @@ def _as_in_production() -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the command line; return 1 where a count is too high."""
+    """Run the command line; return 1 if a count is too high."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write the counts as the new baseline")
     update: bool = parser.parse_args().update

@@ -1,8 +1,8 @@
-"""Takes the picture of the console that the README shows: an answer, with the page that it cites.
+"""Take the picture of the console for the README: an answer beside the page that it cites.
 
 Usage: python tools/console_screenshot.py [FILE]
 
-It starts a platform with the sample corpus and asks a question in Chromium, which has to be installed.
+The program starts a platform with the sample corpus and asks a question in Chromium. Chromium must be installed.
 """
 
 import json
@@ -21,11 +21,11 @@ QUESTION = "When will the pivot bearing be renewed?"
 
 
 def main() -> int:
-    """Runs the command line."""
+    """Run the command line; return 1 if Chromium is missing."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET
     program = shutil.which("chromium")
     if program is None:
-        print("chromium is not installed; `apt-get install chromium` brings it", file=sys.stderr)
+        print("chromium is not installed; install it with `apt-get install chromium`", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as data:
         command = [
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def fill(url: str) -> None:
-    """Bring the sample corpus in, and wait until all of it can be found."""
+    """Upload the sample corpus and wait until all of it is searchable."""
     with httpx.Client(base_url=url, timeout=120) as http:
         files = [("file", (path.name, path.read_bytes())) for path in sorted((ROOT / "examples/corpus").iterdir())]
         accepted = http.post("/documents", data={"index": "handbook"}, files=files).raise_for_status().json()
@@ -59,7 +59,7 @@ def fill(url: str) -> None:
 
 
 def take(url: str, program: str, target: Path) -> None:
-    """Ask, open the source of the answer, and write the picture."""
+    """Ask the question, open a source of the answer, and write the picture."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 760}, color_scheme="light")

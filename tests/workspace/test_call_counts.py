@@ -35,7 +35,7 @@ def test_counts_within_the_bound_are_no_problem(counts: dict[str, float]) -> Non
     [
         ({"a token": 60.1}, "a token: 60.1, the baseline is 50"),
         ({"gRPC calls: a turn": 4.0}, "gRPC calls: a turn: 4, the baseline is 3"),
-        ({"another": 1.0}, "another: the baseline does not have it"),
+        ({"another": 1.0}, "another: the baseline has no such count"),
     ],
     ids=["python", "grpc", "unknown"],
 )
