@@ -43,13 +43,7 @@ def routers(
             timeout=settings.upload_timeout,
             most_characters=settings.ingest_max_characters,
         ),
-        jobs.router(
-            services.ingest,
-            services.jobs,
-            draining,
-            timeout=settings.upload_timeout,
-            watch=settings.watch_timeout,
-        ),
+        jobs.router(services.ingest, services.jobs, draining, timeout=settings.upload_timeout),
         text_documents.router(
             services.texts,
             services.retriever,

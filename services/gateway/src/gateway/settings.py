@@ -187,9 +187,6 @@ class Settings(OriginalSettings, IdentitySettings):
     max_tenant_jobs: int = Field(
         20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
     )
-    watch_timeout: float = Field(
-        300.0, gt=0, description="Most seconds of a stream of a job's events; clients then open another one."
-    )
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
     max_headers: int = Field(100, ge=10, description="Most headers of a request.")
     header_timeout: float = Field(30.0, gt=0, description="Most seconds to receive a request's headers.")

@@ -26,9 +26,7 @@ _DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until the event is set; running answers then get the grace period."""
     async with _catalogue(settings) as catalogue:
-        servicer = GeneratorServicer(
-            catalogue, most_events=settings.generator_batch_events, most_bytes=settings.generator_batch_bytes
-        )
+        servicer = GeneratorServicer(catalogue)
         server = GrpcServer.of(
             settings,
             settings.generator_port,
@@ -49,7 +47,6 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
             whole=settings.model_whole_timeout,
             idle=settings.model_idle_timeout,
             most_bytes=settings.model_max_bytes,
-            extractive_window=settings.extractive_context_window,
             gathering=gathering,
         )
     )

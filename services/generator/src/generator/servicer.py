@@ -37,7 +37,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         most_bytes: The most bytes of a message, approximately.
     """
 
-    def __init__(self, catalogue: Catalogue, *, most_events: int, most_bytes: int) -> None:
+    def __init__(self, catalogue: Catalogue, *, most_events: int = 256, most_bytes: int = 64 * 1024) -> None:
         self._catalogue = catalogue
         self._most_events = most_events
         self._most_bytes = most_bytes

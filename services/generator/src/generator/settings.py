@@ -39,9 +39,6 @@ class Settings(GrpcServiceSettings):
     openai_tools: bool = Field(
         False, description="Its models call tools that requests offer them (docs/responses.md#documents)."
     )
-    extractive_context_window: int = Field(
-        32_768, ge=1, description="Context window of the extractive model in its tokens, which are words."
-    )
     model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
     model_first_token_timeout: float = Field(
         60.0, gt=0, description="Most seconds until a streamed answer begins; then another deployment is used."
@@ -62,10 +59,6 @@ class Settings(GrpcServiceSettings):
         le=1000,
         description="Longest time, in milliseconds, for which streams of model servers are left unread while the "
         "process is busy, so that tokens gather; 0: each token is read at once.",
-    )
-    generator_batch_events: int = Field(256, ge=1, description="Most events of one message to the gateway.")
-    generator_batch_bytes: int = Field(
-        64 * 1024, ge=1, description="Most bytes of one message to the gateway; a larger event goes alone."
     )
 
     @field_validator("openai_models")

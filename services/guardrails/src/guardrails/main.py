@@ -61,7 +61,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         remote = RemoteDetectors(session, chunkers, {factory.detector_id for factory in detectors})
         if settings.guardrails_detectors_file is not None:
             await closing.enter_async_context(remote.load(settings.guardrails_detectors_file))
-        catalogue = Catalogue(detectors, settings.guardrails_kept_detectors, remote.current)
+        catalogue = Catalogue(detectors, remote=remote.current)
         file: Reloadable[ragengine_policy.Policy] | None = None
         if settings.guardrails_policy_file is not None:
             file = ragengine_policy.load(settings.guardrails_policy_file, catalogue.rules)

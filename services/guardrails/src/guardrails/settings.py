@@ -24,7 +24,6 @@ class Settings(GrpcServiceSettings):
     guardrails_detector_seconds: float = Field(
         1.0, gt=0, description="Seconds that a detector may take for one text or piece. After that, it fails."
     )
-    guardrails_kept_detectors: int = Field(64, ge=1, description="Compiled detectors to keep in memory.")
     guardrails_threads: int = Field(
         2, ge=1, description="Number of threads that judge long texts, and of processes that parse texts."
     )

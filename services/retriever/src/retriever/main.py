@@ -77,7 +77,6 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 words,
                 concurrent=settings.retriever_upserts,
                 waiting=settings.retriever_upserts_waiting,
-                idle_seconds=settings.retriever_upsert_idle,
             ),
             Catalogue(indexes),
             Snapshots(

@@ -32,9 +32,6 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     retriever_upserts_waiting: int = Field(
         256, ge=0, description="Documents that may wait for it; more are refused with RESOURCE_EXHAUSTED."
     )
-    retriever_upsert_idle: float = Field(
-        60.0, gt=0, description="Seconds to wait for the next message of an upsert."
-    )
     snapshot_dir: Path | None = Field(
         None,
         description="Snapshots of indexes are written to it and loaded from it, each tenant's below a directory of "

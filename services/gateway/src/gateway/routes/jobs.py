@@ -27,6 +27,8 @@ _MOST_IDS = 10_000
 _AWAY = {503: "The queue is unavailable; see Retry-After"}
 _UNKNOWN = {404: "No such job"} | _AWAY
 _STREAM = "text/event-stream"
+_STREAM_SECONDS = 300.0
+"""The longest time of a stream of events; clients then open another one."""
 # Within one second, instead of most browsers' three.
 _RECONNECT = b"event: reconnect\nretry: 1000\ndata: {}\n\n"
 
@@ -42,7 +44,7 @@ class _Ids(msgspec.Struct, forbid_unknown_fields=True):
     all: bool = False
 
 
-def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: float, watch: float) -> APIRouter:
+def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: float) -> APIRouter:
     """Return the routes of ``/jobs``.
 
     Args:
@@ -50,7 +52,6 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         jobs: Manages the jobs.
         draining: Set when the gateway begins to stop: streams of events end.
         timeout: The most seconds of an answer.
-        watch: The most seconds of a stream of events; clients then open another one.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -158,7 +159,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         if first is _NOTHING:
             return Response(status_code=204)
         return StreamingResponse(
-            _events(first, changes, draining, time.monotonic() + watch),
+            _events(first, changes, draining, time.monotonic() + _STREAM_SECONDS),
             media_type=_STREAM,
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )

@@ -51,7 +51,6 @@ class Defaults:
         whole: The most seconds until an answer in one piece is complete.
         idle: The most seconds between two pieces of it.
         most_bytes: The most bytes of an answer in one piece, and of a piece of a stream.
-        extractive_window: Context window of the extractive model.
         gathering: When to pause the streams of OpenAI servers; None: never.
     """
 
@@ -60,7 +59,6 @@ class Defaults:
     whole: float = 100.0
     idle: float = 60.0
     most_bytes: int = 8 * 1024 * 1024
-    extractive_window: int = 32_768
     gathering: Gathering | None = None
 
 
@@ -134,7 +132,7 @@ def open_model(
         from generator.triton.model import TritonModel
 
         return TritonModel(model.name, triton_config(model, deployment, server, defaults), tokens=tokens)
-    return ExtractiveModel(model.name, window=model.context_window or defaults.extractive_window)
+    return ExtractiveModel(model.name, window=model.context_window)
 
 
 def triton_config(

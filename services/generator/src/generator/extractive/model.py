@@ -16,6 +16,7 @@ from generator.extractive.answer import answer
 from generator.tokenizers.word_tokens import PieceCounter, pieces, text_of
 
 _MOST_CHOICES = 128
+_WINDOW = 32_768
 
 
 class Wanted(msgspec.Struct, kw_only=True):
@@ -65,18 +66,18 @@ class ExtractiveModel:
 
     Args:
         name: Its public name.
-        window: Context window in its tokens, which are words.
+        window: Context window in its tokens, which are words; None: 32,768.
         clock: Returns seconds since 1970.
     """
 
     def __init__(
-        self, name: str = "extractive", *, window: int = 32_768, clock: Callable[[], float] = time.time
+        self, name: str = "extractive", *, window: int | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.name = name
         self.owned_by = "causeway"
         self.only_quotes = True
         self.tokens = PieceCounter()
-        self._window = window
+        self._window = window or _WINDOW
         self._clock = clock
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:

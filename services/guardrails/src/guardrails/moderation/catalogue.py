@@ -30,7 +30,7 @@ class Catalogue:
     def __init__(
         self,
         factories: Sequence[DetectorFactory],
-        size: int,
+        size: int = 64,
         remote: Callable[[], Sequence[DetectorFactory]] = _none,
     ) -> None:
         self._built_in = {factory.detector_id: factory for factory in factories}

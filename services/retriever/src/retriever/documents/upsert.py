@@ -52,7 +52,7 @@ class Upserts:
         *,
         concurrent: int,
         waiting: int,
-        idle_seconds: float,
+        idle_seconds: float = 60.0,
     ) -> None:
         self._indexes = indexes
         self._groups = groups

@@ -19,11 +19,6 @@ class EdgeSettings(StoreSettings):
     retriever_exact_up_to: int = Field(
         20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
     )
-    retriever_compact_removed: int = Field(
-        1000,
-        ge=1,
-        description="An index is compacted by itself once so many of its points, and a fifth of them, are removed.",
-    )
     retriever_build_seconds: float = Field(
         3600.0, gt=0, description="Longest time for compacting, writing or loading one index."
     )
@@ -49,7 +44,7 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
         scheduler,
         settings.retriever_min_free_mb * _MEGABYTE,
         exact_up_to=settings.retriever_exact_up_to,
-        policy=Policy(removed=settings.retriever_compact_removed, added=max(1, settings.retriever_exact_up_to)),
+        policy=Policy(added=max(1, settings.retriever_exact_up_to)),
         limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
         vectors=settings.vector_storage,
     )
