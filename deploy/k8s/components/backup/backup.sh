@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a backup in a folder that is named by the time, then removes all but the newest $KEEP folders.
+# Make a backup in a folder named by the time, then remove all folders except the newest $KEEP.
 set -eu
 backups=${BACKUPS:-/backups}
 certificates=${CERTIFICATES:-/etc/causeway/tls}
@@ -8,7 +8,7 @@ if [ -e "$certificates/tls.crt" ]; then
   export CAUSEWAY_TLS_CA_FILE="$certificates/ca.crt"
 fi
 causeway backup "$backups/$(date -u +%Y%m%dT%H%M%SZ)"
-# Folders of attempts that failed are counted, too: they go with time.
+# Folders of failed attempts also count, so they are removed in time, too.
 ls -1 "$backups" | grep -E '^[0-9]{8}T[0-9]{6}Z$' | sort -r | tail -n "+$((KEEP + 1))" | while read -r old; do
   rm -r -- "${backups:?}/$old"
 done
