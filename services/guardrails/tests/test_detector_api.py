@@ -1,4 +1,4 @@
-"""guardrails.detector_api: our detectors over the detector API, asked by our own client and by hand."""
+"""guardrails.detector_api: the built-in detectors over the detector API, called by our client and by hand."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,7 +31,7 @@ async def _open() -> Embedder:
 
 @pytest.fixture
 async def server() -> AsyncIterator[DetectorServer]:
-    """Our detectors, served."""
+    """Serve the built-in detectors."""
     workers = ThreadPool(1)
     processes = CheckProcesses(CheckLimits(seconds=20))
     served = DetectorServer(
@@ -60,7 +60,7 @@ async def _post(server: DetectorServer, path: str, body: Any, detector: str | No
 
 
 async def test_contents(server: DetectorServer) -> None:
-    """Each content has its list, spans in code points."""
+    """Each content has its own list of detections, with spans in code points."""
     body = {"contents": ["🔑 a@b.co", "none"], "detector_params": {"regex": ["email"]}}
     status, answer = await _post(server, "/api/v1/text/contents", body)
     found = {
@@ -75,7 +75,7 @@ async def test_contents(server: DetectorServer) -> None:
 
 
 async def test_our_own_client(server: DetectorServer) -> None:
-    """What we serve our own client understands, with evidence and metadata."""
+    """Our own client reads the answers of our server, with evidence and metadata."""
     async with aiohttp.ClientSession() as session:
         url = URL(f"http://127.0.0.1:{server.port}")
         factory = RemoteFactory(RemoteConfig("file_type", DetectorKind.CONTENTS, url), session)
@@ -113,14 +113,14 @@ async def test_our_own_client(server: DetectorServer) -> None:
 async def test_errors(
     server: DetectorServer, path: str, body: Any, detector: str | None, status: int, message: str
 ) -> None:
-    """What is wrong is answered by a status and the API's body, which names it."""
+    """An error is a status and the API's body, which names the wrong part."""
     answered, error = await _post(server, f"/api/v1/text/{path}", body, detector)
     assert (answered, error["code"]) == (status, status)
     assert message in error["message"]
 
 
 async def test_the_port_is_taken(server: DetectorServer) -> None:
-    """A port that another process has is an error that says so."""
+    """A port that another process uses is an error with a message."""
     workers = ThreadPool(1)
     other = DetectorServer(Catalogue([], 1), workers, 10, 0.1)
     with pytest.raises(Unavailable, match="Cannot listen"):

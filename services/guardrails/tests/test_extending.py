@@ -20,13 +20,13 @@ _NAME = "ticket_numbers"
 
 
 def _blocks(language: str) -> list[str]:
-    """The fenced blocks of the section on detectors."""
+    """Return the fenced blocks of the section on detectors."""
     section = (_DOCS / "extending.md").read_text().partition("\n## A detector\n")[2].partition("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
 def _load(name: str, source: str, folder: Path) -> ModuleType:
-    """Import a module from source; the caller's monkeypatch takes it away again."""
+    """Import a module from its source; the caller's monkeypatch removes it again."""
     path = folder / f"{name.rpartition('.')[2]}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -40,7 +40,7 @@ def _load(name: str, source: str, folder: Path) -> ModuleType:
 
 @pytest.fixture
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The registry with the example's lines, and the example's module beside the others."""
+    """Return the registry with the example's lines, with the example's module beside the other modules."""
     module, registration, _ = _blocks("python")
     for name in (f"guardrails.detectors.{_NAME}", "registry_with_the_example", "test_of_the_example"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))  # so that it is gone after the test

@@ -1,4 +1,4 @@
-"""guardrails.main: the process as it is run."""
+"""guardrails.main: the real process."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
-    """The process serves on its ports what its files say, and ends with 0 when it is told to."""
+    """The process serves the detectors of its files on its ports, and a signal ends it with 0."""
     port, api = free_ports(2)
     detectors, policy = tmp_path / "detectors.yaml", tmp_path / "policy.yaml"
     detectors.write_text("detectors:\n  hap: {kind: text_contents, url: 'http://127.0.0.1:1'}\n")
@@ -57,7 +57,7 @@ async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
 
 
 async def test_wrong_settings() -> None:
-    """A wrong setting ends the process at once, with the code that says that starting again will not help."""
+    """A wrong setting ends the process at once, with the exit code that means that a restart does not help."""
     environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": "many"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "guardrails", env=environment, stderr=asyncio.subprocess.PIPE
@@ -68,7 +68,7 @@ async def test_wrong_settings() -> None:
 
 
 async def test_wrong_files(tmp_path: Path) -> None:
-    """A configuration file that is wrong ends the process, with its place."""
+    """A wrong configuration file ends the process, and the message names the place."""
     path = tmp_path / "detectors.yaml"
     path.write_text("detectors:\n  hap: {kind: text_contents}\n")
     environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": "0", "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(path)}

@@ -45,7 +45,7 @@ async def _open() -> Embedder:
 
 @pytest.fixture
 async def detector() -> AsyncIterator[DetectorStub]:
-    """A remote detector `hap` that finds secrets."""
+    """Return a remote detector `hap` that finds secrets."""
     async with detector_server(DetectorStub()) as stub, aiohttp.ClientSession() as session:
         config = RemoteConfig("hap", DetectorKind.CONTENTS, URL(stub.url), headers=frozenset(["x-tenant"]))
         _REMOTE.append(RemoteFactory(config, session))
@@ -54,7 +54,7 @@ async def detector() -> AsyncIterator[DetectorStub]:
 
 @pytest.fixture
 def servicer() -> Iterator[GuardrailsServicer]:
-    """The service."""
+    """Return the servicer."""
     limits = Limits(held=1000)
     workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
@@ -66,7 +66,7 @@ def servicer() -> Iterator[GuardrailsServicer]:
 
 @pytest.fixture
 async def stub(servicer: GuardrailsServicer) -> AsyncIterator[Stub]:
-    """A client of the service on a real server."""
+    """Return a client of the service on a real server."""
     descriptor = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
     async with grpc_service(
         descriptor, lambda server: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, server)
@@ -120,7 +120,7 @@ async def test_detect_text(stub: Stub) -> None:
 
 
 async def test_actions(stub: Stub) -> None:
-    """An action that is not said is to report; the strictest is the verdict's."""
+    """A detector without an action reports. The verdict has the strictest action."""
     request = _text_request(
         _regex("a", action=pb.ACTION_UNSPECIFIED), _regex("b", action=pb.ACTION_BLOCK), texts=["a", "ab"]
     )
@@ -136,7 +136,7 @@ async def test_a_long_text_is_judged_beside_the_loop(stub: Stub) -> None:
 
 
 async def test_a_failure(stub: Stub) -> None:
-    """A detector that fails blocks the text, or is passed over where that is allowed, and is named."""
+    """A failing detector blocks the text, or is skipped if that is allowed. The answer names the detector."""
     text = "a" * 20_000
     for on_error, action in ((pb.ON_ERROR_BLOCK, pb.ACTION_BLOCK), (pb.ON_ERROR_ALLOW, pb.ACTION_UNSPECIFIED)):
         response = await stub.DetectText(_text_request(_regex("a", on_error=on_error), texts=[text]))
@@ -151,7 +151,7 @@ async def _refused(call: object) -> CausewayError:
 
 
 async def test_text_requests_that_are_refused(stub: Stub) -> None:
-    """A bad request is a status that names what is wrong."""
+    """A bad request gets a status and a message that names the wrong part."""
     error = await _refused(stub.DetectText(_text_request(pb.DetectorConfig(detector_id="x"), texts=["a"])))
     assert isinstance(error, NotFound)
     assert error.message == "detector `x` not found"
@@ -177,7 +177,7 @@ async def _detect(stub: Stub, *requests: pb.DetectRequest) -> list[pb.DetectResp
 
 
 async def test_detect(stub: Stub) -> None:
-    """Each piece is answered as far as it is cleared, before more is sent."""
+    """Each piece gets an answer with the cleared position before the next piece is sent."""
     call = stub.Detect()
     await call.write(_config(_regex("email")))
     await call.write(_piece("Hi "))
@@ -197,7 +197,7 @@ async def test_detect(stub: Stub) -> None:
 
 
 async def test_a_block_ends_the_stream(stub: Stub) -> None:
-    """After a block the server says no more, though the client has not ended."""
+    """After a block the server sends nothing more, even if the client has not ended."""
     call = stub.Detect()
     await call.write(_config(_regex("abc", action=pb.ACTION_BLOCK)))
     await call.write(_piece("xab"))
@@ -211,7 +211,7 @@ async def test_a_block_ends_the_stream(stub: Stub) -> None:
 
 
 async def test_a_burst(stub: Stub) -> None:
-    """Many pieces at once are all cleared, in order."""
+    """Many pieces that arrive at once are all cleared, in order."""
     pieces = [_piece("some words ") for _ in range(500)]
     responses = await _detect(stub, _config(_regex("email")), *pieces, _piece("", last=True))
     cleared = [response.cleared_until for response in responses]
@@ -220,7 +220,7 @@ async def test_a_burst(stub: Stub) -> None:
 
 
 async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer) -> None:
-    """Pieces that wait while an answer is on its way get one answer together."""
+    """Pieces that wait while an answer is sent get one answer together."""
 
     async def requests() -> AsyncIterator[pb.DetectRequest]:
         yield _config(_regex("email"))
@@ -235,7 +235,7 @@ async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer
 
 
 async def test_streams_that_are_refused(stub: Stub) -> None:
-    """What is no config and then pieces is refused, as are pieces that are too long or come too late."""
+    """A stream must be one config and then pieces. Anything else is refused, and so are long or late pieces."""
     config = _config(_regex("abc"))
     for requests, field in (
         ([], "config"),
@@ -257,7 +257,7 @@ async def test_streams_that_are_refused(stub: Stub) -> None:
 
 
 async def test_a_client_that_leaves(stub: Stub) -> None:
-    """When the client cancels, nothing of its stream goes on in the server."""
+    """When the client cancels, all work for its stream ends in the server."""
     before = len(asyncio.all_tasks())
     call = stub.Detect()
     await call.write(_config(_regex("abc")))
@@ -269,7 +269,7 @@ async def test_a_client_that_leaves(stub: Stub) -> None:
 
 
 async def test_a_client_that_ends_early(stub: Stub) -> None:
-    """Where a choice is never completed its held text is never cleared."""
+    """If a choice is never completed, its held text is never cleared."""
     (response,) = await _detect(stub, _config(_regex("abc")), _piece("xab"))
     assert response.cleared_until == 1
 
@@ -286,7 +286,7 @@ async def test_list_detectors(stub: Stub) -> None:
 async def test_who_wants_to_know_them_only_does_not_wait_for_their_health(
     stub: Stub, detector: DetectorStub
 ) -> None:
-    """Nothing is said of it."""
+    """If the caller does not want the health, the list does not contain it."""
     detector.status = 503
     request = pb.ListDetectorsRequest(principal=_PRINCIPAL, without_health=True)
     listed = (await stub.ListDetectors(request)).detectors
@@ -312,7 +312,7 @@ async def test_a_remote_detector_in_a_stream(stub: Stub, detector: DetectorStub)
 
 
 async def test_a_remote_detector_that_fails(stub: Stub, detector: DetectorStub) -> None:
-    """Its failure blocks, and is told with its server's status."""
+    """The failure of a remote detector blocks, and is reported with its server's status."""
     detector.status = 429
     response = await stub.DetectText(_text_request(_hap(pb.ACTION_REPORT), texts=["x"]))
     assert response.verdicts[0].action == pb.ACTION_BLOCK
@@ -321,7 +321,7 @@ async def test_a_remote_detector_that_fails(stub: Stub, detector: DetectorStub) 
 
 
 async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorStub) -> None:
-    """A client that cancels its call stops the question to another server."""
+    """A client that cancels its call also cancels the question to the remote server."""
     detector.gate.clear()
     call = stub.Detect()
     await call.write(_config(_hap()))
@@ -332,7 +332,7 @@ async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorS
 
 
 async def test_release_by_sentences(stub: Stub) -> None:
-    """On wish each answer releases one sentence."""
+    """On request, each answer releases one sentence."""
     config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_regex("email")], chunking=pb.CHUNKING_SENTENCE)
     pieces = [_piece("One. Two. Thr"), _piece("ee", last=True)]
     responses = await _detect(stub, pb.DetectRequest(config=config), *pieces)
@@ -340,7 +340,7 @@ async def test_release_by_sentences(stub: Stub) -> None:
 
 
 async def test_passages(stub: Stub) -> None:
-    """Passages reach the detectors that compare."""
+    """Passages reach the comparing detectors."""
     request = _text_request(pb.DetectorConfig(detector_id="groundedness"), texts=["Elephants eat grass daily."])
     request.passages.append("The pump is green.")
     response = await stub.DetectText(request)
@@ -348,7 +348,7 @@ async def test_passages(stub: Stub) -> None:
 
 
 async def test_surroundings_that_are_refused(stub: Stub) -> None:
-    """What is not JSON of the right kind, or no known value, is refused by its name."""
+    """A value that is not JSON of the right kind, or is unknown, is refused by its name."""
     for around, field in (
         (pb.Surroundings(messages_json=b"{}"), "surroundings.messages_json"),
         (pb.Surroundings(tools_json=b"["), "surroundings.tools_json"),
@@ -362,7 +362,7 @@ async def test_surroundings_that_are_refused(stub: Stub) -> None:
 
 
 async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
-    """The list says what each detector looks at, and how it is."""
+    """The list names each detector's kind of input and its health."""
     detector.status = 503
     listed = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
     by_id = {each.detector_id: each for each in listed.detectors}
@@ -377,7 +377,7 @@ async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
 
 
 async def test_policy(stub: Stub) -> None:
-    """The policy file's detectors come as they are asked for, with the message for what they block."""
+    """`GetPolicy` returns the detectors of the policy file and the message for blocked answers."""
     policy = await stub.GetPolicy(pb.GetPolicyRequest(principal=_PRINCIPAL))
     assert policy.block_message == "Not this."
     (asked,) = policy.output
@@ -387,7 +387,7 @@ async def test_policy(stub: Stub) -> None:
 
 
 class _Source:
-    """Gives numbers as fast as it is asked, up to a count; may fail or wait at its end."""
+    """Gives numbers as fast as they are asked for, up to a count; may fail or wait at the end."""
 
     def __init__(self, count: int, *, error: Exception | None = None, endless: bool = False) -> None:
         self.given = 0
@@ -406,20 +406,20 @@ class _Source:
 
 
 async def test_all_items_in_order() -> None:
-    """Every item comes once, in order, and many that wait come as few batches."""
+    """Every item comes once and in order. Many waiting items come in few batches."""
     found = [batch async for batch in batches(_Source(100)(), 16)]
     assert [item for batch in found for item in batch] == list(range(1, 101))
     assert len(found) < 20
 
 
 async def test_an_item_does_not_wait_for_others() -> None:
-    """A single item is a batch as soon as it is there."""
+    """A single item becomes a batch as soon as it arrives."""
     async with contextlib.aclosing(batches(_Source(1, endless=True)(), 16)) as waiting:
         assert await asyncio.wait_for(anext(waiting), 60) == [1]
 
 
 async def test_a_slow_consumer_stops_the_source() -> None:
-    """No more than the limit is read ahead."""
+    """At most the limit is read ahead."""
     source = _Source(1000)
     async with contextlib.aclosing(batches(source(), 8)) as waiting:
         await anext(waiting)
@@ -429,7 +429,7 @@ async def test_a_slow_consumer_stops_the_source() -> None:
 
 
 async def test_an_error_comes_after_the_items() -> None:
-    """What the source gave before it failed is not lost."""
+    """The items before an error are not lost."""
     waiting = batches(_Source(2, error=ValueError("broken"))(), 16)
     assert await anext(waiting) == [1, 2]
     with pytest.raises(ValueError, match="broken"):
@@ -437,7 +437,7 @@ async def test_an_error_comes_after_the_items() -> None:
 
 
 async def test_leaving_stops_the_reading() -> None:
-    """A consumer that leaves ends the reading, whether the source waits or is stopped by the limit."""
+    """A consumer that leaves ends the reading, whether the source waits for items or at the limit."""
     for source in (_Source(1, endless=True), _Source(1000)):
         async with contextlib.aclosing(batches(source(), 4)) as waiting:
             await anext(waiting)

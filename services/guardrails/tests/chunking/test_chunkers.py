@@ -1,4 +1,4 @@
-"""guardrails.chunking.chunkers: windows of growing texts."""
+"""guardrails.chunking.chunkers: the windows of growing texts."""
 
 import pytest
 from guardrails.chunking.chunkers import Chunking, TooLong, Window, Windows, windows_of
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 
 def test_sentences_side_by_side_with_the_whole() -> None:
-    """Chunkers of both kinds cut the same text by themselves."""
+    """Each kind of chunker cuts the same text independently of the other kind."""
     sentences, whole = Windows(Chunking.SENTENCE.chunker(), 100), Windows(Chunking.WHOLE.chunker(), 100)
     assert sentences.feed("One. Two. Th", last=False) == [Window(0, "One."), Window(4, " Two.")]
     assert whole.feed("One. Two. Th", last=False) == []
@@ -18,7 +18,7 @@ def test_sentences_side_by_side_with_the_whole() -> None:
 @pytest.mark.parametrize("chunking", Chunking)
 @given(pieces=st.lists(st.text("aA. \n。", max_size=6), min_size=1, max_size=6))
 def test_windows_are_the_text(chunking: Chunking, pieces: list[str]) -> None:
-    """Windows follow each other without gaps, and are those of the whole text."""
+    """Windows follow each other without gaps. They are the same as the windows of the whole text."""
     windows = Windows(chunking.chunker(), 100)
     found = [
         window for index, piece in enumerate(pieces) for window in windows.feed(piece, index == len(pieces) - 1)
@@ -31,7 +31,7 @@ def test_windows_are_the_text(chunking: Chunking, pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("chunking", Chunking)
 def test_a_window_has_a_limit(chunking: Chunking) -> None:
-    """A window that grows beyond the limit is an error, before it is complete and after."""
+    """A window that grows beyond the limit is an error, both before the window is complete and after."""
     windows = Windows(chunking.chunker(), 10)
     assert windows.feed("a" * 10, last=False) == []
     with pytest.raises(TooLong):

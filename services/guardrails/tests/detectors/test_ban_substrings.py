@@ -1,4 +1,4 @@
-"""guardrails.detectors.ban_substrings: phrases that may not occur."""
+"""guardrails.detectors.ban_substrings: forbidden phrases."""
 
 import json
 
@@ -23,7 +23,7 @@ def _found(text: str, substrings: list[str], **params: object) -> list[str]:
 
 
 def test_detections() -> None:
-    """A phrase's characters have no meaning of their own; case does not matter unless it is asked for."""
+    """The characters of a phrase have no special meaning. Case matters only if the parameters say so."""
     found = _make(["a.c(", "Größe"]).detect("abc( A.C( GRÖSSE größe")
     assert [(each.type, each.name, each.text) for each in found] == [
         ("banned", "banned_substring", "A.C("),
@@ -33,7 +33,7 @@ def test_detections() -> None:
 
 
 def test_overlapping_phrases() -> None:
-    """Every place where a phrase begins is found; of several phrases that begin there, the longest."""
+    """Every start of a phrase is found. If several phrases begin at the same place, the finding is the longest."""
     assert _found("foo bar baz", ["foo bar", "bar baz", "foo"]) == ["foo bar", "bar baz"]
     assert _found("foobar", ["Foo", "fooBAR"]) == ["foobar"]
 
@@ -55,7 +55,7 @@ def test_overlapping_phrases() -> None:
     ],
 )
 def test_whole_words(text: str, found: list[str]) -> None:
-    """As a word, a phrase is found only where no letter, digit, mark or underscore adjoins it."""
+    """With `word`, a phrase is found only if no letter, digit, mark or underscore is next to it."""
     assert _found(text, ["foo", "foo ba", "über", "c++"], match_type="word") == found
 
 
@@ -64,7 +64,7 @@ _WORDS = st.lists(st.text("abAé .", min_size=1, max_size=4), min_size=1, max_si
 
 @given(_WORDS, st.text("abAé .", max_size=12))
 def test_no_phrase_is_missed(substrings: list[str], text: str) -> None:
-    """Every character of every occurrence of every phrase lies in a detection, and detections are phrases."""
+    """Each character of each occurrence of a phrase is in a detection, and each detection is a phrase."""
     detections = _make(substrings, case_sensitive=True).detect(text)
     covered = {at for each in detections for at in range(each.start or 0, each.end or 0)}
     for phrase in substrings:
@@ -76,7 +76,7 @@ def test_no_phrase_is_missed(substrings: list[str], text: str) -> None:
 
 @given(_WORDS, st.booleans(), st.sampled_from(["str", "word"]), st.lists(st.text("abAé .", max_size=5), min_size=1))
 def test_growing_texts(substrings: list[str], case_sensitive: bool, match_type: str, pieces: list[str]) -> None:
-    """However a text is cut, the detections are those of the whole text; none begins in decided text."""
+    """For every split of a text, the detections are those of the whole text. None begins in decided text."""
     detector = _make(substrings, case_sensitive=case_sensitive, match_type=match_type)
     stream, found, decided = detector.stream(), [], 0
     for index, piece in enumerate(pieces):
@@ -90,7 +90,7 @@ def test_growing_texts(substrings: list[str], case_sensitive: bool, match_type: 
 
 @given(_WORDS, st.text("abAé .", max_size=10))
 def test_minimal_hold_back(substrings: list[str], text: str) -> None:
-    """Held is what a phrase can still begin with, and nothing else."""
+    """The held text is exactly the text that can still be the beginning of a phrase."""
     stream, decided = _make(substrings, case_sensitive=True).stream(), 0
     for character in text:
         decided, _ = stream.feed(character, False)
@@ -103,7 +103,7 @@ def test_minimal_hold_back(substrings: list[str], text: str) -> None:
 
 
 def test_a_long_list() -> None:
-    """A thousand phrases are one pattern."""
+    """A list of a thousand phrases becomes one pattern."""
     words = [f"phrase number {index}" for index in range(1000)]
     assert _found("my phrase number 999!", words) == ["phrase number 999"]
 
@@ -122,7 +122,7 @@ def test_a_long_list() -> None:
     ],
 )
 def test_bad_params(params: dict[str, object], path: str) -> None:
-    """Empty, endless and misspelt parameters are refused by name."""
+    """Empty, unbounded and misspelt parameters are refused by name."""
     with pytest.raises(BadParam) as raised:
         _KIND.make(json.dumps(params).encode())
     assert raised.value.path == path

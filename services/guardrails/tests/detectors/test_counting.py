@@ -7,7 +7,9 @@ from guardrails.detectors.params import BadParam
 
 
 def test_token_limit() -> None:
-    """A text with more tokens than the limit is found, one with as many is not; special tokens are text."""
+    """A text with more tokens than the limit is a finding, a text with exactly the limit is not. Special tokens are
+    text.
+    """
     detector = quick(token_limit(), limit=4)
     assert detector.detect("one two three four") == []
     (found,) = detector.detect("one two three four five")
@@ -16,14 +18,14 @@ def test_token_limit() -> None:
 
 
 def test_reading_time() -> None:
-    """The time is counted in words, 200 a minute."""
+    """The reading time is 200 words a minute."""
     detector = quick(reading_time(), max_time=0.5)
     assert detector.detect("word " * 100) == []
     assert [found.name for found in detector.detect("word " * 101)] == ["too_long_to_read"]
 
 
 def test_what_is_beyond_is_held() -> None:
-    """While a text cannot be too long nothing is held; then what may be beyond the limit is."""
+    """No text is held until the text may be too long. Then the text that may exceed the limit is held."""
     stream = quick(token_limit(), limit=10).stream()
     assert stream.feed("one two three four five six", last=False) == (27, [])
     assert stream.feed(" seven", last=False) == (27, [])  # it may go on, into many tokens

@@ -1,4 +1,4 @@
-"""guardrails.detectors.file_type: is a text the JSON, YAML or XML that it should be?"""
+"""guardrails.detectors.file_type: whether a text is valid JSON, YAML or XML."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ _XML_BOMB = '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
 
 @pytest.fixture
 async def processes() -> AsyncIterator[CheckProcesses]:
-    """Parse texts, with time enough on a busy machine."""
+    """Yield processes that parse texts, with enough time for a busy machine."""
     made = CheckProcesses(CheckLimits(seconds=20))
     yield made
     await made.aclose()
@@ -52,7 +52,7 @@ async def processes() -> AsyncIterator[CheckProcesses]:
     ],
 )
 async def test_types(kind: str, good: list[str], bad: list[str], processes: CheckProcesses) -> None:
-    """What is not of the type is one detection over all of the text, with the reason; nothing makes it slow."""
+    """A text of the wrong type is one detection over all of it, with the reason. No text makes the check slow."""
     detector = slow(file_type(processes), file_type=[kind])
     assert await detector.judge(good, DetectionContext()) == [[]] * len(good)
     for text, (found,) in zip(bad, await detector.judge(bad, DetectionContext()), strict=True):
@@ -62,7 +62,7 @@ async def test_types(kind: str, good: list[str], bad: list[str], processes: Chec
 
 
 async def test_required_elements(processes: CheckProcesses) -> None:
-    """A text may have to have some objects."""
+    """The parameters can require that some objects occur in the text."""
     detector = slow(file_type(processes), file_type=["json-within"], required_elements=2)
     enough, few = await detector.judge(['{"a": 1} {"b": 2}', '{"a": 1}'], DetectionContext())
     assert enough == []
@@ -85,14 +85,14 @@ async def test_required_elements(processes: CheckProcesses) -> None:
     ],
 )
 async def test_what_is_nested_too_deeply(kind: str, text: str, processes: CheckProcesses) -> None:
-    """Text that would overflow a parser's stack, or keep it busy for minutes, is a finding like other bad text."""
+    """A text that would overflow a parser's stack, or take minutes, is a finding like any other invalid text."""
     ((found,),) = await slow(file_type(processes), file_type=[kind]).judge([text], DetectionContext())
     assert "nested deeper than 200 levels" in json.loads(found.extra)["metadata"]["reason"]
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_blank_texts(text: str, processes: CheckProcesses) -> None:
-    """A blank text is no JSON, whether it is whole or grows."""
+    """A blank text is not JSON, whether it arrives whole or in pieces."""
     rule = Rule("file_type", slow(file_type(processes), file_type=["json"]), Action.BLOCK, OnError.BLOCK, "")
     workers = ThreadPool(1)
     try:
@@ -118,7 +118,7 @@ async def test_blank_texts(text: str, processes: CheckProcesses) -> None:
     ],
 )  # fmt: skip
 async def test_wrong_parameters(wrong: str, processes: CheckProcesses) -> None:
-    """Unknown types and schemas that cannot be used are refused, by their place; nothing is fetched."""
+    """Unknown types and unusable schemas are refused with their path. Nothing is fetched."""
     with pytest.raises(BadParam) as raised:
         slow(file_type(processes), file_type=["json", wrong])
     assert raised.value.path == "file_type[1]"

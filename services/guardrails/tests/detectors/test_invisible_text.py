@@ -1,4 +1,4 @@
-"""guardrails.detectors.invisible_text: what hides, and what text needs."""
+"""guardrails.detectors.invisible_text: characters that hide text, and characters that text needs."""
 
 import json
 
@@ -24,7 +24,7 @@ _DETECTOR = quick(invisible_text(Limits()))
     ],
 )
 def test_hidden(hidden: str) -> None:
-    """Spaces without width, tags, turned directions, private characters and selectors are found, as one span."""
+    """Spaces without width, tags, turned directions, private characters and selectors are found as one span."""
     (found,) = _DETECTOR.detect(f"a{hidden}b")
     assert (found.start, found.end, found.text) == (1, 1 + len(hidden), hidden)
     assert (found.type, found.name) == ("invisible_text", "invisible_characters")
@@ -44,12 +44,12 @@ def test_hidden(hidden: str) -> None:
     ],
 )
 def test_needed(text: str) -> None:
-    """Emoji, scripts that join, hyphenation, directions, flags and a byte order mark are no findings."""
+    """Emoji, joining scripts, hyphenation, directions, flags and a byte order mark are not findings."""
     assert _DETECTOR.detect(text) == []
 
 
 def test_replacement() -> None:
-    """What is hidden is removed unless the parameters say otherwise."""
+    """Invisible text is removed unless the parameters say otherwise."""
     kind = invisible_text(Limits())
     assert kind.make(b"").replacement == ""
     assert kind.make(json.dumps({"replacement": "?"}).encode()).replacement == "?"

@@ -16,7 +16,7 @@ _TEXTS = {
 
 @pytest.mark.parametrize("spoken", _TEXTS)
 def test_languages(spoken: str) -> None:
-    """A text in an allowed language is none, in another it is one without a span, by the language's code."""
+    """An allowed language is no finding. Another language is a finding without a span, named by its code."""
     assert quick(_KIND, languages=[spoken]).detect(_TEXTS[spoken]) == []
     other = "it" if spoken != "it" else "en"
     (found,) = quick(_KIND, languages=[other]).detect(_TEXTS[spoken])
@@ -25,13 +25,13 @@ def test_languages(spoken: str) -> None:
 
 
 def test_short_texts() -> None:
-    """A few letters are of no language, unless it is asked for."""
+    """A text of a few letters has no language, unless the parameters ask for it."""
     assert quick(_KIND, languages=["fr"]).detect("OK, thanks!") == []
     assert quick(_KIND, languages=["fr"], shortest=0).detect("the house is here") != []
 
 
 def test_unknown_languages() -> None:
-    """A code that cannot be told is refused by its place."""
+    """A language code that the detector cannot recognise is refused with its path."""
     with pytest.raises(BadParam) as raised:
         quick(_KIND, languages=["en", "xx"])
     assert raised.value.path == "languages[1]"

@@ -9,7 +9,7 @@ class _Some(Params, frozen=True):
 
 
 def test_defaults() -> None:
-    """What is not said has its default; no bytes are an empty object."""
+    """A missing parameter has its default. No bytes are an empty object."""
     assert decode(b'{"names": [1]}', _Some) == _Some(names=[1], replacement=REPLACEMENT)
     assert decode(b"", Params).replacement == "[REDACTED]"
 
@@ -28,7 +28,7 @@ def test_defaults() -> None:
     ],
 )
 def test_wrong_params(raw: bytes, path: str, message: str) -> None:
-    """What is wrong is named, and where."""
+    """The error names the wrong parameter and its path."""
     with pytest.raises(BadParam) as raised:
         decode(raw, _Some)
     assert raised.value.path == path

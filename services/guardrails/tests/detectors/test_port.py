@@ -1,4 +1,4 @@
-"""guardrails.detectors.port: what every detector keeps, the fake one too."""
+"""guardrails.detectors.port: the contract of all detectors, including the fake."""
 
 from collections.abc import Callable
 
@@ -24,12 +24,12 @@ _MAKERS: dict[str, Callable[[], Detector]] = {
 
 @pytest.fixture(params=_MAKERS, scope="module")
 def detector(request: pytest.FixtureRequest) -> Detector:
-    """Each detector, made to find the same phrase."""
+    """Return each detector in turn, configured to find the same phrase."""
     return _MAKERS[request.param]()
 
 
 def test_whole_text(detector: Detector) -> None:
-    """Detections are ordered, their spans are code points, their text is the span's."""
+    """Detections are ordered, their spans are code points, and their text is the text of the span."""
     text = f"🔑 {_PHRASE}, {_PHRASE}"
     found = detector.detect(text)
     assert [(each.start, each.end, each.text) for each in found] == [(2, 7, _PHRASE), (9, 14, _PHRASE)]
@@ -38,7 +38,7 @@ def test_whole_text(detector: Detector) -> None:
 
 
 def test_streams_are_apart(detector: Detector) -> None:
-    """Two growing texts under one detector know nothing of each other."""
+    """Two growing texts of one detector do not affect each other."""
     first, second = detector.stream(), detector.stream()
     first.feed("aba", False)
     assert second.feed(" é", True) == (2, [])
@@ -47,13 +47,15 @@ def test_streams_are_apart(detector: Detector) -> None:
 
 
 def test_an_empty_text_is_decided(detector: Detector) -> None:
-    """A text that ends before it began has nothing in it."""
+    """A text that ends without characters has no detections and is decided."""
     assert detector.stream().feed("", True) == (0, [])
 
 
 @given(pieces=st.lists(st.text("abé ", max_size=6), min_size=1, max_size=8))
 def test_growing_text(detector: Detector, pieces: list[str]) -> None:
-    """However the text is cut: the whole text's detections, once, and none in what was decided before."""
+    """For every split, the detections are those of the whole text, each once. None begins in text that was already
+    decided.
+    """
     stream, found, decided = detector.stream(), [], 0
     for index, piece in enumerate(pieces):
         before = decided
@@ -66,7 +68,7 @@ def test_growing_text(detector: Detector, pieces: list[str]) -> None:
 
 
 def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
-    """What can only judge whole texts holds everything; with too much of it, it fails."""
+    """A detector of whole texts holds the whole text. If the text is too long, the detector fails."""
     stream = ScriptedDetector("x").stream()
     assert stream.feed("a" * 8192, False) == (0, [])
     with pytest.raises(DetectorFailed, match="more than 8192"):
@@ -74,7 +76,7 @@ def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
 
 
 def test_the_fake_fails_where_it_was_told() -> None:
-    """The fake's failure is the port's."""
+    """The fake fails with the port's error."""
     with pytest.raises(DetectorFailed):
         ScriptedDetector("x", poison="p").detect("a p")
     assert ScriptedDetector("x", spans=False).detect("x")[0].start is None

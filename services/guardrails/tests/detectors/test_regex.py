@@ -1,4 +1,4 @@
-"""guardrails.detectors.regex: named patterns and the caller's own."""
+"""guardrails.detectors.regex: named patterns and the caller's own patterns."""
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
@@ -15,7 +15,9 @@ def _make(*patterns: str) -> Detector:
 
 
 def test_named_and_own_patterns() -> None:
-    """Named patterns give their own names, all others are `custom_regex`; ordered by start, score 1."""
+    """Named patterns give their own names, all others give `custom_regex`. Detections are ordered by start, with
+    score 1.
+    """
     found = _make(r"[A-Z]{2}-\d+", "email", "email").detect("a@b.co AB-12")
     assert [(each.type, each.name, each.text, each.score) for each in found] == [
         ("pii", "email_address", "a@b.co", 1.0),
@@ -40,7 +42,7 @@ def test_named_and_own_patterns() -> None:
     ],
 )
 def test_bad_patterns(patterns: list[str], path: str, message: str) -> None:
-    """What the engine cannot do in linear time and bounded memory is refused by name."""
+    """A pattern that the engine cannot run in linear time and bounded memory is refused by name."""
     with pytest.raises(BadParam) as raised:
         _make(*patterns)
     assert raised.value.path == path
@@ -48,7 +50,7 @@ def test_bad_patterns(patterns: list[str], path: str, message: str) -> None:
 
 
 def test_no_pattern_hangs() -> None:
-    """A pattern that is exponential elsewhere answers."""
+    """A pattern that takes exponential time in other engines gives an answer."""
     detector = _make("(a+)+$")
     text = "a" * 100_000
     assert len(detector.detect(text)) == 1

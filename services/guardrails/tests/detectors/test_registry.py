@@ -1,4 +1,4 @@
-"""guardrails.detectors.registry: every built-in detector can be asked for, and is documented."""
+"""guardrails.detectors.registry: every built-in detector is available and documented."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ _PAGE = Path(__file__).resolve().parents[4] / "docs" / "guardrails.md"
 
 
 def _everything() -> Resources:
-    """Return resources with which the optional detector exists, too."""
+    """Return resources with which the optional detector also exists."""
     return replace(resources(), pii_processes=pii_processes(Path("python"), 1, 1))
 
 

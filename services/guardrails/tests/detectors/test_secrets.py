@@ -1,4 +1,4 @@
-"""guardrails.detectors.secrets: keys and tokens, and what only looks like them."""
+"""guardrails.detectors.secrets: keys and tokens, and texts that look similar."""
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
@@ -26,7 +26,7 @@ _KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nMIIEowIBAAKCAQE
     ],
 )
 def test_secrets(text: str, name: str) -> None:
-    """What is a secret is found, all of it, in the middle of a text."""
+    """Each secret in the middle of a text is found completely."""
     found = _DETECTOR.detect(f"See {text} there.")
     assert (name, text) in [(each.name, each.text) for each in found]
     assert {each.type for each in found} == {"secret"}
@@ -42,10 +42,10 @@ def test_secrets(text: str, name: str) -> None:
     ],
 )
 def test_what_is_no_secret(text: str) -> None:
-    """Plain words, addresses and names are none."""
+    """Plain words, addresses and names are not secrets."""
     assert _DETECTOR.detect(text) == []
 
 
 def test_time() -> None:
-    """Long texts take linear time: with quadratic time this one would take a day."""
+    """A long text takes linear time. With quadratic time, this text would take a day."""
     _DETECTOR.detect("a1" * 500_000)

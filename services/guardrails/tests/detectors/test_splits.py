@@ -1,4 +1,4 @@
-"""Every detector that judges growing texts: they find what the whole text has, and clear nothing too early."""
+"""Detectors of growing texts have the findings of the whole text, and clear no text too early."""
 
 from functools import cache
 
@@ -51,7 +51,7 @@ _TEXTS = st.lists(
 @pytest.mark.parametrize("name", _STREAMING)
 @given(text=_TEXTS.map("".join), cuts=st.lists(st.integers(0, 150), max_size=8))
 def test_a_stream_finds_what_the_whole_text_has(name: str, text: str, cuts: list[int]) -> None:
-    """For any text and any split the findings are the whole text's; none begins in what was cleared before."""
+    """For every text and split, the findings are those of the whole text. No finding begins in cleared text."""
     detector = _detector(name)
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     stream, decided, found = detector.stream(), 0, []

@@ -31,7 +31,7 @@ def test_rules() -> None:
 
 
 def test_unknown_detector() -> None:
-    """A detector that is not there is not found, by its name."""
+    """A detector that does not exist is NOT_FOUND, with its name."""
     with pytest.raises(NotFound, match=r"^detector `pii` not found$") as raised:
         _catalogue().rules([DetectorSpec("regex", params=_EMAIL), DetectorSpec("pii")])
     assert raised.value.resource == "pii"
@@ -47,7 +47,7 @@ def test_unknown_detector() -> None:
     ],
 )
 def test_wrong_params(params: bytes, field: str) -> None:
-    """A wrong parameter is named with its place in the request, every time."""
+    """Each wrong parameter is refused with its path in the request, on every request."""
     catalogue = _catalogue()
     for _ in range(2):
         with pytest.raises(InvalidRequest, match=r"^`detectors") as raised:
@@ -57,13 +57,13 @@ def test_wrong_params(params: bytes, field: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 33])
 def test_number_of_detectors(count: int) -> None:
-    """At least one detector is asked for, and not many."""
+    """A request has at least one detector, and at most the limit."""
     with pytest.raises(InvalidRequest, match="1 to 32"):
         _catalogue().rules([DetectorSpec("regex", params=_EMAIL)] * count)
 
 
 def test_the_latest_are_kept() -> None:
-    """Detectors are made once for the same parameters, and the least lately used goes first."""
+    """The catalogue keeps the detectors of the latest parameters, and drops the least recently used one first."""
     catalogue = _catalogue(size=2)
 
     def detector(word: str) -> object:

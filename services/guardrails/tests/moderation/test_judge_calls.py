@@ -1,4 +1,4 @@
-"""guardrails.moderation.judge_calls: questions to detectors that take their time."""
+"""guardrails.moderation.judge_calls: calls of slow detectors."""
 
 import pytest
 from causeway_testing.guardrails.fake import ScriptedJudge
@@ -16,7 +16,7 @@ def _rule(judge: ScriptedJudge, action: Action = Action.REPORT) -> Rule:
 
 
 async def test_places() -> None:
-    """What is found stands where it is in the text; blank windows are not asked about."""
+    """Findings have their positions in the whole text. Blank windows are not sent to the detector."""
     judge = ScriptedJudge("secret")
     found = await ask(_rule(judge), _WINDOWS, DetectionContext())
     assert judge.asked == [["secret", "🔑 secret"]]
@@ -26,14 +26,14 @@ async def test_places() -> None:
 
 
 async def test_conversations() -> None:
-    """A message of a conversation is judged without words, too: it may call tools."""
+    """A message of a conversation is judged even without words, because it may call tools."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
     assert await ask(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
     assert judge.asked == [[""]]
 
 
 async def test_time() -> None:
-    """A detector that takes longer than its time has failed, and is stopped."""
+    """A detector that exceeds its time limit fails and is stopped."""
     judge = ScriptedJudge("secret", seconds=0.05)
     judge.gate.clear()
     with pytest.raises(DetectorFailed, match=r"longer than 0.05 s") as raised:
@@ -43,7 +43,7 @@ async def test_time() -> None:
 
 @pytest.mark.parametrize("passages", [(), ("", " \n")])
 async def test_nothing_to_compare_with(passages: tuple[str, ...]) -> None:
-    """A detector that compares with passages is not asked without any; of blank windows it never would be."""
+    """A detector that compares with passages is not called without passages, nor for blank windows."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     with pytest.raises(NotAsked, match="no passages") as raised:
         await ask(_rule(judge), _WINDOWS, DetectionContext(passages=passages))

@@ -1,4 +1,4 @@
-"""guardrails.moderation.metrics: what detectors cost, as scrapes see it."""
+"""guardrails.moderation.metrics: the cost of detectors in the metrics."""
 
 import asyncio
 import uuid
@@ -24,7 +24,7 @@ HELD = "causeway_guardrails_hold_duration_seconds"
 
 @pytest.fixture
 def name() -> str:
-    """A detector's id that nobody else has: what is measured is there for the whole process."""
+    """Return a detector id that no other test uses, because the measurements are shared by the process."""
     measured("")
     return uuid.uuid4().hex
 
@@ -34,7 +34,7 @@ def rule(name: str, detector: Detector | Judge, action: Action = Action.BLOCK) -
 
 
 def counted(name: str) -> dict[str, float]:
-    """How often, by outcome."""
+    """Return the number of measurements by outcome."""
     return {
         labels["causeway_outcome"]: value
         for labels, value in measured(f"{SECONDS}_count")
@@ -59,7 +59,7 @@ async def run(session: Session, *pieces: Sequence[Piece]) -> None:
 
 
 async def test_a_growing_text_is_counted_once(name: str) -> None:
-    """However many pieces it comes in; by what came of it, and also where it is stopped."""
+    """A growing text counts once for any number of pieces, with its outcome, even if it is stopped early."""
     held = total(f"{HELD}_count")
     for text in ("clean", "ssn", "poison"):
         detector = ScriptedDetector("ssn", poison="poison")
@@ -69,7 +69,7 @@ async def test_a_growing_text_is_counted_once(name: str) -> None:
 
 
 async def test_questions_are_counted(name: str) -> None:
-    """Each, with its outcome; one that is stopped is nobody's failure."""
+    """Each call counts once with its outcome. A cancelled call is not a failure."""
     judge_ = ScriptedJudge("secret", poison="poison", kind=DetectorKind.CONTEXT_DOC)
     around = DetectionContext(passages=("p",))
     for text in ("clean", "secret", "secret"):
@@ -87,7 +87,7 @@ async def test_questions_are_counted(name: str) -> None:
 
 
 async def test_whole_texts_are_counted_together(name: str) -> None:
-    """Those of one request."""
+    """All whole texts of one request count once."""
     workers = ThreadPool(1)
     for texts in (["a", "b"], ["a", "ssn"], ["ssn", "poison"]):
         await judge(texts, [rule(name, ScriptedDetector("ssn", poison="poison"))], DetectionContext(), workers)
@@ -96,7 +96,7 @@ async def test_whole_texts_are_counted_together(name: str) -> None:
 
 
 def test_the_longest_wait_counts() -> None:
-    """Of a text's pieces; a text of which nothing was released is not counted."""
+    """The longest wait of the text's pieces counts. A text of which nothing was released does not count."""
     measured("")
     held = total(f"{HELD}_count")
     hold = Hold()

@@ -58,7 +58,7 @@ def _parse(raw: bytes) -> Policy:
 
 
 def test_all_scanners() -> None:
-    """Each scanner of the reference becomes our detector, with the file's action or its own."""
+    """Each scanner of the reference becomes a detector, with the file's action or the scanner's own."""
     policy = _parse(_FILE)
     assert policy.block_message == "Not this."
     asked = [(spec.detector_id, spec.action, json.loads(spec.params)) for spec in policy.output]
@@ -83,19 +83,21 @@ def test_all_scanners() -> None:
 
 @pytest.mark.parametrize("key", ["action", "action_on_hit", "actionOnHit"])
 def test_a_scanner_has_an_action_of_its_own(key: str) -> None:
-    """Under the reference's name and under the one that was read here before."""
+    """A scanner's own action has the reference's name or the name that earlier versions of this service used."""
     raw = f"action: redact\nscanners:\n  - {{type: secrets, {key}: block}}\n  - {{type: invisible_text}}\n"
     assert [spec.action for spec in _parse(raw.encode()).output] == [Action.BLOCK, Action.REDACT]
 
 
 def test_the_default_file_of_the_references_chart() -> None:
-    """It asks for nothing. Source: kaito-project/kaito, charts/kaito/ragengine, guardrails-policy-configmap."""
+    """The reference's default file asks for nothing. Source: kaito-project/kaito, charts/kaito/ragengine,
+    guardrails-policy-configmap.
+    """
     raw = b"action: block\nblockMessage: The model output was blocked by output guardrails.\nscanners: []\n"
     assert _parse(raw) == Policy((), "The model output was blocked by output guardrails.")
 
 
 async def test_what_it_does() -> None:
-    """The detectors of a policy redact and block as the file says; what is too long cannot be redacted."""
+    """The detectors of a policy redact and block as the file says. A text that is too long cannot be redacted."""
     workers = ThreadPool(1)
     rules = _CATALOGUE.rules(_parse(_FILE).output)
     texts = ["Mail a@b.co, code 12345\u200b.", "The Secret Project.", "word " * 60]
@@ -123,7 +125,7 @@ async def test_what_it_does() -> None:
     ],
 )
 def test_wrong_files(scanner: str, place: str) -> None:
-    """What is wrong, or protects less here than there, is refused with file, line and key."""
+    """A wrong rule, or a rule that would protect less than in the reference, is refused with file, line and key."""
     with pytest.raises(BadFile) as raised:
         _parse(f"action: block\nscanners:\n  - {scanner}\n".encode())
     assert str(raised.value).startswith("policy.yaml, line 3")
@@ -131,7 +133,7 @@ def test_wrong_files(scanner: str, place: str) -> None:
 
 
 def test_load(tmp_path: Path) -> None:
-    """A file at the start is read strictly; a change that is wrong keeps the old policy."""
+    """At the start a wrong file is an error. Later, a wrong file keeps the old policy."""
     path = tmp_path / "policy.yaml"
     with pytest.raises(InvalidRequest, match=r"policy\.yaml"):
         load(path, _CATALOGUE.rules)

@@ -1,4 +1,4 @@
-"""guardrails.moderation.rules: what follows from detections."""
+"""guardrails.moderation.rules: the actions that follow from detections."""
 
 import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
@@ -18,27 +18,27 @@ def _finding(start: int, end: int, action: Action = Action.REDACT, replacement: 
 
 
 def test_findings() -> None:
-    """A rule gives its detections its action; only what is redacted has a replacement."""
+    """A rule gives its detections its action. Only a redacted finding has a replacement."""
     detection = Detection("t", "n", "x", 0, 1)
     assert list(_rule(Action.REDACT).findings([detection])) == [Finding(detection, "d", Action.REDACT, "#")]
     assert list(_rule(Action.REPORT).findings([detection])) == [Finding(detection, "d", Action.REPORT, "")]
 
 
 def test_what_has_no_span_cannot_be_redacted() -> None:
-    """A finding about the whole text blocks where spans would be redacted: no less strict than asked."""
+    """If the rule redacts, a finding about the whole text blocks, because it has no span."""
     (finding,) = _rule(Action.REDACT).findings([Detection("t", "n")])
     assert finding.action is Action.BLOCK
 
 
 def test_failure() -> None:
-    """The client is told of a detector's own failure, and not of the inside of a defect."""
+    """The client gets the message of a detector's failure, but no internal details of a defect."""
     rule = _rule(Action.REPORT)
     assert rule.failure(DetectorFailed("too slow")) == Failure("d", "too slow")
     assert rule.failure(ZeroDivisionError("secret")) == Failure("d", "the detector met an unexpected error")
 
 
 def test_strictest() -> None:
-    """Block wins over redact over report; without findings there is nothing to do."""
+    """Block is stricter than redact, and redact is stricter than report. Without findings there is no action."""
     report, redact, block = (_finding(0, 1, action) for action in (Action.REPORT, Action.REDACT, Action.BLOCK))
     assert strictest([report, block, redact]) is Action.BLOCK
     assert strictest([report, redact]) is Action.REDACT
@@ -46,7 +46,7 @@ def test_strictest() -> None:
 
 
 def test_place() -> None:
-    """Findings are ordered by start and end, those without a span last."""
+    """Findings are ordered by start and end. Findings without a span come last."""
     whole = Finding(Detection("t", "n"), "d", Action.REPORT)
     assert sorted([whole, _finding(3, 5), _finding(3, 4), _finding(0, 9)], key=place) == [
         _finding(0, 9),
@@ -57,13 +57,13 @@ def test_place() -> None:
 
 
 def test_unions() -> None:
-    """Spans that overlap become one with the first's replacement; those that only touch stay apart."""
+    """Overlapping spans become one with the first replacement. Adjacent spans stay separate."""
     findings = [_finding(0, 3, replacement="A"), _finding(2, 5), _finding(5, 6, replacement="B")]
     assert unions([*findings, _finding(8, 9, Action.REPORT)]) == [(0, 5, "A"), (5, 6, "B")]
 
 
 def test_arranged() -> None:
-    """Of overlapping spans only the first keeps its replacement."""
+    """Among overlapping spans, only the first one keeps its replacement."""
     findings = [
         _finding(0, 9),
         _finding(1, 3, Action.REPORT, ""),
@@ -81,7 +81,9 @@ _SPANS = st.lists(
 
 @given(st.text(min_size=26, max_size=30), _SPANS)
 def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
-    """Redacted spans are gone, everything else is as it was; replacing the findings one by one is the same."""
+    """Redacted spans are gone and all other text is unchanged. Replacing the findings one by one gives the same
+    text.
+    """
     findings = sorted((_finding(start, start + size, action) for start, size, action in spans), key=place)
     hidden = {
         at
@@ -117,6 +119,6 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
     ],
 )
 def test_what_is_left_of_a_word_is_no_word(text: str, replacement: str, expected: str) -> None:
-    """A number that becomes one only because the rest of its word is redacted is not found in what is left."""
+    """If a redaction cuts a word, the rest of the word does not become a finding."""
     start = text.index("tern")
     assert redacted(text, [_finding(start, start + 4, replacement=replacement)]) == expected

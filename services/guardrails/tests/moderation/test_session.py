@@ -1,4 +1,4 @@
-"""guardrails.moderation.session: what is released of growing texts, and when."""
+"""guardrails.moderation.session: which text of growing texts is released, and when."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def _rules(*specs: DetectorSpec) -> tuple[Rule, ...]:
 
 
 class _Client:
-    """Releases text as a client must: replaces spans in order, up to what is cleared, and stops at a block."""
+    """Releases text as a client must: replaces spans in order up to the cleared position, and stops at a block."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._session = Session(rules)
@@ -100,7 +100,7 @@ class _Client:
 
 
 def test_clean_text_is_cleared_at_once() -> None:
-    """What can be no part of a finding waits for nothing."""
+    """Text that cannot be part of a finding is cleared at once."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     for word in ("Hello, ", "world", "! "):
         client.feed(word)
@@ -108,7 +108,7 @@ def test_clean_text_is_cleared_at_once() -> None:
 
 
 def test_nothing_is_said_where_nothing_changes() -> None:
-    """A piece that is held is answered later; the last piece is always answered."""
+    """A held piece gets its answer later. The last piece always gets an answer."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     assert client.feed("1") == []
     assert client.feed("") == []
@@ -118,7 +118,7 @@ def test_nothing_is_said_where_nothing_changes() -> None:
 
 
 def test_redact() -> None:
-    """A finding that redacts comes with the text that it is in."""
+    """A redacting finding comes together with the text that contains it."""
     client = _Client(_rules(_regex(Action.REDACT, "email", replacement="<EMAIL>")))
     for piece in ("to a", "@b.", "com", "m, now"):
         client.feed(piece)
@@ -128,7 +128,7 @@ def test_redact() -> None:
 
 
 def test_block() -> None:
-    """A finding that blocks comes at once; nothing that waits is cleared with it."""
+    """A blocking finding comes at once, and the waiting text is not cleared."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     client.feed("Hello ")
     (step,) = client.feed("there, 123-45-6789 is")
@@ -139,7 +139,7 @@ def test_block() -> None:
 
 
 def test_report_holds_nothing() -> None:
-    """A rule that only reports holds no text; its findings are told when they are certain."""
+    """A rule that only reports holds no text. Its findings are reported when they are certain."""
     client = _Client(_rules(_regex(Action.REPORT, "us-social-security-number")))
     for character in "123-45-6789":
         assert [step.findings for step in client.feed(character)] == [()]
@@ -150,7 +150,7 @@ def test_report_holds_nothing() -> None:
 
 
 def test_a_report_waits_for_the_text_it_is_in() -> None:
-    """A finding that only reports is told when its text is cleared, where others hold that."""
+    """If other rules hold the text of a reporting finding, the finding is reported when its text is cleared."""
     client = _Client(_rules(_regex(Action.REPORT, "b"), _regex(Action.BLOCK, "abc")))
     assert client.feed("ab") == []
     (step,) = client.feed("d")
@@ -158,7 +158,7 @@ def test_a_report_waits_for_the_text_it_is_in() -> None:
 
 
 def test_the_slowest_rule_decides() -> None:
-    """Text is cleared when every rule that protects it is done with it."""
+    """Text is cleared when every rule that protects it has decided it."""
     client = _Client(_rules(_regex(Action.REDACT, "foobar"), _regex(Action.BLOCK, "oobarbaz")))
     client.feed("xfoobar")
     assert client.released == "x"
@@ -167,7 +167,7 @@ def test_the_slowest_rule_decides() -> None:
 
 
 def test_a_redacted_span_is_cleared_as_a_whole() -> None:
-    """Overlapping spans of several rules are held until their union is certain, then replaced as one."""
+    """Overlapping spans of several rules are held until their union is certain, and are then replaced as one."""
     client = _Client(
         _rules(_regex(Action.REDACT, "abcd", replacement="1"), _regex(Action.REDACT, "cdef", replacement="2"))
     )
@@ -180,7 +180,7 @@ def test_a_redacted_span_is_cleared_as_a_whole() -> None:
 
 
 def test_choices_are_apart() -> None:
-    """Each choice is judged by itself and does not wait for another; a block ends all."""
+    """Each choice is judged separately and does not wait for another. A block ends all choices."""
     session = Session(_rules(_regex(Action.BLOCK, "abc")))
     steps = session.feed([Piece(0, "ab"), Piece(1, "x"), Piece(0, "d"), Piece(2, "a")])
     assert steps == [Progress(0, 3), Progress(1, 1)]
@@ -191,7 +191,7 @@ def test_choices_are_apart() -> None:
 
 
 def test_what_is_fed_to_a_complete_choice() -> None:
-    """A choice that is complete takes no more, whether in one batch or later."""
+    """A complete choice refuses further text, both in the same batch and later."""
     rules = _rules(_regex(Action.BLOCK, "abc"))
     session = Session(rules)
     session.feed([Piece(0, "x", last=True)])
@@ -202,7 +202,7 @@ def test_what_is_fed_to_a_complete_choice() -> None:
 
 
 def test_number_of_choices() -> None:
-    """Choices are bounded."""
+    """The number of choices is limited."""
     session = Session(_rules(_regex(Action.BLOCK, "abc")))
     session.feed([Piece(number, "x") for number in range(128)])
     with pytest.raises(InvalidRequest, match="more than 128"):
@@ -216,7 +216,7 @@ def _failing(on_error: OnError, error: Exception | None = None) -> Rule:
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError()])
 def test_a_failure_blocks(error: Exception | None) -> None:
-    """A detector that fails blocks; the failure is told, nothing is cleared."""
+    """A failing detector blocks. The failure is reported, and no text is cleared."""
     client = _Client([_failing(OnError.BLOCK, error)])
     client.feed("some poison")
     (step,) = client.feed("", last=True)
@@ -224,7 +224,7 @@ def test_a_failure_blocks(error: Exception | None) -> None:
 
 
 def test_a_failure_may_be_allowed() -> None:
-    """Where the rule allows it the text goes on under the other rules, with one warning."""
+    """If the rule allows failures, the text continues under the other rules, with one warning."""
     client = _Client([_failing(OnError.ALLOW), *_rules(_regex(Action.REDACT, "email"))])
     client.feed("poison a@b.co")
     assert client.released == ""
@@ -234,7 +234,7 @@ def test_a_failure_may_be_allowed() -> None:
 
 
 def test_the_hold_back_limit() -> None:
-    """A bound that is reached is a failure and releases nothing by itself."""
+    """A reached limit is a failure, and never releases text."""
     blocked = _Client(_rules(_regex(Action.REDACT, "x.*z")))
     allowed = _Client(_rules(_spec("regex", Action.REDACT, {"regex": ["x.*z"]}, OnError.ALLOW)))
     for client in (blocked, allowed):
@@ -249,7 +249,7 @@ def test_the_hold_back_limit() -> None:
 
 
 def test_a_finding_without_a_span() -> None:
-    """What is about the whole text is told with the last piece, and blocks where it cannot be redacted."""
+    """A finding about the whole text is reported with the last piece. If the rule redacts, the finding blocks."""
     detector = ScriptedDetector("rude", spans=False)
     client = _Client([Rule("tone", detector, Action.REDACT, OnError.BLOCK, "#")])
     client.feed("rude words")
@@ -262,7 +262,7 @@ def test_a_finding_without_a_span() -> None:
 
 
 def test_inline() -> None:
-    """The event loop waits for short pieces, not for long ones or for much that is looked at again."""
+    """The event loop judges short pieces itself. Long pieces, and text that is judged again, go to a thread."""
     rule = Rule("d", ScriptedDetector("x", inline_limit=10), Action.BLOCK, OnError.BLOCK, "#")
     session = Session([rule])
     assert session.inline([Piece(0, "a" * 5), Piece(1, "a" * 5)])
@@ -303,7 +303,7 @@ def _splits(text: str) -> Iterator[list[str]]:
 @pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
 @pytest.mark.parametrize(("detector_id", "params", "secret"), _SECRETS)
 def test_no_split_leaks(detector_id: str, params: dict[str, object], secret: str, action: Action) -> None:
-    """A secret that is cut in any way at all is released by no character, and the text around it is."""
+    """For every split, no character of a secret is released, and the text around the secret is."""
     rules = _rules(_spec(detector_id, action, params))
     for pieces in _splits(secret):
         client = _Client(rules)
@@ -357,7 +357,7 @@ async def _judged(text: str, rules: Sequence[Rule]) -> Verdict:
 def test_what_is_released_is_the_verdict_of_the_whole(
     text: str, cuts: list[int], mix: list[tuple[str, dict[str, object]]], data: st.DataObject
 ) -> None:
-    """However a text is cut: its release is its redaction, its findings are the whole text's, its block is too."""
+    """For every split, the released text, the findings and the block are those of the whole text."""
     actions = st.sampled_from([Action.REPORT, Action.REDACT, Action.BLOCK])
     rules = _rules(*(_spec(name, data.draw(actions), params) for name, params in mix))
     verdict = asyncio.run(_judged(text, rules))
@@ -378,7 +378,7 @@ def test_what_is_released_is_the_verdict_of_the_whole(
 
 
 def test_text_may_wait_for_rules_that_only_report() -> None:
-    """Where a caller wants it; else they hold nothing."""
+    """If the caller asks for it, text also waits for reporting rules. Otherwise these rules hold nothing."""
     rules = _rules(_regex(Action.REPORT, "email"))
     for all_hold, cleared in ((False, [8, 16]), (True, [5, 16])):
         session = Session(rules, all_hold=all_hold)
@@ -387,7 +387,9 @@ def test_text_may_wait_for_rules_that_only_report() -> None:
 
 
 def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
-    """A detector of whole answers does not judge them; what no other protects is judged and stays uncleared."""
+    """Detectors of whole answers do not judge these texts. If no other rule judges such a text, it stays
+    uncleared.
+    """
     limit = Catalogue([token_limit()], 4).rules([_spec("token_limit", Action.BLOCK, {"limit": 1})])
     patterns = _rules(_regex(Action.REDACT, "email"))
     text = "mail ann@example.org, please"
@@ -402,7 +404,7 @@ def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
 
 
 def test_texts_beside_the_content_are_bounded() -> None:
-    """They have a bound of their own, so that an answer with many choices has room for them."""
+    """These texts have a limit of their own, so an answer with many choices has room for them."""
     session = Session(_rules(_regex(Action.REDACT, "email")))
     session.feed([Piece(at, "a", last=True) for at in range(128)])
     session.feed([Piece(1000 + at, "a", last=True, beside=True) for at in range(1024)])
@@ -420,7 +422,7 @@ def _leaky() -> tuple[Rule, ...]:
 
 @pytest.mark.parametrize("hidden", ["ab", "\ue000", "\u202e"], ids=ascii)
 def test_what_a_replacement_joins_is_judged(hidden: str) -> None:
-    """In any split, and in a whole text: what is taken out of a secret leaves no secret."""
+    """In every split, and in a whole text, the text that remains after a redaction contains no secret."""
     text = f"It is 234-{hidden}56-7891. "
     for cut in range(len(text) + 1):
         client = _Client(_leaky())
@@ -441,7 +443,7 @@ async def _redacted(text: str) -> str:
     st.data(),
 )
 def test_what_a_client_reads_holds_no_finding(words: list[str], data: st.DataObject) -> None:
-    """However the text comes, and the same as of the whole text."""
+    """For every split, the text that a client reads has no finding, and is the same as for the whole text."""
     text = "".join(words)
     client = _Client(_leaky())
     done = 0
@@ -455,7 +457,9 @@ def test_what_a_client_reads_holds_no_finding(words: list[str], data: st.DataObj
 
 
 def test_words_of_a_replacement_are_no_finding() -> None:
-    """They are the operator's; what they form with the text beside them is one."""
+    """The words of a replacement are the operator's and no finding. Words that they form with other text can be a
+    finding.
+    """
     rules = _rules(_spec("ban_substrings", Action.REDACT, {"substrings": ["cat"], "replacement": "cats and"}))
     client = _Client(rules)
     client.feed("the cat runs", last=True)
@@ -470,7 +474,9 @@ def test_words_of_a_replacement_are_no_finding() -> None:
 
 
 def test_findings_of_both_looks_are_told_with_their_places() -> None:
-    """What was taken out, and what is found in the rest; nothing is told twice."""
+    """The findings of both passes are reported: the redacted text, and findings in the rest. No finding is reported
+    twice.
+    """
     client = _Client(_leaky())
     client.feed("ab 234-\ue00056-7891 ab", last=True)
     found = [(f.detector_id, f.detection.start, f.detection.end, f.replacement) for f in client.findings]

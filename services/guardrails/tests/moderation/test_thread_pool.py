@@ -8,7 +8,7 @@ from guardrails.moderation.thread_pool import ThreadPool
 
 
 async def test_where_work_runs() -> None:
-    """Quick work runs at once on the event loop's thread, other work beside it."""
+    """Short work runs at once on the event loop's thread. Other work runs on another thread."""
     workers = ThreadPool(1)
     here = threading.get_ident()
     assert await workers.run(True, threading.get_ident) == here
@@ -17,7 +17,7 @@ async def test_where_work_runs() -> None:
 
 
 async def test_the_loop_goes_on() -> None:
-    """While a thread works the event loop serves others; results and errors come back."""
+    """The event loop serves other tasks while a thread works. Results and errors reach the caller."""
     workers = ThreadPool(1)
     release = threading.Event()
     waiting = asyncio.create_task(workers.run(False, release.wait, 10))

@@ -1,4 +1,4 @@
-"""guardrails.moderation.whole_text: whole texts under rules."""
+"""guardrails.moderation.whole_text: rules for whole texts."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from guardrails.moderation.whole_text import judge
 
 @pytest.fixture
 def workers() -> Iterator[ThreadPool]:
-    """Where long texts are judged."""
+    """Yield the threads that judge long texts."""
     started = ThreadPool(1)
     yield started
     started.close()
@@ -32,7 +32,7 @@ def _rule(
 
 
 async def test_each_text_is_judged_by_itself(workers: ThreadPool) -> None:
-    """One verdict a text, in order; nothing found is nothing done."""
+    """Each text has one verdict, in order. Without findings, a text has no action."""
     verdicts, failures = await judge(
         ["clean", "a ssn", "ssn name"],
         [_rule("ssn", Action.REDACT), _rule("name", Action.BLOCK)],
@@ -46,14 +46,14 @@ async def test_each_text_is_judged_by_itself(workers: ThreadPool) -> None:
 
 
 async def test_findings_are_ordered(workers: ThreadPool) -> None:
-    """Findings of all detectors stand by their place; those without a span last."""
+    """The findings of all detectors are ordered by position. Findings without a span come last."""
     rules = [_rule("b", Action.REPORT), _rule("x", Action.REPORT, spans=False), _rule("a", Action.REPORT)]
     (verdict,), _ = await judge(["x b a"], rules, DetectionContext(), workers)
     assert [finding.detector_id for finding in verdict.findings] == ["b", "a", "x"]
 
 
 async def test_overlapping_redaction(workers: ThreadPool) -> None:
-    """Spans that overlap are replaced as one, and the findings say so."""
+    """Overlapping spans are replaced as one, and the findings show this."""
     rules = [_rule("cd", Action.REDACT, replacement="2"), _rule("abc", Action.REDACT, replacement="1")]
     (verdict,), _ = await judge(["xabcdx"], rules, DetectionContext(), workers)
     assert verdict.redacted_text == "x1x"
@@ -62,7 +62,7 @@ async def test_overlapping_redaction(workers: ThreadPool) -> None:
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("inside")])
 async def test_a_failure_blocks(error: Exception | None, workers: ThreadPool) -> None:
-    """A text on which a detector fails is blocked, the others are judged; the failure is told once."""
+    """A text on which a detector fails is blocked, and the other texts are judged. The failure is reported once."""
     verdicts, failures = await judge(
         ["poison", "x", "poison"], [_rule("x", Action.REPORT, error=error)], DetectionContext(), workers
     )
@@ -71,7 +71,7 @@ async def test_a_failure_blocks(error: Exception | None, workers: ThreadPool) ->
 
 
 async def test_a_failure_may_be_allowed(workers: ThreadPool) -> None:
-    """Where the rule allows it the text goes on without the detector, under the others, with a warning."""
+    """If the rule allows failures, the other detectors judge the text, with a warning."""
     rules = [
         _rule("x", Action.BLOCK, on_error=OnError.ALLOW),
         Rule("y", ScriptedDetector("y"), Action.REDACT, OnError.BLOCK, "#"),

@@ -1,4 +1,4 @@
-"""moderation.session with detectors that take their time: what is released, what is held, what is bounded."""
+"""moderation.session with slow detectors: which text is released or held, and the limits."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 @pytest.fixture
 def workers() -> Iterator[ThreadPool]:
-    """Where long texts are scanned."""
+    """Yield the threads that scan long texts."""
     started = ThreadPool(1)
     yield started
     started.close()
@@ -103,7 +103,7 @@ class _Client:
 
 
 async def test_text_waits_for_the_verdict_of_its_sentence(workers: ThreadPool) -> None:
-    """A sentence is released when it is judged, not before; spans are placed in the whole text."""
+    """A sentence is released after its verdict and not before. Spans have their positions in the whole text."""
     detector = ScriptedJudge("secret")
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -121,7 +121,9 @@ async def test_text_waits_for_the_verdict_of_its_sentence(workers: ThreadPool) -
 
 
 async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool) -> None:
-    """One question at a time; what came meanwhile is the next one. Blank windows are not asked."""
+    """The session asks one question at a time. The text that arrives meanwhile is the next question, without blank
+    windows.
+    """
     detector = ScriptedJudge("secret")
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -136,7 +138,7 @@ async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool)
 
 
 async def test_a_report_holds_nothing(workers: ThreadPool) -> None:
-    """A detector that only reports holds no text; what it finds follows, before the end."""
+    """A detector that only reports holds no text. Its findings follow before the end."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(detector, Action.REPORT)]), workers)
     client.feed("A secret. And")
@@ -149,7 +151,7 @@ async def test_a_report_holds_nothing(workers: ThreadPool) -> None:
 
 
 async def test_different_windows_side_by_side(workers: ThreadPool) -> None:
-    """Text is released up to the slowest detector, whatever their windows are."""
+    """Text is released up to the slowest detector, for any combination of windows."""
     sentences, quick = ScriptedJudge("one"), ScriptedDetector("zwei")
     whole = ScriptedJudge("two", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(sentences), _rule(whole), _rule(quick)]), workers)
@@ -162,7 +164,7 @@ async def test_different_windows_side_by_side(workers: ThreadPool) -> None:
 
 
 async def test_a_block_ends_all(workers: ThreadPool) -> None:
-    """A finding that blocks releases nothing, and ends the other choices, too."""
+    """A blocking finding releases nothing and also ends the other choices."""
     detector = ScriptedJudge("secret")
     client = _Client(Session([_rule(detector, Action.BLOCK)]), workers)
     client.feed("Fine. A secret. So", choice=1)
@@ -174,7 +176,7 @@ async def test_a_block_ends_all(workers: ThreadPool) -> None:
 
 @pytest.mark.parametrize("on_error", OnError)
 async def test_a_failure(workers: ThreadPool, on_error: OnError) -> None:
-    """A detector that fails blocks, or is passed over with a warning; text is never released beside it."""
+    """If a detector fails, the text is blocked, or goes on with a warning if the rule allows it."""
     detector = ScriptedJudge("secret", poison="poison")
     client = _Client(Session([_rule(detector, on_error=on_error)]), workers)
     client.feed("Fine. So")
@@ -190,7 +192,7 @@ async def test_a_failure(workers: ThreadPool, on_error: OnError) -> None:
 
 
 async def test_a_clock_that_runs_out_releases_nothing(workers: ThreadPool) -> None:
-    """The bound in time is a failure; it counts the detector's time, not the time the model takes."""
+    """A reached time limit is a failure. The limit counts the detector's time and not the model's."""
     detector = ScriptedJudge("secret", seconds=0.2)
     client = _Client(Session([_rule(detector)]), workers)
     client.feed("A se")
@@ -208,7 +210,7 @@ async def test_a_clock_that_runs_out_releases_nothing(workers: ThreadPool) -> No
 
 @pytest.mark.parametrize("chunking", Chunking)
 async def test_the_hold_back_limit(workers: ThreadPool, chunking: Chunking) -> None:
-    """A window that is longer than the bound is a failure, and releases nothing."""
+    """A window longer than the limit is a failure and releases nothing."""
     detector = ScriptedJudge("secret", chunking=chunking)
     client = _Client(Session([_rule(detector)], holding=HoldLimits(window=50, whole=50)), workers)
     for _ in range(6):
@@ -219,7 +221,9 @@ async def test_the_hold_back_limit(workers: ThreadPool, chunking: Chunking) -> N
 
 
 async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
-    """While too much waits for a detector no further piece is taken; then all is, and nothing is lost."""
+    """While too much text waits for a detector, the session takes no further piece. Later it takes all, and loses
+    none.
+    """
     detector = ScriptedJudge("secret")
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -237,7 +241,7 @@ async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
 
 
 async def test_who_leaves_stops_the_detectors(workers: ThreadPool) -> None:
-    """A caller that goes away cancels what is asked."""
+    """A caller that leaves cancels the running calls of detectors."""
     detector = ScriptedJudge("secret")
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -249,7 +253,7 @@ async def test_who_leaves_stops_the_detectors(workers: ThreadPool) -> None:
 
 
 async def test_a_conversation(workers: ThreadPool) -> None:
-    """A detector of conversations is asked at the end, with what stands beside the text, even without any."""
+    """A detector of conversations is called at the end, with the reply, even for an answer without text."""
     detector = ScriptedJudge("x", chunking=Chunking.WHOLE, kind=DetectorKind.CHAT)
     client = _Client(Session([_rule(detector, Action.REPORT)], DetectionContext(messages=b"[]")), workers)
     client.feed("", last=True, reply=b'{"tool_calls":[]}')
@@ -260,7 +264,7 @@ async def test_a_conversation(workers: ThreadPool) -> None:
 
 
 async def test_release_by_sentences(workers: ThreadPool) -> None:
-    """On wish text is released sentence by sentence, one step each, with the findings that are in it."""
+    """On request, text is released sentence by sentence, one step for each, with the findings of the sentence."""
     rule = Rule("q", quick(regex(Limits()), regex=["!"]), Action.REPORT, OnError.BLOCK, "#")
     client = _Client(Session([rule], chunking=Chunking.SENTENCE), workers)
     client.feed("One. Two! Thr")
@@ -273,7 +277,7 @@ async def test_release_by_sentences(workers: ThreadPool) -> None:
 
 
 async def test_the_end_is_always_told(workers: ThreadPool) -> None:
-    """The last step comes when everything is judged, even of an empty text."""
+    """The last step comes when everything is judged, even for an empty text."""
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("", last=True)
     await client.end()
@@ -281,7 +285,7 @@ async def test_the_end_is_always_told(workers: ThreadPool) -> None:
 
 
 async def test_choices_do_not_wait_for_each_other(workers: ThreadPool) -> None:
-    """A choice whose sentence is not complete does not hold up another."""
+    """A choice with an incomplete sentence does not delay another choice."""
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("No end", choice=0)
     client.feed("Done. Yes", choice=1)
@@ -304,7 +308,7 @@ _TEXTS = st.lists(
 def test_a_stream_says_what_the_whole_text_says(
     pieces: list[str], action: Action, chunking: Chunking | None
 ) -> None:
-    """However a text is cut, its release is its redaction and its findings are the whole text's."""
+    """For every split, the released text and the findings are those of the whole text."""
 
     async def run() -> None:
         workers = ThreadPool(1)
@@ -325,7 +329,9 @@ def test_a_stream_says_what_the_whole_text_says(
 
 
 async def test_across_choices(workers: ThreadPool) -> None:
-    """A detector that looks across choices is asked once; what it finds counts for each, with a span in its own."""
+    """A detector across choices is called once. Its findings count for each choice, with a span in that choice
+    only.
+    """
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     verdicts, _ = await judge(["a secret", "none"], [_rule(detector, Action.REPORT)], DetectionContext(), workers)
     assert detector.asked == [["a secret", "none"]]
@@ -334,7 +340,9 @@ async def test_across_choices(workers: ThreadPool) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_growing_choices_are_asked_about_together(workers: ThreadPool, order: tuple[int, int]) -> None:
-    """Once, when all are complete; none is released before, and what is found counts for each."""
+    """The detector is called once, when all choices are complete. No choice is released before, and findings count
+    for each.
+    """
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     client = _Client(Session([_rule(detector)]), workers)
     client.feed("a secret", choice=0)
@@ -351,7 +359,7 @@ async def test_growing_choices_are_asked_about_together(workers: ThreadPool, ord
 
 
 async def test_growing_choices_that_are_judged_together_and_found_clean(workers: ThreadPool) -> None:
-    """They are released; one that is too long is judged no more, and fails by itself."""
+    """Clean choices are released. A choice that is too long is not judged, and fails alone."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     rule = _rule(detector, on_error=OnError.ALLOW)
     client = _Client(Session([rule], holding=HoldLimits(whole=10)), workers)
@@ -365,7 +373,7 @@ async def test_growing_choices_that_are_judged_together_and_found_clean(workers:
 
 
 async def test_leaving_stops_what_is_asked_about_all_choices(workers: ThreadPool) -> None:
-    """As any other detector."""
+    """A client that leaves cancels the call, as for any other detector."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -391,8 +399,8 @@ async def test_leaving_stops_what_is_asked_about_all_choices(workers: ThreadPool
 async def test_an_answer_without_passages(
     workers: ThreadPool, action: Action, on_error: OnError, blocks: bool
 ) -> None:
-    """What compares with passages is not asked, and that is told; whether the text passes where it protects it is
-    its ``on_error``'s to say. The same of growing and of whole texts.
+    """Without passages, a comparing detector is not called, and this is reported. If it protects the text, its
+    ``on_error`` decides whether the text passes. The same holds for growing and for whole texts.
     """
     scripted = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     rule = _rule(scripted, action, on_error)

@@ -93,7 +93,7 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
 
 @contextlib.asynccontextmanager
 async def serving(stub: Stub, *, is_deaf: bool = False) -> AsyncIterator[str]:
-    """A real server; yields its target."""
+    """Serve a chunker on a real server; yield the target."""
     if not is_deaf:
         stub.deaf.set()
     [port] = free_ports(1)
@@ -108,14 +108,14 @@ async def serving(stub: Stub, *, is_deaf: bool = False) -> AsyncIterator[str]:
 
 
 def config(target: str, chunker_id: str = "", seconds: float = 10.0) -> ChunkerConfig:
-    """How the server is asked."""
+    """Return the configuration of the chunker."""
     return ChunkerConfig("dots", target, chunker_id, seconds, protocol="caikit")
 
 
 async def cut(
     target: str, *pieces: str, chunker_id: str = "", seconds: float = 10.0, limit: int = 1000
 ) -> list[str]:
-    """The chunks of a text that comes in pieces."""
+    """Return the chunks of a text that arrives in pieces."""
     chunkers, ready = Chunkers(), asyncio.Event()
     cutting = Windows(chunkers.chunker(config(target, chunker_id, seconds), ready.set), limit)
     found = []
@@ -136,7 +136,9 @@ async def cut(
 @given(st.lists(st.text("a. \U0001f511é", max_size=5), min_size=1, max_size=6))
 @settings(max_examples=20)
 def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
-    """However the text comes; what the server leaves over is the last chunk. Together they are the text."""
+    """For every split, the chunks are the server's, and the rest of the text is the last chunk. Together they are
+    the text.
+    """
 
     async def run() -> None:
         stub = Stub()
@@ -150,7 +152,7 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
 
 
 async def test_a_complete_text_is_one_unary_call() -> None:
-    """A text that grows is a stream."""
+    """A complete text is one unary call, and a growing text is a stream."""
     stub = Stub()
     async with serving(stub) as target:
         assert await cut(target, "One. Two.  ") == ["One.", " Two.", "  "]
@@ -163,7 +165,7 @@ async def test_a_complete_text_is_one_unary_call() -> None:
     ("code", "status"), [(grpc.StatusCode.INTERNAL, 500), (grpc.StatusCode.UNAVAILABLE, 503)], ids=str
 )
 async def test_its_failure_keeps_its_status(code: grpc.StatusCode, status: int) -> None:
-    """As HTTP has it."""
+    """The status of a failure becomes the same status in HTTP."""
     async with serving(Stub(status=code)) as target:
         with pytest.raises(DetectorFailed, match="chunker request failed for `dots`") as error:
             await cut(target, "abc")
@@ -171,7 +173,7 @@ async def test_its_failure_keeps_its_status(code: grpc.StatusCode, status: int) 
 
 
 async def test_the_model_is_named() -> None:
-    """By the chunker's id where the file gives one."""
+    """The request names the chunker's id if the file has one."""
     stub = Stub()
     async with serving(stub) as target:
         assert await cut(target, "One. Two", chunker_id="sentence_chunker") == ["One.", " Two"]
@@ -192,7 +194,7 @@ async def test_the_model_is_named() -> None:
     ],
 )
 async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationStreamResult], reason: str) -> None:
-    """A 502, with the chunker's name."""
+    """An impossible answer is a 502 with the chunker's name."""
     async with serving(Stub(says=says)) as target:
         with pytest.raises(DetectorFailed, match=f"chunker request failed for `dots`: .*{reason}") as error:
             await cut(target, "abc")
@@ -200,7 +202,7 @@ async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationSt
 
 
 async def test_an_early_end_is_its_failure() -> None:
-    """A call that ends before the text has said nothing about the rest."""
+    """A call that ends before the text is a failure, because the rest of the text was not judged."""
     async with serving(Stub(says=[])) as target:
         chunkers, ready = Chunkers(), asyncio.Event()
         chunker = chunkers.chunker(config(target), ready.set)
@@ -219,7 +221,7 @@ async def test_an_early_end_is_its_failure() -> None:
 
 
 async def test_its_time_counts_from_the_end_of_the_text() -> None:
-    """A server that says nothing is late, with a 504; a text that goes on slowly is not."""
+    """A silent server is late after the text's end, with a 504. A text that grows slowly is not late."""
     async with serving(Stub(), is_deaf=True) as target:
         with pytest.raises(DetectorFailed, match="longer than") as error:
             await cut(target, "One.", seconds=0.2)
@@ -227,14 +229,14 @@ async def test_its_time_counts_from_the_end_of_the_text() -> None:
 
 
 async def test_a_chunk_that_does_not_end_meets_the_limit() -> None:
-    """Text that the server has accepted and not cut is bounded as any window is."""
+    """Text that the server accepts and does not cut has the same limit as any window."""
     async with serving(Stub(), is_deaf=True) as target:
         with pytest.raises(TooLong):
             await cut(target, "a" * 600, "b" * 600, limit=1000)
 
 
 async def test_one_that_cannot_be_reached() -> None:
-    """A 503."""
+    """A server that cannot be reached is a 503."""
     [port] = free_ports(1)
     with pytest.raises(DetectorFailed, match="cannot be asked") as error:
         await cut(f"127.0.0.1:{port}", "abc")
@@ -242,7 +244,7 @@ async def test_one_that_cannot_be_reached() -> None:
 
 
 async def test_leaving_stops_the_call() -> None:
-    """The server is not left waiting for more."""
+    """When the client leaves, the call ends, and the server does not wait for more text."""
     stub = Stub()
     async with serving(stub) as target:
         chunkers = Chunkers()
@@ -255,7 +257,7 @@ async def test_leaving_stops_the_call() -> None:
 
 
 async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
-    """The file names the protocol beside the server; whole texts are cut by it, too."""
+    """The file names the protocol of the server. The server also cuts whole texts."""
     async with (
         serving(Stub()) as target,
         detector_server(DetectorStub()) as detector,

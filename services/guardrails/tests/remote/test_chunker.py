@@ -1,4 +1,4 @@
-"""guardrails.remote.chunker: a chunker on a real gRPC server, and all that can be wrong with one."""
+"""guardrails.remote.chunker: a chunker on a real gRPC server, and its possible failures."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
 
 @contextlib.asynccontextmanager
 async def serving(stub: Stub) -> AsyncIterator[Callable[..., RemoteChunker]]:
-    """A server; opens chunkers on it."""
+    """Serve the chunker; yield a function that opens chunkers on the server."""
     stub.deaf.set()
 
     def add(server: grpc.aio.Server) -> None:
@@ -92,7 +92,7 @@ async def serving(stub: Stub) -> AsyncIterator[Callable[..., RemoteChunker]]:
 
 
 async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> list[str]:
-    """The chunks of a text that comes in pieces."""
+    """Return the chunks of a text that arrives in pieces."""
     cutting = Windows(chunker, 10_000)
     found = []
     try:
@@ -111,7 +111,7 @@ async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> lis
 @given(st.lists(st.text("a|\U0001f511é", max_size=5), min_size=1, max_size=8))
 @settings(max_examples=25)
 def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
-    """However the text comes; together they are the text, in code points."""
+    """For every split, the chunks are the server's. Together they are the text, in code points."""
 
     async def run() -> None:
         stub, ready = Stub(), asyncio.Event()
@@ -136,7 +136,7 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
     ],
 )
 async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reason: str) -> None:
-    """A 502, with the chunker's name."""
+    """An impossible answer is a 502 with the chunker's name."""
     ready = asyncio.Event()
     async with serving(Stub(says=says)) as chunker:
         with pytest.raises(DetectorFailed, match=f"chunker request failed for `bars`: .*{reason}") as error:
@@ -145,7 +145,7 @@ async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reaso
 
 
 async def test_a_late_one_has_failed() -> None:
-    """Its time is what looking at a piece takes; waiting for the text is not counted."""
+    """The time limit counts the looking at a piece, and not the wait for the text."""
     stub, ready = Stub(), asyncio.Event()
     async with serving(stub) as chunker:
         patient = chunker(ready.set, seconds=0.3)
@@ -164,7 +164,7 @@ async def test_a_late_one_has_failed() -> None:
 
 
 async def test_one_that_cannot_be_reached() -> None:
-    """A 503."""
+    """A server that cannot be reached is a 503."""
     [port] = free_ports(1)
     chunkers, ready = Chunkers(), asyncio.Event()
     chunker = chunkers.chunker(ChunkerConfig("bars", f"127.0.0.1:{port}"), ready.set)
@@ -175,7 +175,7 @@ async def test_one_that_cannot_be_reached() -> None:
 
 
 async def test_a_defect_fails_the_text_and_is_logged() -> None:
-    """Of asking and of writing alike: the text gets its failure at once, the log the cause."""
+    """A defect while asking or writing fails the text at once, and the log has the cause."""
 
     class Broken:
         def Chunk(self, **_: object) -> None:  # noqa: N802  # the contract's name
@@ -196,7 +196,9 @@ async def test_a_defect_fails_the_text_and_is_logged() -> None:
 
 
 async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:
-    """It waits, which stops the stream; only what was looked at and not cut is too long."""
+    """Text that the server has not looked at waits and stops the stream. Only text that it looked at can be too
+    long.
+    """
     stub, ready = Stub(), asyncio.Event()
     async with serving(stub) as chunker:
         stub.deaf.clear()
@@ -215,7 +217,7 @@ async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> N
 
 
 async def test_leaving_stops_the_call() -> None:
-    """The server is not left waiting for more."""
+    """When the client leaves, the call ends, and the server does not wait for more text."""
     stub = Stub()
     async with serving(stub) as chunker:
         left = chunker()
@@ -226,7 +228,7 @@ async def test_leaving_stops_the_call() -> None:
 
 
 async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
-    """Growing texts and whole ones; what its chunker cannot cut follows ``on_error``, and is not released."""
+    """The chunker cuts growing and whole texts. Text that it cannot cut follows ``on_error`` and stays held."""
     stub, workers = Stub(), ThreadPool(1)
     stub.deaf.set()
 
@@ -263,7 +265,7 @@ async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) 
 
 
 async def growing(judge: Judge, workers: ThreadPool, *pieces: str) -> list[tuple[int, tuple[str, ...]]]:
-    """How far each step clears, and what it says."""
+    """Return how far each step clears, and what it reports."""
     session = Session([Rule("hap", judge, Action.REDACT, OnError.BLOCK, "#")], holding=HoldLimits())
 
     async def batches() -> AsyncGenerator[list[Piece], None]:

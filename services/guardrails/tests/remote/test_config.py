@@ -35,7 +35,7 @@ chunkers:
 
 
 def test_file() -> None:
-    """A file gives its detectors, with what stands for all of them."""
+    """The file gives its detectors, with the values that apply to all of them."""
     hap, relevance, whole, cut = parse(_FILE, "detectors.yaml")
     assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
     assert (hap.seconds, hap.threshold, hap.concurrency) == (3, 0.5, 4)
@@ -68,7 +68,7 @@ def test_file() -> None:
     ],
 )
 def test_wrong_files(entry: str, place: str) -> None:
-    """What is wrong is said with file, line and key."""
+    """An error in the file is reported with file, line and key."""
     with pytest.raises(BadFile) as raised:
         parse(f"detectors:\n  a: {entry}\n".encode(), "d.yaml")
     assert str(raised.value).startswith("d.yaml, line 2")
@@ -76,7 +76,7 @@ def test_wrong_files(entry: str, place: str) -> None:
 
 
 def test_taken_names() -> None:
-    """A name of a detector that is built in is refused."""
+    """The name of a built-in detector is refused."""
     with pytest.raises(BadFile, match="built-in"):
         parse(b"detectors:\n  regex: {kind: text_contents, url: 'http://x'}\n", "d.yaml", {"regex"})
 
@@ -90,6 +90,6 @@ def test_taken_names() -> None:
     ],
 )
 def test_wrong_chunkers(entry: str, said: str) -> None:
-    """Likewise."""
+    """An error in the chunkers of the file is reported with file, line and key."""
     with pytest.raises(BadFile, match=said):
         parse(f"chunkers:\n  {entry}\n".encode(), "d.yaml")

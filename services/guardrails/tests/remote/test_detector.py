@@ -1,4 +1,4 @@
-"""guardrails.remote.detector: detectors of a real HTTP server, and all that can be wrong with one."""
+"""guardrails.remote.detector: detectors of a real HTTP server, and their possible failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,14 +23,14 @@ from yarl import URL
 
 @pytest.fixture
 async def stub() -> AsyncIterator[DetectorStub]:
-    """A server."""
+    """Return the server."""
     async with detector_server(DetectorStub()) as served:
         yield served
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections."""
+    """Return the connections."""
     async with aiohttp.ClientSession() as opened:
         yield opened
 
@@ -41,7 +41,7 @@ def _factory(session: aiohttp.ClientSession, url: str, **said: Any) -> RemoteFac
 
 
 async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Texts are asked about together; the detector is named, its own parameters are handed on, ours are not."""
+    """Texts are sent together. The request names the detector and has its parameters, but not the platform's."""
     judge = slow(_factory(session, stub.url), threshold=0.5, replacement="#", level=3)
     found = await judge.judge(["a secret", "none", "🔑 secret"], DetectionContext())
     (asked,) = stub.asked
@@ -55,7 +55,7 @@ async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> N
 
 
 async def test_what_is_made(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """The threshold is the request's, else the configuration's; wrong ones are refused by name."""
+    """The threshold is the request's, otherwise from the configuration. Wrong thresholds are refused by name."""
     factory = _factory(session, stub.url, threshold=0.3)
     assert factory.make(b"").threshold == 0.3
     assert factory.make(b'{"threshold": 1}').threshold == 1.0
@@ -66,7 +66,9 @@ async def test_what_is_made(stub: DetectorStub, session: aiohttp.ClientSession) 
 
 
 async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Answers are judged as the conversation's latest message, with its tool calls; questions as they are."""
+    """An answer is judged as the conversation's latest message, with its tool calls. A question is judged
+    unchanged.
+    """
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9}]
     judge = slow(_factory(session, stub.url, kind=DetectorKind.CHAT))
     around = DetectionContext(messages=b'[{"role":"user","content":"Hi"}]', tools=b'[{"type":"function"}]')
@@ -87,7 +89,7 @@ async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession)
 
 
 async def test_context_and_generation(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Passages, addresses and prompts go where the API has them; without them the detector fails."""
+    """Passages, addresses and prompts go into the fields of the API. Without them the detector fails."""
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9, "start": None, "text": None}]
     context = slow(_factory(session, stub.url, kind=DetectorKind.CONTEXT_DOC))
     await context.judge(["answer"], DetectionContext(passages=("p",)))
@@ -106,7 +108,7 @@ async def test_context_and_generation(stub: DetectorStub, session: aiohttp.Clien
 
 
 async def test_headers(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Of the caller's headers only those that are allowed are passed on."""
+    """Only the allowed headers of the caller are passed on."""
     judge = slow(_factory(session, stub.url, headers=frozenset(["x-request-id"])))
     await judge.judge(["x"], DetectionContext(headers={"x-request-id": "7", "authorization": "Bearer x"}))
     assert stub.asked[0].headers["x-request-id"] == "7"
@@ -135,7 +137,7 @@ def _span(**said: Any) -> bytes:
     ],
 )
 async def test_wrong_answers(stub: DetectorStub, session: aiohttp.ClientSession, raw: bytes, message: str) -> None:
-    """An answer that is broken, or has spans that are not in the text, is a failure and no detection."""
+    """An invalid answer, or an answer with spans outside the text, is a failure and not a detection."""
     stub.raw = raw
     with pytest.raises(DetectorFailed, match=message) as raised:
         await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
@@ -143,7 +145,7 @@ async def test_wrong_answers(stub: DetectorStub, session: aiohttp.ClientSession,
 
 
 async def test_an_empty_span_is_none(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A span of nothing is about all of the text: it cannot be redacted, so it must not look as if it could."""
+    """An empty span means the whole text. Such a finding has no span, so it cannot be redacted."""
     stub.raw = _span(start=0, end=0)
     ((found,),) = await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
     assert (found.start, found.end) == (None, None)
@@ -151,7 +153,7 @@ async def test_an_empty_span_is_none(stub: DetectorStub, session: aiohttp.Client
 
 @pytest.mark.parametrize("status", [400, 422, 429, 500, 503])
 async def test_errors_keep_their_status(stub: DetectorStub, session: aiohttp.ClientSession, status: int) -> None:
-    """A server's refusal is a failure with its status and its words."""
+    """A server's refusal is a failure with the server's status and message."""
     stub.status = status
     with pytest.raises(DetectorFailed, match=r"^detector request failed for `hap`: told to$") as raised:
         await slow(_factory(session, stub.url)).judge(["x"], DetectionContext())
@@ -159,7 +161,7 @@ async def test_errors_keep_their_status(stub: DetectorStub, session: aiohttp.Cli
 
 
 async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> None:
-    """A connection that is refused is a failure, quickly, and is unhealthy."""
+    """A refused connection fails quickly, and the detector is unhealthy."""
     (port,) = free_ports(1)
     factory = _factory(session, f"http://127.0.0.1:{port}")
     with pytest.raises(DetectorFailed, match="cannot be reached") as raised:
@@ -169,7 +171,7 @@ async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> Non
 
 
 async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A server that does not answer in time is a failure with status 504, and is not left waiting."""
+    """A server that does not answer in time is a failure with status 504, and its call ends."""
     stub.gate.clear()
     rule = Rule("hap", slow(_factory(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
     with pytest.raises(DetectorFailed, match=r"longer than 0.2 s") as raised:
@@ -179,7 +181,7 @@ async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSe
 
 
 async def test_a_connection_that_was_closed(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A connection that the server closes without an answer is tried once again, not for ever."""
+    """If the server closes a connection without an answer, the question is sent once more, and not again."""
     judge = slow(_factory(session, stub.url))
     stub.drops = 1
     assert await judge.judge(["x"], DetectionContext()) == [[]]
@@ -189,7 +191,7 @@ async def test_a_connection_that_was_closed(stub: DetectorStub, session: aiohttp
 
 
 async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """No more questions are asked at once than the configuration allows, however many requests there are."""
+    """At most the configured number of questions runs at the same time, for any number of requests."""
     factory = _factory(session, stub.url, concurrency=2)
     stub.gate.clear()
     asked = [asyncio.create_task(slow(factory).judge(["x"], DetectionContext())) for _ in range(6)]
@@ -200,7 +202,7 @@ async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -
 
 
 async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A cancelled question is closed at the server."""
+    """A cancelled question ends at the server, too."""
     stub.gate.clear()
     task = asyncio.create_task(slow(_factory(session, stub.url)).judge(["x"], DetectionContext()))
     await eventually(lambda: stub.running == 1)
@@ -209,7 +211,7 @@ async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohtt
 
 
 async def test_info_and_health(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """What is told of a remote detector, and how its server says it is."""
+    """The list describes a remote detector and the health that its server reports."""
     factory = _factory(session, stub.url, kind=DetectorKind.CHAT)
     assert (factory.info().kind, factory.info().remote) == (DetectorKind.CHAT, True)
     assert (await factory.health()).healthy

@@ -1,4 +1,4 @@
-"""guardrails.remote.registry: the file of detectors may change while the service runs."""
+"""guardrails.remote.registry: the file of detectors can change while the service runs."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _TONE = "  tone: {kind: text_chat, url: 'http://b'}\n"
 
 
 async def test_changes(tmp_path: Path) -> None:
-    """New detectors come and old ones go with the file; one that did not change stays the same."""
+    """The detectors follow the file: new ones appear, removed ones disappear, unchanged ones stay the same."""
     path = tmp_path / "detectors.yaml"
     path.write_text(f"detectors:\n{_HAP}")
     async with aiohttp.ClientSession() as session:
@@ -37,7 +37,7 @@ async def test_changes(tmp_path: Path) -> None:
 
 
 async def test_wrong_at_the_start(tmp_path: Path) -> None:
-    """A file that is wrong or missing at the start is an error with its place."""
+    """A wrong or missing file at the start is an error with its place."""
     path = tmp_path / "detectors.yaml"
     async with aiohttp.ClientSession() as session:
         factories = RemoteDetectors(session, Chunkers(), ())

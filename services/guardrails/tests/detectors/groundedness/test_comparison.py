@@ -1,4 +1,4 @@
-"""detectors.groundedness.comparison: what differs, and from which sentence."""
+"""detectors.groundedness.comparison: how a statement differs from a passage."""
 
 import pytest
 from guardrails.detectors.groundedness.comparison import Place, Sources
@@ -34,7 +34,7 @@ _SOURCES = Sources(
     ],
 )
 def test_differences(text: str, name: str, value: str, start: int | None) -> None:
-    """The first thing that differs is told with what the sentence has, and with the sentence that differs."""
+    """The first difference is reported with the words of the sentence and with the passage's sentence."""
     first = _SOURCES.differences(text)[0]
     assert (first.name, first.value, first.place and first.place.start) == (name, value, start)
 
@@ -51,12 +51,14 @@ def test_differences(text: str, name: str, value: str, start: int | None) -> Non
     ],
 )
 def test_the_same_in_other_words(text: str) -> None:
-    """Another order, another form, and opposites that cancel out are no difference."""
+    """A different order, a different form, and opposites that cancel each other out are no difference."""
     assert _SOURCES.differences(text) == []
 
 
 def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many facts and clauses each fact is looked for, and only the first are compared in their places."""
+    """In a very long sentence every fact is looked up, but only the first facts and clauses are compared by
+    position.
+    """
     compared: list[object] = []
 
     def likeness(_sources: Sources, *units: object) -> float:
@@ -81,5 +83,5 @@ def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_opposites(word: str, others: set[str], is_there: bool) -> None:
-    """Listed pairs, and words with a prefix that negates."""
+    """Listed pairs are opposites, and so are a word and the same word with a negating prefix."""
     assert has_opposite(word, others) is is_there

@@ -1,4 +1,4 @@
-"""guardrails.detectors.groundedness: sentences that no passage is near to."""
+"""guardrails.detectors.groundedness: sentences that no passage supports."""
 
 import json
 
@@ -29,7 +29,9 @@ async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES)
 
 
 async def test_sentences() -> None:
-    """A sentence like one of a passage's is grounded, another is a finding, with the nearest passage."""
+    """A sentence that is like a sentence of a passage is grounded. Another sentence is a finding with the nearest
+    passage.
+    """
     judge = slow(groundedness(_open, 10))
     assert judge.kind is DetectorKind.CONTEXT_DOC
     assert await _judge(judge, "The bearing will be renewed. The pump is green. Yes.") == []
@@ -44,7 +46,9 @@ async def test_sentences() -> None:
 
 
 async def test_numbers() -> None:
-    """A number that no passage has is a finding, however near the sentence is; those of citations are none."""
+    """A number that no passage has is a finding, even in a sentence near to a passage. Numbers of citations are
+    ignored.
+    """
     judge = slow(groundedness(_open, 10))
     (found,) = await _judge(judge, "The bearing will be renewed in 2031 [handbook.pdf#page=9].")
     assert found.name == "unsupported_number"
@@ -66,7 +70,7 @@ async def test_numbers() -> None:
     ],
 )
 async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -> None:
-    """A finding is named after what differs, and its sort has a parameter."""
+    """The name of a finding says what differs. A parameter switches each sort off."""
     (found,) = await _judge(slow(groundedness(_open, 10)), text)
     assert found.name == name
     assert await _judge(slow(groundedness(_open, 10), **{parameter: False}), text) == []
@@ -74,14 +78,16 @@ async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -
 
 @pytest.mark.parametrize("passages", [(), ("", " ")])
 async def test_without_passages(passages: tuple[str, ...]) -> None:
-    """Without passages it cannot judge, and says so: the request is wrong."""
+    """Without passages the detector fails and reports that the request is wrong."""
     with pytest.raises(DetectorFailed, match="passages") as failed:
         await _judge(slow(groundedness(_open, 10)), "The bearing will be renewed.", passages)
     assert failed.value.status == 422
 
 
 async def test_addresses_instead_of_passages() -> None:
-    """It does not fetch documents: a request that brings their addresses is wrong, and no fault of the server."""
+    """The detector does not fetch documents. A request with addresses of documents is wrong, and the server is not
+    at fault.
+    """
     around = DetectionContext(passages=("https://example.org/so",), urls=True)
     with pytest.raises(DetectorFailed, match="not as addresses") as failed:
         await slow(groundedness(_open, 10)).judge(["The bearing will be renewed."], around)
@@ -89,7 +95,7 @@ async def test_addresses_instead_of_passages() -> None:
 
 
 async def test_without_a_model() -> None:
-    """Without the model it fails, and is unhealthy."""
+    """Without the model the detector fails and is unhealthy."""
     kind = groundedness(_missing, 10)
     with pytest.raises(DetectorFailed, match="embedding model"):
         await _judge(slow(kind), "The bearing will be renewed.")

@@ -24,7 +24,7 @@ _HERE = Path(__file__).parent
 
 @pytest.fixture
 async def judge() -> AsyncIterator[Judge]:
-    """The detector with the bundled model."""
+    """Return the detector with the bundled model."""
     model = MiniLmEmbedder.load(default_cache_dir(os.environ), workers=1)
 
     async def opened() -> Embedder:
@@ -36,7 +36,7 @@ async def judge() -> AsyncIterator[Judge]:
 
 @pytest.mark.parametrize(("half", "wrong", "right"), [("development", 50, 0), ("final", 49, 1)])
 async def test_statements(judge: Judge, half: str, wrong: int, right: int) -> None:
-    """At least as many wrong statements are found as were measured, and no more of the right ones."""
+    """The detector finds at least as many wrong statements as measured, and at most as many right ones."""
     found, alarms = 0, []
     for domain in yaml.safe_load((_HERE / f"{half}.yaml").read_text()).values():
         passages = DetectionContext(passages=tuple(domain["passages"]))

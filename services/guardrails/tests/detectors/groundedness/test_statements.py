@@ -1,4 +1,4 @@
-"""detectors.groundedness.statements: the facts of a sentence, however they are written."""
+"""detectors.groundedness.statements: the facts of a sentence in all their spellings."""
 
 import pytest
 from guardrails.detectors.groundedness.statements import Kind, names_of, statement, stem
@@ -17,7 +17,9 @@ from guardrails.detectors.groundedness.statements import Kind, names_of, stateme
     ],
 )
 def test_numbers(text: str, keys: list[set[str]]) -> None:
-    """Digits and words of a number are the same fact; what is part of a name or a citation is none."""
+    """A number in digits and the same number in words are the same fact. Parts of names and citations are not
+    numbers.
+    """
     assert [set(fact.keys) for fact in statement(text).facts if fact.kind is Kind.NUMBER] == keys
 
 
@@ -30,12 +32,14 @@ def test_numbers(text: str, keys: list[set[str]]) -> None:
     ],
 )
 def test_dates(text: str, facts: list[str]) -> None:
-    """Months, weekdays and seasons; a verb is no month."""
+    """Months, weekdays and seasons are dates. A verb with the same spelling is not."""
     assert [key for fact in statement(text).facts if fact.kind is Kind.DATE for key in fact.keys] == facts
 
 
 def test_names() -> None:
-    """Capital words are names; one that begins a sentence is, where it is a name elsewhere or another follows."""
+    """Capitalised words are names. The first word of a sentence needs a second sign: a name elsewhere, or a
+    following name.
+    """
     known = names_of(["We saw Hansen.", "The pump KX-40 is Anna Berg's."])
     assert known == {"hansen", "kx-40", "anna", "berg"}
     names = [fact.text for fact in statement("Hansen delivers to Karin.", known).facts if fact.kind is Kind.NAME]
@@ -45,13 +49,13 @@ def test_names() -> None:
 
 
 def test_units() -> None:
-    """The unit of a number is known in its forms."""
+    """Each spelling of a unit after a number is the same unit."""
     texts = ("5 kg", "5kg", "five kilograms", "5 apples")
     assert [statement(text).facts[0].unit for text in texts] == ["kilogram", "kilogram", "kilogram", ""]
 
 
 def test_clauses_and_stems() -> None:
-    """Signs and words between statements part them; forms of a word have one stem."""
+    """Signs and words between statements separate them. All forms of a word have one stem."""
     clauses = statement("Anna leads sales, and Tom, who is ill, led nothing.").clauses()
     assert [" ".join(token.word for token in clause.tokens) for clause in clauses] == [
         "anna leads sales", "tom", "who is ill", "led nothing",

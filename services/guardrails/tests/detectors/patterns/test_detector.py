@@ -1,4 +1,4 @@
-"""detectors.patterns.detector: growing texts find what whole texts find, and hold back as little as possible."""
+"""detectors.patterns.detector: a growing text has the findings of the whole text, and little text is held back."""
 
 import itertools
 import re
@@ -64,7 +64,7 @@ _TEXTS = st.text("abBé \n" + _READ_OTHERWISE, max_size=12)
 def test_a_stream_finds_what_the_whole_text_has(
     expressions: list[str], overlapping: bool, pieces: list[str]
 ) -> None:
-    """However a text is cut, the stream's detections are those of the whole text; none begins in decided text."""
+    """For every split of a text, the stream finds what the whole text has. No detection begins in decided text."""
     detector = _detector(expressions, overlapping)
     text = "".join(pieces)
     found: list[tuple[int, int, str]] = []
@@ -99,7 +99,7 @@ _TOKENS = re.findall(
     st.text("abAé{}]1,2\n 🔑.0-EQ\\", max_size=9),
 )
 def test_all_of_the_syntax(expression: str, text: str) -> None:
-    """Whatever RE2 reads a pattern as, a stream of single characters reads it as the same."""
+    """A stream of single characters interprets every pattern as RE2 interprets it for the whole text."""
     detector = _detector([expression])
     stream, found, decided = detector.stream(), [], 0
     for character in (*text, ""):
@@ -113,7 +113,7 @@ def test_all_of_the_syntax(expression: str, text: str) -> None:
 def _uncertain(
     detector: PatternDetector, text: str, further: int, letters: str = "abé "
 ) -> tuple[set[tuple[int, int, str]], int]:
-    """By trying all continuations: the certain detections, and where the first uncertain one begins."""
+    """Return the certain detections and the start of the first uncertain one, found by trying all continuations."""
     futures = [
         set(map(_key, detector.detect(text + "".join(more))))
         for length in range(further + 1)
@@ -125,7 +125,7 @@ def _uncertain(
 
 @given(_expressions(_ATOMS + _ASSERTIONS), st.booleans(), st.text("abé " + _READ_OTHERWISE, max_size=6))
 def test_nothing_uncertain_is_decided(expression: str, overlapping: bool, text: str) -> None:
-    """Whatever may follow, no detection begins before what is decided but those that were told."""
+    """For every continuation, only detections that were already reported begin in decided text."""
     detector = _detector([expression], overlapping)
     stream, told, decided = detector.stream(), set(), 0
     for character in text:
@@ -151,7 +151,9 @@ _SHORT = (
 
 @given(st.lists(_SHORT, min_size=1, max_size=2).map("|".join), st.text("abé ", max_size=6))
 def test_nothing_certain_is_held(expression: str, text: str) -> None:
-    """Without assertions, what is held is exactly what some continuation can still make part of a new detection."""
+    """For patterns without assertions, the held text is exactly the text that can still become part of a new
+    detection.
+    """
     detector = _detector([expression])
     stream, decided = detector.stream(), 0
     for character in text:
@@ -160,7 +162,7 @@ def test_nothing_certain_is_held(expression: str, text: str) -> None:
 
 
 def test_offsets_are_code_points() -> None:
-    """Emoji, combining marks and Chinese characters count as their code points, in whole and in growing texts."""
+    """Emoji, combining marks and Chinese characters count as code points, in whole and in growing texts."""
     detector = _detector([r"\d{3}-\d{2}"])
     text = "👩‍🚀 é 数据 123-45 👍"
     whole = detector.detect(text)
@@ -191,7 +193,9 @@ def test_offsets_are_code_points() -> None:
     ],
 )
 def test_what_people_read_is_found(text: str, found: str) -> None:
-    """Spans are of the text itself, whole or growing by single characters; nothing of one is cleared before."""
+    """Spans refer to the original text, whole or in single characters. No character of a detection is cleared too
+    early.
+    """
     detector = _detector([r"\b\d{3}[-. ]\d{2}\b"])
     start = text.index(found)
     assert [_key(each) for each in detector.detect(text)] == [(start, start + len(found), "0")]
@@ -205,14 +209,14 @@ def test_what_people_read_is_found(text: str, found: str) -> None:
 
 
 def test_both_spellings_of_a_letter_are_found() -> None:
-    """A letter with its mark is found as one character and as two, in names of patterns and quoted."""
+    """A letter with a mark is found as one character and as two, both in named patterns and in quoted text."""
     for expression in ("caf\u00e9", "\\Qcaf\u00e9\\E", "cafe?\u00e9"):
         detector = _detector([expression])
         assert [each.text for each in detector.detect("caf\u00e9 cafe\u0301 cafe")] == ["caf\u00e9", "cafe\u0301"]
 
 
 def test_a_pattern_of_what_the_view_has_not_is_found() -> None:
-    """What is found in the text itself is found, also where the view does not have it."""
+    """A match of the original text is found, even if the view of the text does not contain it."""
     assert [each.text for each in _detector(["\u2013|\u200b+"]).detect("a\u2013b\u200b\u200bc")] == [
         "\u2013",
         "\u200b\u200b",
@@ -220,7 +224,7 @@ def test_a_pattern_of_what_the_view_has_not_is_found() -> None:
 
 
 def test_a_run_that_nobody_sees_meets_the_hold_back_limit() -> None:
-    """It is held where it may be within a match, and only there; beyond the limit the detector has failed."""
+    """Text without width is held only where it may be inside a match. Beyond the limit the detector fails."""
     run = "\u200b" * 150
     stream = _detector(["ab"], limits=Limits(held=100)).stream()
     assert stream.feed("x" + run, False)[0] == 151
@@ -230,7 +234,7 @@ def test_a_run_that_nobody_sees_meets_the_hold_back_limit() -> None:
 
 
 def test_only_what_reads_otherwise_costs_a_second_search() -> None:
-    """After it the view's search ends as soon as both find the same again."""
+    """The second search, in the view, ends as soon as both searches find the same again."""
     stream = _detector([r"\d{3}-\d{2}"]).stream()
     beside = []
     for character in "123\u201145 é\u2013 x":
@@ -240,14 +244,14 @@ def test_only_what_reads_otherwise_costs_a_second_search() -> None:
 
 
 def test_whole_texts_longer_than_a_slice() -> None:
-    """A detection on the edge of two slices of a long text is found, and told in order."""
+    """A detection on the edge of two slices of a long text is found and reported in order."""
     detector = _detector(["12+3", "b"])
     text = "a" * 65_530 + "1" + "2" * 20 + "3" + "b" + "a" * 70_000 + "123"
     assert [each.text for each in detector.detect(text)] == ["1" + "2" * 20 + "3", "b", "123"]
 
 
 def test_the_hold_back_limit_is_a_failure() -> None:
-    """A detector that would hold more than its limit fails; nothing is decided by the bound."""
+    """A detector that would have to hold more than its limit fails. The limit itself decides no text."""
     stream = _detector(["a.*z"], limits=Limits(held=100)).stream()
     assert stream.feed("xa" + "b" * 200, False) == (1, [])
     with pytest.raises(DetectorFailed, match="more than 100 characters"):
@@ -255,14 +259,14 @@ def test_the_hold_back_limit_is_a_failure() -> None:
 
 
 def test_the_hold_back_limit_hides_no_detection() -> None:
-    """What another pattern has found in text that is held for long is told before the failure."""
+    """If one pattern holds text for long, another pattern's detection in it is reported before the failure."""
     stream = _detector(["a(?s:.)*z", "secret"], limits=Limits(held=1000)).stream()
     decided, detections = stream.feed("a secret" + "b" * 2000, False)
     assert (decided, [each.text for each in detections]) == (0, ["secret"])
 
 
 def test_a_complete_text_meets_no_hold_back_limit() -> None:
-    """With the last piece everything is decided, however much was held."""
+    """The last piece decides all text, no matter how much text was held."""
     stream = _detector(["a.*z"], limits=Limits(held=100)).stream()
     stream.feed("a" + "b" * 200, False)
     decided, detections = stream.feed("z", True)
@@ -270,7 +274,7 @@ def test_a_complete_text_meets_no_hold_back_limit() -> None:
 
 
 def test_time_is_limited() -> None:
-    """A text that takes longer than the limit is the detector's failure."""
+    """If a text takes longer than the limit, the detector fails."""
     detector = _detector(["a"], limits=Limits(seconds=0.0))
     with pytest.raises(DetectorFailed, match="longer than 0 s"):
         detector.detect("a")
@@ -279,21 +283,23 @@ def test_time_is_limited() -> None:
 
 
 def test_searches_of_many_matches_are_limited() -> None:
-    """Finding all matches can take quadratic time even where each takes linear time; the limit ends it."""
+    """The time limit ends a search of many matches, which takes quadratic time although each match takes linear
+    time.
+    """
     detector = _detector(["a.*b|a"], limits=Limits(detections=10**9, seconds=0.2))
     with pytest.raises(DetectorFailed, match="longer than"):
         detector.detect("a" * 500_000)
 
 
 def test_too_many_detections() -> None:
-    """A whole text with more detections than the limit is a failure, also where no slice has that many."""
+    """A whole text with more detections than the limit is a failure, even if no single slice has that many."""
     detector = _detector(["a{50}"], limits=Limits(detections=1400))
     with pytest.raises(DetectorFailed, match="more than 1400 spans"):
         detector.detect("a" * 130_000)
 
 
 def test_a_costly_pattern_leaves_the_event_loop_alone() -> None:
-    """The larger a caller's pattern, the shorter the texts that the event loop waits for."""
+    """The larger a caller's pattern is, the shorter are the texts that the event loop judges itself."""
     small = PatternDetector([Matcher(Pattern("t", "n", "ab", foreign=True))], Limits())
     large = PatternDetector([Matcher(Pattern("t", "n", "(?:a?){500}b", foreign=True))], Limits())
     assert small.inline_limit == 16_384
@@ -301,7 +307,7 @@ def test_a_costly_pattern_leaves_the_event_loop_alone() -> None:
 
 
 def test_a_piece_costs_the_same_however_long_the_text() -> None:
-    """The state of a stream is the held text and one character, not what went before."""
+    """The state of a stream is the held text and one character. Earlier text is not part of it."""
     stream = _detector(["secret"]).stream()
     held = []
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""guardrails.detectors.patterns.engine: RE2 as the rest uses it."""
+"""guardrails.detectors.patterns.engine: RE2 as the detectors use it."""
 
 import pytest
 from guardrails.detectors.patterns.engine import Regex, Unsupported
@@ -7,21 +7,21 @@ _MEMORY = 1 << 20
 
 
 def test_search_sees_what_is_before_the_start() -> None:
-    r"""Positions are bytes; `\b` and `^` look at what lies before the start of the search."""
+    r"""Positions are bytes. `\b` and `^` look at the text before the start of the search."""
     assert Regex(r"\bfoo", memory=_MEMORY).search(b"xfoo foo", 1) == (5, 8)
     assert Regex("^foo", memory=_MEMORY).search(b"xfoo", 1) == (-1, -1)
     assert Regex("ö", memory=_MEMORY).search("aöb".encode(), 0) == (1, 3)
 
 
 def test_group_at() -> None:
-    """The first group of the match that begins exactly there is told."""
+    """`group_at` returns the first group of the match that begins exactly at the position."""
     regex = Regex("(a+)(?:b|$)", memory=_MEMORY, group=True)
     assert regex.group_at(b"xaab", 1) == (1, 3)
 
 
 @pytest.mark.parametrize("pattern", [r"(?=a)", r"(a)\1", "(", "a{2000}", r"[\pL\pN]{1,900}"])
 def test_unsupported(pattern: str) -> None:
-    """What RE2 cannot do, or not within its memory, is refused with a reason."""
+    """A pattern that RE2 does not support, or that needs too much memory, is refused with a reason."""
     with pytest.raises(Unsupported, match=r"\w"):
         Regex(pattern, memory=_MEMORY)
 
@@ -39,12 +39,12 @@ def test_unsupported(pattern: str) -> None:
     ],
 )
 def test_matches_nothing(pattern: str, nothing: bool) -> None:
-    """Whether the empty text can match depends on the neighbours, all kinds of which are tried."""
+    """Whether a pattern matches the empty text depends on the neighbours, so all kinds of neighbours are tried."""
     assert Regex(pattern, memory=_MEMORY).matches_nothing() is nothing
 
 
 def test_time_is_linear() -> None:
-    """A pattern that takes exponential time in backtracking engines comes to its end."""
+    """A pattern that takes exponential time in backtracking engines ends."""
     regex = Regex("(a+)+$", memory=_MEMORY)
     text = b"a" * 100_000 + b"b"
     assert regex.search(text, 0) == (-1, -1)

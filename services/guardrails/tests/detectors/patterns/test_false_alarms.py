@@ -1,4 +1,4 @@
-"""The named patterns on lines without personal data: invoices and lists of parts, which are full of numbers."""
+"""The named patterns on lines without personal data: invoices and lists of parts, which have many numbers."""
 
 import random
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def _letters(chance: random.Random, count: int) -> str:
 
 
 def _trade_item(chance: random.Random) -> str:
-    """An EAN-13 with its check digit, of a prefix that is in use in Europe or North America."""
+    """Return an EAN-13 with its check digit and with a prefix of Europe or North America."""
     body = chance.choice(("400", "401", "404", "426", "300", "500", "590", "690", "871", "072", "20")) + _digits(
         chance, 12
     )
@@ -85,7 +85,9 @@ def _line(chance: random.Random) -> str:
 
 
 def test_invoices_and_parts() -> None:
-    """At most one line in 10,000 raises an alarm, though many have numbers as long as a card's or a phone's."""
+    """At most one line in 10,000 is a false alarm, although many lines have numbers as long as a card's or a
+    phone's.
+    """
     chance = random.Random(20)
     detector = PatternDetector([Matcher(each) for patterns in NAMED.values() for each in patterns], Limits())
     alarms = []

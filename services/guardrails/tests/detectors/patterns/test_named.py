@@ -1,4 +1,4 @@
-"""guardrails.detectors.patterns.named: what the named patterns find, and how little they hold back."""
+"""guardrails.detectors.patterns.named: the findings of the named patterns, and how little text they hold back."""
 
 import pytest
 from guardrails.detectors.patterns.detector import PatternDetector
@@ -81,13 +81,13 @@ _DETECTORS = {name: PatternDetector(list(map(Matcher, patterns)), Limits()) for 
     ],
 )
 def test_named(name: str, text: str, found: list[str] | None) -> None:
-    """Each named pattern finds what it stands for, and not what looks alike; None: every word."""
+    """Each named pattern finds what its name says, and nothing that looks similar. None means every word."""
     expected = text.split() if found is None else found
     assert [each.text for each in _DETECTORS[name].detect(text)] == expected
 
 
 def test_names() -> None:
-    """The names of detections are part of the interface; all are personal data."""
+    """The names of the detections are part of the interface. All are personal data."""
     assert {name: {pattern.name for pattern in patterns} for name, patterns in NAMED.items()} == {
         "credit-card": {"credit_card"},
         "email": {"email_address"},
@@ -104,7 +104,9 @@ def test_names() -> None:
 
 @given(st.integers(min_value=1, max_value=10**18))
 def test_luhn(number: int) -> None:
-    """Of the ten digits that can end a number exactly one passes, and changing one digit never passes."""
+    """Exactly one of the ten possible last digits passes the check, and a number with one changed digit never
+    passes.
+    """
     passing = [digit for digit in range(10) if luhn(f"{number}{digit}".encode())]
     assert len(passing) == 1
     digits = f"{number}{passing[0]}"
@@ -154,10 +156,8 @@ _SAMPLES = {
 @pytest.mark.parametrize("name", _SAMPLES)
 @given(data=st.data())
 def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
-    """What is held can still become part of a detection that begins with the first character held.
-
-    For card numbers this leaves out those that are complete but for the character after them: until it comes,
-    their check digits are not looked at.
+    """Held text can still become part of a detection that begins with the first held character. Card numbers that
+    lack only the character after them are an exception: their check digits are not checked before it arrives.
     """
     alphabet = "".join(sorted(set("".join(_SAMPLES[name])))) + " x,"
     fragments = [sample[:end] for sample in _SAMPLES[name] for end in range(1, len(sample) + 1)]
@@ -187,7 +187,7 @@ def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_holding_is_bounded(name: str) -> None:
-    """However long a word is, no named pattern holds more than a few hundred characters of it."""
+    """For words of any length, no named pattern holds more than a few hundred characters."""
     for text in ("a" * 3000, "1" * 3000, "a@" + "a" * 3000, "a@" + "a." * 1500, "1:" * 1500, "1." * 1500):
         stream, decided = _DETECTORS[name].stream(), 0
         for start in range(0, len(text), 50):

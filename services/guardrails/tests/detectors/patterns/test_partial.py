@@ -1,4 +1,4 @@
-"""guardrails.detectors.patterns.partial: the pattern that also sees matches that have only begun."""
+"""guardrails.detectors.patterns.partial: the pattern that also finds a match that has only begun."""
 
 import pytest
 from guardrails.detectors.patterns.engine import Regex
@@ -6,7 +6,7 @@ from guardrails.detectors.patterns.partial import SENTINEL, partial
 
 
 def _match(pattern: str, text: str) -> tuple[str, bool]:
-    """The first match in a text that may go on, and whether it runs into the end."""
+    """Return the first match in a text that may continue, and whether the match reaches the end."""
     data = text.encode() + SENTINEL
     start, end = Regex(partial(pattern), memory=1 << 22).search(data, 0)
     return data[start:end].removesuffix(SENTINEL).decode(), end == len(data)
@@ -59,11 +59,11 @@ def _match(pattern: str, text: str) -> tuple[str, bool]:
     ],
 )
 def test_partial(pattern: str, text: str, matched: str, open_: bool) -> None:
-    """A match runs into the end exactly where further text could change it; else it is the pattern's own."""
+    """A match reaches the end exactly if further text can change it. Otherwise it is the pattern's own match."""
     assert _match(pattern, text) == (matched, open_)
 
 
 def test_bytes_are_refused() -> None:
-    """A pattern of single bytes could split characters."""
+    """A pattern of single bytes is refused, because it could split characters."""
     with pytest.raises(ValueError, match="split a character"):
         partial(r"a\C")

@@ -1,4 +1,4 @@
-"""detectors.patterns.view: how people read a text, and where in the text each place of the view is."""
+"""detectors.patterns.view: the text as people read it, with the positions in the original text."""
 
 import unicodedata
 
@@ -26,13 +26,17 @@ _TEXTS = st.text(
     ],
 )
 def test_view(text: str, view: str) -> None:
-    """Compatible characters are one, those without a width are none, marks that change no letter are none."""
+    """Compatible characters become one, characters without a width are dropped, and so are marks on ASCII
+    characters.
+    """
     assert readable(text) == view
 
 
 @given(st.lists(_TEXTS, max_size=5))
 def test_places(pieces: list[str]) -> None:
-    """However a text is cut its view is the same; places ascend, and a character is where it reads so."""
+    """The view does not depend on the split of the text. Positions ascend, and each character has its original
+    position.
+    """
     text = "".join(pieces)
     view = View("")
     read = "".join(map(view.feed, pieces))
@@ -49,7 +53,7 @@ def test_places(pieces: list[str]) -> None:
 
 @given(_TEXTS)
 def test_plain(text: str) -> None:
-    """The view of a text that is plain is the text, with any character before it; ASCII is plain."""
+    """The view of plain text is the text itself, after any character. ASCII is plain."""
     if is_plain(text):
         assert View("1").feed(text) == text
     assert is_plain("plain\n\x00")
@@ -57,7 +61,7 @@ def test_plain(text: str) -> None:
 
 
 def test_a_forgotten_text_leaves_places() -> None:
-    """Behind the place up to which it was forgotten they stay as they were."""
+    """After text is forgotten, the later positions stay the same."""
     view = View("", 5)  # five characters that are the same in both
     view.feed("a\u200b\uff11 b\u200bc")
     places = range(7, view.length)
@@ -67,7 +71,7 @@ def test_a_forgotten_text_leaves_places() -> None:
 
 
 def test_canonical() -> None:
-    """Letters with marks are taken in both spellings; the rest of a pattern stays as it is."""
+    """A pattern matches both spellings of letters with marks. The rest of the pattern stays the same."""
     assert canonical(r"a\d[é]{2}") == r"a\d[é]{2}"
     assert canonical("é?b") == "(?:é|e\u0301)?b"
     assert canonical(r"\Qé.\E") == r"(?:é|é)\.".replace("|é", "|e\u0301")

@@ -1,4 +1,4 @@
-"""guardrails.detectors.presidio: names, found by the real model in a process of its own."""
+"""guardrails.detectors.presidio: the real model finds names in a separate process."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ _AROUND = DetectionContext()
 
 @pytest.fixture
 async def processes() -> AsyncIterator[ChildProcesses]:
-    """One process."""
+    """Yield the detector's processes, at most one."""
     assert PYTHON.exists(), "Presidio is not installed: make .venv/.pii"
     processes = pii_processes(PYTHON, 60, 1)
     yield processes
@@ -28,7 +28,7 @@ async def processes() -> AsyncIterator[ChildProcesses]:
 
 
 async def test_names_and_places(processes: ChildProcesses) -> None:
-    """Each window has its own findings; places are code points; what was not asked for is not told."""
+    """Each window has its own findings, in code points. Entities that were not asked for are not reported."""
     judge = slow(pii(processes, 60))
     texts = ["\U0001f511 Anna Meyer lives in Berlin.", "The pump is green.", "She asked John Smith."]
     found = await judge.judge(texts, _AROUND)
@@ -46,7 +46,7 @@ async def test_names_and_places(processes: ChildProcesses) -> None:
 
 
 async def test_many_windows_are_several_questions(processes: ChildProcesses) -> None:
-    """They are asked in turn, and answered in order."""
+    """The questions are asked one after the other and answered in order."""
     green = "The pump is green. " * 500
     texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
     found = await slow(pii(processes, 60)).judge(texts, _AROUND)
@@ -54,7 +54,7 @@ async def test_many_windows_are_several_questions(processes: ChildProcesses) -> 
 
 
 async def test_a_dead_process_is_the_failure_of_one_question(processes: ChildProcesses) -> None:
-    """The next question starts another one."""
+    """If the process dies, one question fails, and the next question starts another process."""
     judge = slow(pii(processes, 60))
     await judge.judge(["Anna"], _AROUND)
     [idle] = processes._idle
@@ -66,7 +66,7 @@ async def test_a_dead_process_is_the_failure_of_one_question(processes: ChildPro
 
 
 async def test_a_late_answer_is_a_failure() -> None:
-    """With a 504; the process is killed with its forks."""
+    """A late answer is a failure with status 504. The process is killed together with its forks."""
     late = pii_processes(PYTHON, 0.001, 1)
     with pytest.raises(DetectorFailed, match="longer than") as failed:
         await slow(pii(late, 0.001)).judge(["Anna " * 3000], _AROUND)
@@ -75,7 +75,7 @@ async def test_a_late_answer_is_a_failure() -> None:
 
 
 async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:
-    """Well where the model answers; else the reason is told."""
+    """The detector is healthy if the model answers. Otherwise its health names the reason."""
     assert (await pii(processes, 60).health()).healthy
     missing = await pii(pii_processes(tmp_path / "python", 60, 1), 60).health()
     assert (missing.healthy, missing.reason) == (False, "the process that checks texts does not start")
@@ -84,6 +84,6 @@ async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:
 
 
 def test_it_is_offered_where_there_is_a_python_for_it() -> None:
-    """The others do not need it."""
+    """The detector exists only if a Python is configured for it. The other detectors do not need it."""
     there = [each.detector_id for each in built_in(resources())]
     assert "pii" not in there

@@ -1,4 +1,4 @@
-"""guardrails.detectors.structure.process: no text harms the service, and limits are real."""
+"""guardrails.detectors.structure.process: no text harms the service, and the limits hold."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ sys.exit(child.serve(check))
 
 @pytest.fixture
 async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
-    """Processes whose check does as the text says."""
+    """Yield processes whose check does what the text says."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
     made = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
@@ -54,7 +54,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
     ],
 )
 async def test_a_text_that_ends_its_check(text: str, says: str, status: int, processes: CheckProcesses) -> None:
-    """The detector fails on the text, and the next text is checked."""
+    """The detector fails on the text that ends its check, and the next text is checked."""
     with pytest.raises(DetectorFailed, match=says) as raised:
         await processes.reasons(text, ["json"], 0)
     assert raised.value.status == status
@@ -62,7 +62,7 @@ async def test_a_text_that_ends_its_check(text: str, says: str, status: int, pro
 
 
 async def test_the_process_is_kept(processes: CheckProcesses) -> None:
-    """One process forks for many texts, also after a crash; what libraries print does not harm the answers."""
+    """One process forks for many texts, even after a crash. The output of libraries does not change the answers."""
     first = await processes.reasons("good", ["json"], 0)
     with pytest.raises(DetectorFailed):
         await processes.reasons("crash", ["json"], 0)
@@ -70,14 +70,14 @@ async def test_the_process_is_kept(processes: CheckProcesses) -> None:
 
 
 async def test_secrets_stay_outside(processes: CheckProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process has nothing of the service's environment."""
+    """The process gets nothing of the service's environment."""
     monkeypatch.setenv("CAUSEWAY_NATS_URL", "nats://guardrails:secret@127.0.0.1")
     (names,) = await processes.reasons("environment", ["json"], 0)
     assert "CAUSEWAY_NATS_URL" not in names
 
 
 async def test_a_process_that_does_not_start() -> None:
-    """The detector fails, and says so."""
+    """If the process does not start, the detector fails with a message."""
     broken = CheckProcesses(CheckLimits(), (sys.executable, "-c", "raise SystemExit(1)"))
     with pytest.raises(DetectorFailed, match="does not start"):
         await broken.reasons("{}", ["json"], 0)
