@@ -1,4 +1,4 @@
-"""Documents, a retriever that keeps the contract, and what the gateway does to submit a job."""
+"""Documents, a retriever that keeps the contract, and the gateway's part in submitting a job."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ TENANT = Principal("acme", user="mia", roles=("ingest",))
 
 @pytest.fixture
 def make_pdf() -> Callable[..., bytes]:
-    """A PDF of the given pages; with a password it is encrypted."""
+    """Return a PDF of the given pages; with a password it is encrypted."""
 
     def make(*pages: str, password: str = "", title: str = "") -> bytes:
         document = FPDF()
@@ -58,7 +58,7 @@ def make_pdf() -> Callable[..., bytes]:
 
 @pytest.fixture
 def scanned_pdf() -> bytes:
-    """A PDF whose only page is a picture."""
+    """Return a PDF whose only page is a picture."""
     document = FPDF()
     document.add_page()
     document.image(Image.new("RGB", (60, 40), "white"), w=100)
@@ -67,7 +67,7 @@ def scanned_pdf() -> bytes:
 
 @pytest.fixture
 def png() -> bytes:
-    """A picture."""
+    """Return a picture."""
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(buffer, "PNG")
     return buffer.getvalue()
@@ -212,7 +212,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         return retriever_pb2.UpsertResponse(outcome=outcome, document=begin.document)
 
     def texts(self, name: str, index: str = "library") -> list[str]:
-        """Texts of a document's chunks."""
+        """Return the texts of a document's chunks."""
         _, chunks = self.documents[TENANT.tenant, index, keys.document_id(name)]
         return [chunk.text for chunk in chunks]
 
@@ -234,33 +234,33 @@ async def serving(retriever: Retriever, port: int = 0) -> AsyncIterator[str]:
 
 @pytest.fixture
 def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[str]]:
-    """Serves a retriever, on a given port if need be; yields its target."""
+    """Serve a retriever, by default on a free port; yield its target."""
     return serving
 
 
 @pytest.fixture
 def retriever() -> Retriever:
-    """A retriever that nobody serves yet."""
+    """Return a retriever that is not served yet."""
     return Retriever()  # type: ignore[abstract]  # ingest calls six of its methods
 
 
 @pytest.fixture
 async def retriever_target(retriever: Retriever) -> AsyncIterator[str]:
-    """The target at which the retriever is served."""
+    """Serve the retriever; return its target."""
     async with serving(retriever) as target:
         yield target
 
 
 @pytest.fixture
 async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
-    """A nats-server of this test."""
+    """Start a nats-server for the test; return its URL."""
     async with nats_server(tmp_path / "nats") as url:
         yield url
 
 
 @pytest.fixture
 async def client(nats_url: str) -> AsyncIterator[Client]:
-    """A connection to it."""
+    """Return a connection to the nats-server."""
     client = await nats.connect(nats_url, "test")
     try:
         yield client
@@ -270,12 +270,12 @@ async def client(nats_url: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def transport(client: Client) -> IngestTransport:
-    """Its streams and buckets."""
+    """Return the streams and buckets of the nats-server."""
     return await nats.ingest_transport(client)
 
 
 class Gateway:
-    """What the gateway does: submits jobs and reads their states."""
+    """Does what the gateway does: submits jobs and reads their states."""
 
     def __init__(self, transport: IngestTransport) -> None:
         self.transport = transport
@@ -291,7 +291,7 @@ class Gateway:
         headers: dict[str, str] | None = None,
         **facts: Any,
     ) -> str:
-        """Original, state, job, in this order; returns the job's id. With a URL there is no original yet."""
+        """Store original, state and job, in this order; return the job's id. A URL has no original yet."""
         job_id = uuid.uuid4().hex
         sha256 = hashlib.sha256(content).hexdigest()
         name_of_object = keys.original_object(TENANT.tenant, index, job_id)
@@ -327,12 +327,12 @@ class Gateway:
         return job_id
 
     async def job(self, job_id: str) -> ingest_pb2.Job:
-        """A job as it stands."""
+        """Return the current state of a job."""
         entry = await self.transport.jobs.get(keys.job_key(TENANT.tenant, job_id))
         return ingest_pb2.Job.FromString(entry.value or b"")
 
     async def until(self, job_id: str, condition: Callable[[ingest_pb2.Job], object], within: float = 60) -> Any:
-        """Waits until a job's state meets a condition, and returns it."""
+        """Wait until a job's state meets a condition, and return the state."""
         async with asyncio.timeout(within):
             while True:
                 with contextlib.suppress(Exception):  # while the broker is away
@@ -342,17 +342,17 @@ class Gateway:
                 await asyncio.sleep(0.02)
 
     async def finished(self, job_id: str, within: float = 60) -> Any:
-        """Waits until a job is over, and returns it."""
+        """Wait until a job has ended, and return its state."""
         return await self.until(job_id, lambda job: job.state >= ingest_pb2.JOB_STATE_SUCCEEDED, within)
 
     async def emptied(self) -> None:
-        """Waits until no job is on the queue, not even one that is being worked on."""
+        """Wait until the queue has no job, including jobs in work."""
         async with asyncio.timeout(60):
             while (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # the server's
                 await asyncio.sleep(0.02)
 
     async def dead(self) -> Iterable[Any]:
-        """The dead letters."""
+        """Return the dead letters."""
         info = await self.transport.jetstream.stream_info(keys.INGEST_DEAD_STREAM)
         return [
             await self.transport.jetstream.get_msg(keys.INGEST_DEAD_STREAM, seq)
@@ -362,19 +362,19 @@ class Gateway:
 
 @pytest.fixture
 def gateway(transport: IngestTransport) -> Gateway:
-    """The gateway's side."""
+    """Return the gateway's side."""
     return Gateway(transport)
 
 
 @pytest.fixture
 def make_gateway() -> type[Gateway]:
-    """The gateway's side of a transport."""
+    """Return a function that makes the gateway's side of a transport."""
     return Gateway
 
 
 @pytest.fixture
 async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Callable[[], Awaitable[None]]]]]:
-    """Starts a worker in this process, by default with an embedder that needs no model; the result stops it."""
+    """Start a worker in this process, by default with an embedder that needs no model; the result stops it."""
     running: list[tuple[asyncio.Event, asyncio.Task[None], Client]] = []
 
     async def run(
@@ -416,7 +416,7 @@ class Bad:
 
 @pytest.fixture
 def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) -> list[Bad]:
-    """A file of every kind that is refused, with the reason and a word of the message."""
+    """Return a file of each refused kind, with the reason and a word of the message."""
     whole = make_pdf("A page.", "Another page.")
     unreadable, unsupported = "UNREADABLE_DOCUMENT", "UNSUPPORTED_MEDIA"
     return [
@@ -440,7 +440,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
 
 @pytest.fixture(autouse=True)
 def _plain_logs() -> Iterator[None]:
-    """Logs go into what pytest captures, with plain stacks."""
+    """Send logs to the output that pytest captures, with plain stacks."""
     before = structlog.get_config()
     plain: list[structlog.typing.Processor] = [
         structlog.processors.format_exc_info,

@@ -17,5 +17,5 @@ SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentat
     ],
 )
 def test_pictures_count_where_they_can_be_made(there: Document, reads_as: bool) -> None:
-    """A version that is wanted with pictures reads as one without, if that is of a kind that has never any."""
+    """If the kind of a document never has pictures, versions with and without pictures are the same."""
     assert there.reads_as(replace(THERE, page_count=0, has_pictures=True)) is reads_as

@@ -28,13 +28,13 @@ runpy.run_module("ingest.parsing.child", run_name="__main__")
 
 
 def _blocks(language: str) -> list[str]:
-    """The fenced blocks of the section on file formats."""
+    """Return the fenced blocks of the section on file formats."""
     section = (_DOCS / "extending.md").read_text().partition("\n## A file format\n")[2].partition("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
 def _load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import a module from a file, for the time of the test."""
+    """Import a module from a file for the time of the test."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -46,7 +46,7 @@ def _load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the package with the example's module and its line in the registry."""
+    """Return a copy of the package with the example's module and its line in the registry."""
     module, registration, _ = _blocks("python")
     shutil.copytree(Path(ingest.__file__).parent, tmp_path / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "ingest/parsing/formats/calendars.py").write_text(module)
@@ -59,7 +59,7 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def parser(copy: Path) -> AsyncIterator[ProcessParser]:
-    """A parser whose child runs the copy."""
+    """Return a parser whose child runs the copy."""
     parser = ProcessParser(Limits(), (sys.executable, "-P", "-c", _CHILD, str(copy)))
     yield parser
     await parser.aclose()
@@ -77,7 +77,7 @@ async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path
 
 
 async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser, tmp_path: Path) -> None:
-    """The refusal of the example reaches the person who sent the file; the other formats are read as before."""
+    """The user who sent the file gets the example's refusal. The other formats are read as before."""
     (tmp_path / "original").write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n")
     with pytest.raises(UnreadableDocument, match="no events"):
         [part async for part in parser.parse(tmp_path / "original", "ferries.ics")]
@@ -87,7 +87,7 @@ async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser,
 
 
 def test_the_registration_is_all_that_others_need(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name, the media type and the list of formats in messages come from the one line."""
+    """The one line of the registry gives the name, the media type and the list of formats in messages."""
     registry = _load("registry_with_the_example", copy / "ingest/parsing/registry.py", monkeypatch)
     assert registry.format_named(".ics").module == "calendars"
     assert registry.SUFFIXES["text/calendar"] == ".ics"

@@ -41,7 +41,7 @@ class Workers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     async def start(self) -> subprocess.Popen[bytes]:
-        """A worker that is healthy."""
+        """Return a healthy worker."""
         [port] = free_ports(1)
         with self._log.open("ab") as log:
             process = subprocess.Popen(  # noqa: ASYNC220  # returns at once
@@ -60,7 +60,7 @@ class Workers:
 
 
 def children_of(parent: int) -> list[int]:
-    """Processes that a process has started (proc(5): the fourth field of stat is the parent)."""
+    """Return the processes that a process has started (proc(5): the fourth field of stat is the parent)."""
     stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
     return [int(stat.split()[0]) for stat in stats if int(stat.rpartition(")")[2].split()[1]) == parent]
 
@@ -77,7 +77,7 @@ async def workers(nats_url: str, retriever_target: str, tmp_path: Path) -> Async
 async def test_a_process_ingests_with_the_real_model_and_ends_in_peace(
     workers: Workers, gateway: Any, retriever: Any, make_pdf: Callable[..., bytes]
 ) -> None:
-    """Vectors of MiniLM's length and of length 1; SIGTERM ends the process with exit code 0."""
+    """The vectors have MiniLM's number of values and length 1. SIGTERM ends the process with exit code 0."""
     process = await workers.start()
     text = "The ferry leaves at eight in the morning. " * 60
     jobs = [await gateway.submit("fares.md", MARKDOWN), await gateway.submit("long.pdf", make_pdf(text, text))]
@@ -97,7 +97,7 @@ async def test_a_process_ingests_with_the_real_model_and_ends_in_peace(
 async def test_a_killed_worker_leaves_its_job_to_the_next(
     workers: Workers, gateway: Any, retriever: Any, transport: IngestTransport
 ) -> None:
-    """Kill -9 in the middle of a job: another worker does it again, there is one result, and it is whole."""
+    """After kill -9 in the middle of a job, another worker does the job again, with one complete result."""
     retriever.reading.clear()
     first = await workers.start()
     job_id = await gateway.submit("fares.md", MARKDOWN)
@@ -139,7 +139,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 
 def test_a_missing_model_is_explained(tmp_path: Path) -> None:
-    """The process ends and says how the model is built."""
+    """The process ends and says how to build the model."""
     environment = {**os.environ, "CAUSEWAY_MODEL_CACHE": str(tmp_path)}
     command = [Path(sys.executable).with_name("causeway-ingest")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)

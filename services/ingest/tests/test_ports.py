@@ -1,4 +1,4 @@
-"""The contracts of the ports, kept by the fakes and by NATS and gRPC alike."""
+"""The contracts of the ports. The fakes, NATS and gRPC keep them."""
 
 import asyncio
 import io
@@ -58,7 +58,7 @@ def in_nats(transport: IngestTransport) -> NatsOriginalStore:
 
 @pytest.fixture(params=["memory", "nats", "s3"])
 def store(request: pytest.FixtureRequest) -> OriginalStore | None:
-    """An empty store; None: the fake has none."""
+    """Return an empty store; None if the fake has none."""
     if request.param == "memory":
         return None
     if request.param == "nats":
@@ -68,7 +68,7 @@ def store(request: pytest.FixtureRequest) -> OriginalStore | None:
 
 @pytest.fixture
 async def originals(store: OriginalStore | None) -> Originals:
-    """Originals that hold `CONTENT` under ``here``."""
+    """Return originals that hold `CONTENT` under ``here``."""
     if store is None:
         memory = MemoryOriginals()
         memory.objects["here"] = CONTENT
@@ -78,7 +78,7 @@ async def originals(store: OriginalStore | None) -> Originals:
 
 
 async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Path) -> None:
-    """Byte for byte; one that is not there is NOT_FOUND."""
+    """An original is read unchanged. A missing one is NOT_FOUND."""
     await originals.fetch("here", tmp_path / "a", len(CONTENT))
     assert (tmp_path / "a").read_bytes() == CONTENT
     with pytest.raises(NotFound):
@@ -86,7 +86,7 @@ async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Pat
 
 
 async def test_a_small_original_comes_into_a_file(transport: IngestTransport, tmp_path: Path) -> None:
-    """One that is a single message, and one of none."""
+    """An original of a single message, and an empty one, are read unchanged."""
     for name, content in (("small", b"# Small"), ("empty", b"")):
         await transport.originals.put(name, content)
         await StoredOriginals(in_nats(transport)).fetch(name, tmp_path / name, len(content))
@@ -94,7 +94,7 @@ async def test_a_small_original_comes_into_a_file(transport: IngestTransport, tm
 
 
 async def test_what_a_worker_puts(originals: Originals, tmp_path: Path) -> None:
-    """Is there with what is known of it; the first one stays."""
+    """A worker's original is stored with its facts, and the first one stays."""
     assert await originals.fetched("new") is None
     (tmp_path / "a").write_bytes(CONTENT)
     (tmp_path / "b").write_bytes(b"other")
@@ -108,7 +108,7 @@ async def test_what_a_worker_puts(originals: Originals, tmp_path: Path) -> None:
 
 
 async def test_what_belongs_to_one_job_is_removed(originals: Originals, tmp_path: Path) -> None:
-    """It is gone then; removing it again is no error."""
+    """The original is removed. Removing it again is no error."""
     await originals.remove("here")
     await originals.remove("here")
     with pytest.raises(NotFound):
@@ -116,7 +116,7 @@ async def test_what_belongs_to_one_job_is_removed(originals: Originals, tmp_path
 
 
 async def test_an_original_that_never_ends_is_given_up(transport: IngestTransport, tmp_path: Path) -> None:
-    """Chunks that are gone while they are read, as another upload of the same content leaves it: time runs out."""
+    """If chunks disappear during the read, as after another upload of the same content, the read times out."""
     info = await transport.originals.put("torn", CONTENT)
     stream = f"OBJ_{keys.ORIGINALS_BUCKET}"
     await transport.jetstream.purge_stream(stream, subject=f"$O.{keys.ORIGINALS_BUCKET}.C.{info.nuid}")
@@ -126,14 +126,14 @@ async def test_an_original_that_never_ends_is_given_up(transport: IngestTranspor
 
 @pytest.fixture(params=["memory", "nats"])
 def jobs(request: pytest.FixtureRequest, transport: IngestTransport, client: Client) -> Jobs:
-    """States of jobs."""
+    """Return the store of jobs' states."""
     if request.param == "memory":
         return MemoryJobs()
     return NatsJobs(client, transport.jobs)
 
 
 async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
-    """What was written is read; a writer who has not seen the last revision is refused."""
+    """A written state is read. A writer that has not seen the last revision is refused."""
     job = make_job(b"x")
     assert await jobs.read(job) is None
     created = datetime(2025, 3, 1, 12, tzinfo=UTC)
@@ -161,7 +161,7 @@ async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_replaced(client: Client, transport: IngestTransport) -> None:
-    """Garbage in a job's record does not stop the job."""
+    """An invalid record of a job does not stop the job."""
     job = make_job(b"x")
     await transport.jobs.put(keys.job_key("acme", job.job_id), b"\xff\xff garbage")
     jobs = NatsJobs(client, transport.jobs)
@@ -173,7 +173,7 @@ async def test_a_record_that_cannot_be_read_is_replaced(client: Client, transpor
 
 @pytest.fixture(params=["memory", "nats"])
 async def queue(request: pytest.FixtureRequest, client: Client, transport: IngestTransport) -> tuple[Queue, Any]:
-    """A queue, and how to put a job on it."""
+    """Return a queue and a function that puts a job on it."""
     if request.param == "memory":
         memory = MemoryQueue()
 
@@ -200,7 +200,7 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
 
 
 async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
-    """Given back it comes again with the next attempt's number and the same generation; done it does not."""
+    """A returned job comes again with the next attempt's number and the same generation. A done job does not."""
     taken, put = queue
     assert await taken.take() is None
     job = make_job(b"x", generation=7)
@@ -222,7 +222,7 @@ async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
 
 
 async def test_later_jobs_have_higher_generations(client: Client, transport: IngestTransport) -> None:
-    """The place in the stream orders the versions of a document."""
+    """The position in the stream orders the versions of a document."""
     queue = NatsQueue(client, transport)
     generations = []
     for number in range(3):
@@ -244,7 +244,7 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
 
 
 async def test_whether_older_jobs_are_over(client: Client, transport: IngestTransport) -> None:
-    """Known of each job once those before it are settled, also where they were given back or buried."""
+    """A job knows whether all earlier jobs are settled, including returned and given-up ones."""
     queue = NatsQueue(client, transport)
     for number in range(4):
         message = ingest_pb2.IngestJob(
@@ -273,7 +273,7 @@ async def test_whether_older_jobs_are_over(client: Client, transport: IngestTran
 
 
 async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_path: Path) -> None:
-    """Everything that is said of it arrives, and its object is read text by text."""
+    """All facts of a job arrive, and its object is read text by text."""
     queue = NatsQueue(client, transport)
     batch = ingest_pb2.TextBatch(count=2, size_bytes=17, sha256="ab" * 32, existing_only=True)
     message = ingest_pb2.IngestJob(
@@ -307,7 +307,7 @@ async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_
 
 
 async def test_a_message_that_is_no_job_is_buried(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """Garbage leaves the queue at once, with its reason in the dead letters, and the next job comes."""
+    """An invalid message becomes a dead letter with its reason at once, and the next job comes."""
     queue = NatsQueue(client, transport)
     subject = keys.ingest_subject(0, "acme", "library")
     for garbage in (b"\xff\xff garbage", b"", ingest_pb2.IngestJob(job_id="x").SerializeToString()):
@@ -322,7 +322,7 @@ async def test_a_message_that_is_no_job_is_buried(client: Client, transport: Ing
 
 @pytest.fixture(params=["memory", "grpc"])
 async def index(request: pytest.FixtureRequest, retriever_target: str) -> AsyncIterator[Index]:
-    """An empty index."""
+    """Return an empty index."""
     if request.param == "memory":
         yield MemoryIndex()
         return
@@ -340,7 +340,7 @@ async def batches(count: int, failure: Exception | None = None) -> AsyncGenerato
 
 
 async def test_a_document_is_stored_and_found(index: Index) -> None:
-    """As it was given; storing it again changes nothing, an older version is refused."""
+    """A document is stored unchanged. Storing it again changes nothing, and an older version is refused."""
     assert await index.answers()
     job = make_job(b"x", generation=5)
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
@@ -355,7 +355,7 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
 
 
 async def test_files_within_a_document(index: Index) -> None:
-    """They are listed, all of them, and removed with those that are in them; other documents stay."""
+    """All files within a document are listed, and removed with the files inside them. Other documents stay."""
     job = make_job(b"x", "mail.eml")
     outer = job.document.document_id
     assert await index.members(job, outer) == []
@@ -372,7 +372,7 @@ async def test_files_within_a_document(index: Index) -> None:
 
 
 async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str) -> None:
-    """What the retriever says of an index's chunks is passed on, a zero as well; what it leaves open is open."""
+    """The chunk settings of the index are passed on, including zeros. Missing ones stay missing."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index = RetrieverIndex(channel)
@@ -387,7 +387,7 @@ async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str
 
 
 async def test_an_index_keeps_its_vectors(index: Index) -> None:
-    """Those of its first document, which it tells; others are refused as something that changed meanwhile."""
+    """An index has the model and the dimension of its first document. Other vectors are refused."""
     job = make_job(b"x")
     assert await index.traits(job) is None
     await index.store(job, job.document, SPACE, batches(1), 5)
@@ -401,7 +401,7 @@ async def test_an_index_keeps_its_vectors(index: Index) -> None:
 
 
 async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
-    """Its chunks stay; whether anything was other is said; a newer generation is left alone."""
+    """The chunks stay, and the result says whether anything changed. A newer generation is not changed."""
     job = make_job(b"x", generation=5)
     with pytest.raises(NotFound):
         await index.update(job, job.document)
@@ -420,7 +420,7 @@ async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
 
 
 async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Index) -> None:
-    """A failure in the middle of a document is the caller's own, and the document is not there."""
+    """A failure in the middle of a document reaches the caller unchanged, and the document is not stored."""
     job = make_job(b"x")
     with pytest.raises(ZeroDivisionError, match="bug"):
         await index.store(job, job.document, SPACE, batches(2, ZeroDivisionError("a bug")), 5)
@@ -428,7 +428,7 @@ async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Ind
 
 
 async def test_a_retriever_that_is_away_is_unavailable() -> None:
-    """Each call says so within its time, and `answers` says no."""
+    """Each call fails with Unavailable within its time, and `answers` returns false."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel("127.0.0.1:1", [descriptor]) as channel:
         index = RetrieverIndex(channel)
@@ -443,7 +443,7 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
 
 
 async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever: Any) -> None:
-    """Whoever gives up in the middle of a document cancels the stream."""
+    """A cancellation in the middle of a document cancels the stream."""
     retriever.reading.clear()
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
@@ -458,7 +458,7 @@ async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever
 
 
 async def test_a_broker_that_is_away_is_unavailable(tmp_path: Path) -> None:
-    """States and jobs are refused at once, not after a time-out."""
+    """States and jobs are refused at once, without a time-out."""
     async with nats_server(tmp_path / "nats") as url:
         client: Client = await nats.connect(url, "test")
         transport = await nats.ingest_transport(client)

@@ -16,7 +16,7 @@ from servicekit import nats
 async def test_a_restarted_broker_loses_nothing(
     tmp_path: Path, make_gateway: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """The job ends as if nothing had happened: once, with its end recorded, and one that waited is done too."""
+    """The job ends once with a recorded end. A waiting job is also done."""
     [port] = free_ports(1)
     stop = asyncio.Event()
     async with nats_server(tmp_path / "nats", port) as url:

@@ -25,7 +25,7 @@ MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n\n## Children\n\nChildren pay 
 async def test_a_pdf_goes_in_page_by_page(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, make_pdf: Callable[..., bytes]
 ) -> None:
-    """Pages, headings and metadata arrive; progress is seen on the way; the original stays."""
+    """Pages, headings and metadata are stored, progress is visible, and the original stays."""
     await run_worker(retriever_target)
     retriever.reading.clear()
     content = make_pdf(*[f"This is what page {number} says." for number in range(1, 91)], title="Chapter")
@@ -55,7 +55,7 @@ async def test_a_pdf_goes_in_page_by_page(
 async def test_markdown_goes_in_by_section(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """No pages: page 0, and the heading path of each chunk."""
+    """A document without pages has page 0 and the heading path of each chunk."""
     await run_worker(retriever_target)
     job = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
     assert job.state == SUCCEEDED
@@ -67,7 +67,7 @@ async def test_markdown_goes_in_by_section(
 async def test_the_same_again_and_something_new(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """The same content is unchanged, new content under the same name replaces it."""
+    """The same content is unchanged. New content with the same name replaces it."""
     await run_worker(retriever_target)
     first = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
     again = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
@@ -80,7 +80,7 @@ async def test_the_same_again_and_something_new(
 async def test_every_bad_file_fails_with_its_reason(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, bad_files: list[Any]
 ) -> None:
-    """Nothing of them is stored, none is tried twice, and good files among them go in."""
+    """Nothing of a bad file is stored or retried, and the good files among them are stored."""
     await run_worker(retriever_target)
     submitted = [(bad, await gateway.submit(bad.name, bad.content)) for bad in bad_files]
     good = await gateway.submit("good.md", MARKDOWN)
@@ -108,7 +108,7 @@ NAMES = (
 async def test_names_may_hold_anything(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """A name is text for people: slashes, line breaks and letters of all scripts do no harm."""
+    """A name is text: slashes, line breaks and letters of all scripts are allowed."""
     await run_worker(retriever_target)
     jobs = {name: await gateway.submit(name, MARKDOWN) for name in NAMES}
     for name, job_id in jobs.items():
@@ -120,7 +120,7 @@ async def test_names_may_hold_anything(
 async def test_texts_in_other_encodings_and_scripts(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """Legacy encodings, right-to-left and unspaced scripts come out right."""
+    """Legacy encodings, right-to-left scripts and scripts without spaces are read correctly."""
     await run_worker(retriever_target)
     texts = {
         "latin.txt": ("Grüße aus München, schöne Überfahrt!", "latin-1"),
@@ -137,7 +137,7 @@ async def test_texts_in_other_encodings_and_scripts(
 async def test_a_retriever_that_is_down_is_waited_for(
     gateway: Any, run_worker: Any, retriever: Any, serve_retriever: Any
 ) -> None:
-    """Jobs stay in the queue, without using up attempts, and go in when it is back; also in the middle of one."""
+    """Jobs stay in the queue without using up attempts, also in the middle of one. They are done later."""
     [port] = free_ports(1)
     await run_worker(f"127.0.0.1:{port}")
     first = await gateway.submit("a.md", MARKDOWN)
@@ -159,7 +159,7 @@ async def test_a_retriever_that_is_down_is_waited_for(
 async def test_a_poison_message_goes_to_the_dead_letters(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """What cannot be done in any of its attempts fails, with its message and reason kept."""
+    """A job that fails in each of its attempts becomes a dead letter with its message and reason."""
     retriever.defect = ZeroDivisionError("a bug")
     await run_worker(retriever_target, ingest_max_attempts=2)
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
@@ -179,7 +179,7 @@ async def test_a_poison_message_goes_to_the_dead_letters(
 async def test_a_document_that_hangs_the_parser_fails_alone(
     gateway: Any, run_worker: Any, retriever_target: str
 ) -> None:
-    """Its job fails with the reason, others go in meanwhile."""
+    """The job fails with the reason, and other jobs are done meanwhile."""
     await run_worker(retriever_target, ingest_parse_seconds=2, ingest_parse_memory=400 * 1024**2)
     heavy = await gateway.submit("heavy.md", b"- *item* with `marks` and [links](x)\n" * 150_000)
     light = [await gateway.submit(f"{number}.md", MARKDOWN) for number in range(3)]
@@ -191,7 +191,7 @@ async def test_a_document_that_hangs_the_parser_fails_alone(
 
 
 async def test_limits(gateway: Any, run_worker: Any, retriever_target: str, make_pdf: Callable[..., bytes]) -> None:
-    """Pages, characters, chunks and bytes over their limits are refused with the limit named."""
+    """Documents over a limit of pages, characters, chunks or bytes are refused, and the message names the limit."""
     await run_worker(
         retriever_target,
         ingest_max_pages=2,
@@ -214,7 +214,7 @@ async def test_limits(gateway: Any, run_worker: Any, retriever_target: str, make
 async def test_a_newer_upload_that_overtakes(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """Of two versions on their way at once the later upload wins, whichever is ready first."""
+    """Of two concurrent versions the later upload wins, in both orders of their end."""
     await run_worker(retriever_target, ingest_jobs=2)
     retriever.reading.clear()
     older = await gateway.submit("a.md", b"# A\n\nOlder.\n")
@@ -233,7 +233,7 @@ async def test_a_newer_upload_that_overtakes(
 async def test_stopping_gives_the_job_to_another_worker(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """A job that does not end within the grace is taken over at once, not after the silence of a dead worker."""
+    """A job that does not end within the grace period is taken over at once, without waiting for its heartbeat."""
     retriever.reading.clear()
     end = await run_worker(retriever_target, shutdown_grace=0.1)
     job_id = await gateway.submit("a.md", MARKDOWN)
@@ -249,8 +249,8 @@ async def test_stopping_gives_the_job_to_another_worker(
 async def test_a_switch_of_the_model_mixes_nothing(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """What is added to an index has its model's vectors, a new index the new default's; without the old model the
-    old index takes nothing, and says why.
+    """An existing index keeps its model's vectors, and a new index has the new default. Without the old model, the
+    old index takes nothing, and the job names the reason.
     """
     old, new = (EmbeddingModel.of(HashingEmbedder(dimension)) for dimension in (32, 64))
     for number, configured in enumerate(([old], [new, old], [new])):
@@ -276,7 +276,7 @@ async def test_a_switch_of_the_model_mixes_nothing(
 async def test_documents_come_from_urls(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """Fetched, kept as the original, and not transferred again; where the worker may not go it does not."""
+    """A fetched document has an original and is not transferred again. A forbidden address is not fetched."""
 
     async def serve(request: web.BaseRequest) -> web.Response:
         if request.headers.get("if-none-match") == '"1"':

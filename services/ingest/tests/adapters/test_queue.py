@@ -11,7 +11,7 @@ from servicekit.nats import GENERATION, IngestTransport
 
 
 async def taken(queue: NatsQueue, count: int) -> list[str]:
-    """Ids of the next jobs, done at once."""
+    """Return the ids of the next jobs, and settle each job at once."""
     found = []
     for _ in range(count):
         delivery = await queue.take()
@@ -22,7 +22,7 @@ async def taken(queue: NatsQueue, count: int) -> list[str]:
 
 
 async def test_a_full_lane_keeps_nobody_waiting(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """Whatever waits in the last lane: a job of the first one is among the next two, and none of them starves."""
+    """With any number of jobs in the last lane, a job of the first lane is among the next two. No lane starves."""
     queue = NatsQueue(client, transport)
     for number in range(40):
         await gateway.submit(f"{number}.md", b"x", lane=3)
@@ -35,7 +35,7 @@ async def test_a_full_lane_keeps_nobody_waiting(client: Client, transport: Inges
 
 
 async def test_every_lane_is_emptied(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """Each job comes once; then there is none."""
+    """Each job comes once. Then the queue is empty."""
     queue = NatsQueue(client, transport)
     submitted = [await gateway.submit(f"{n}.md", b"x", lane=n % keys.INGEST_LANES) for n in range(12)]
     assert sorted(await taken(queue, 12)) == sorted(submitted)
@@ -45,7 +45,7 @@ async def test_every_lane_is_emptied(client: Client, transport: IngestTransport,
 async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
     client: Client, transport: IngestTransport, gateway: Any
 ) -> None:
-    """Its generation stands in its message, for its place in the stream is a new one."""
+    """The message contains the job's generation, because its position in the stream is a new one."""
     queue = NatsQueue(client, transport)
     await gateway.submit("a.md", b"x", headers={GENERATION: "77"})
     delivery = await queue.take()
@@ -57,7 +57,7 @@ async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
 async def test_a_header_that_cannot_be_read_is_buried(
     client: Client, transport: IngestTransport, gateway: Any, said: str
 ) -> None:
-    """Like any message that holds no job: the worker goes on, and the letter can be sent again."""
+    """A job with an unreadable header becomes a dead letter, which can be sent again. The worker continues."""
     queue = NatsQueue(client, transport)
     await gateway.submit("a.md", b"a", headers={GENERATION: said})
     good = await gateway.submit("b.md", b"b")
@@ -71,7 +71,7 @@ async def test_a_header_that_cannot_be_read_is_buried(
 
 
 async def test_a_broker_that_is_away_is_not_waited_for(client: Client, transport: IngestTransport) -> None:
-    """Else the requests of all slots would be answered when it is back, with more jobs than anybody works on."""
+    """A call fails at once. A pending request would later bring more jobs than the worker has slots."""
     queue = NatsQueue(client, transport)
     await client.close()
     with pytest.raises(Unavailable):

@@ -15,7 +15,7 @@ NEWER = replace(DOCUMENT, sha256="0" * 64)
 
 
 class Shelf:
-    """A store and what is in it."""
+    """A store and its content."""
 
     def __init__(self, store: Pictures, transport: IngestTransport | None) -> None:
         self.store = store
@@ -40,7 +40,7 @@ def shelf(request: pytest.FixtureRequest, transport: IngestTransport) -> Shelf:
 
 
 async def test_a_picture_is_kept_by_version_and_page(shelf: Shelf) -> None:
-    """Byte for byte, up to the largest; writing it again changes nothing."""
+    """A picture is read as it was written, up to the largest one. Writing it again changes nothing."""
     largest = bytes(768 * 1024)
     for _ in range(2):
         await shelf.store.put(JOB, DOCUMENT, 1, b"one")
@@ -52,7 +52,7 @@ async def test_a_picture_is_kept_by_version_and_page(shelf: Shelf) -> None:
 
 
 async def test_a_versions_pictures_go_together(shelf: Shelf) -> None:
-    """Those of another version, and of another document, stay; doing it again is no error."""
+    """Pictures of another version or document stay. Removing the pictures again is no error."""
     other = replace(DOCUMENT, document_id=f"{DOCUMENT.document_id}.x")
     for document in (DOCUMENT, NEWER, other):
         await shelf.store.put(JOB, document, 1, b"one")

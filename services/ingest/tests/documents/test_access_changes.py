@@ -1,4 +1,4 @@
-"""Who may see a document, changed by a job of its own."""
+"""Changes of a document's readers, each by a job."""
 
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +20,7 @@ NOTE = Document("note", "note.txt", "c" * 64, 5, b'{"n":1}', ("ann",), generatio
 
 @dataclass
 class Rig:
-    """Changes on fakes."""
+    """Runs changes on fakes."""
 
     index: MemoryIndex = field(default_factory=MemoryIndex)
     jobs: MemoryJobs = field(default_factory=MemoryJobs)
@@ -50,7 +50,7 @@ def rig() -> Rig:
 
 
 async def test_only_who_may_see_it_changes(rig: Rig) -> None:
-    """And the generation, so that an older job that comes again does not win."""
+    """Only the readers and the generation change. The generation prevents that a redelivered older job wins."""
     assert await rig.run(rig.job("note", "bob", groups=("crew",))) is State.SUCCEEDED
     assert rig.document("note") == replace(NOTE, oids=("bob",), groups=("crew",), generation=9)
     assert await rig.run(rig.job("note", "bob", groups=("crew",), generation=10)) is State.UNCHANGED
@@ -59,7 +59,7 @@ async def test_only_who_may_see_it_changes(rig: Rig) -> None:
 
 
 async def test_files_within_a_file_change_with_it(rig: Rig) -> None:
-    """They had its readers, and have them afterwards."""
+    """Files within a file had its readers before, and have its new readers afterwards."""
     assert await rig.run(rig.job("zip", "bob")) is State.SUCCEEDED
     for document in (ARCHIVE, MEMBER):
         assert rig.document(document.document_id) == replace(document, oids=("bob",), generation=9)
@@ -67,21 +67,23 @@ async def test_files_within_a_file_change_with_it(rig: Rig) -> None:
 
 
 async def test_it_waits_for_older_jobs(rig: Rig) -> None:
-    """One of them may bring a version of the document, which would come too late."""
+    """The change waits for older jobs, because one of them may bring a version of the document."""
     with pytest.raises(Unavailable, match="accepted earlier"):
         await rig.run(rig.job("note", "bob"), alone=False)
     assert rig.document("note") == NOTE
 
 
 async def test_a_newer_version_keeps_its_readers(rig: Rig) -> None:
-    """It was brought after the change was asked for."""
+    """A version that was accepted after the change keeps its own readers."""
     with pytest.raises(StaleGeneration):
         await rig.run(rig.job("note", "bob", generation=1))
     assert rig.document("note") == NOTE
 
 
 async def test_a_document_that_is_not_there(rig: Rig) -> None:
-    """The job fails. But where an attempt before has changed it, who asked may have lost sight of it by that."""
+    """The job fails. If an earlier attempt has changed the document, the job succeeds although the document is
+    gone.
+    """
     with pytest.raises(NotFound):
         await rig.run(rig.job("none", "bob"))
     await rig.run(rig.job("note", "bob", generation=12))
@@ -90,7 +92,7 @@ async def test_a_document_that_is_not_there(rig: Rig) -> None:
 
 
 async def test_doing_it_twice_changes_nothing(rig: Rig) -> None:
-    """Whether the attempt before got to the end, or only to the files within."""
+    """A second attempt changes nothing, whether the first one ended or changed only the files within."""
     await rig.run(rig.job("zip", "bob"))
     rig.index.documents["acme", "library", "zip"] = (ARCHIVE, [])
     assert await rig.run(rig.job("zip", "bob"), attempt=2) is State.SUCCEEDED

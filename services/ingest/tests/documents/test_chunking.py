@@ -15,7 +15,7 @@ from text.sentences import sentence_spans
 
 
 class CharacterTokenizer:
-    """Every character but white space is two tokens: worse than any real one."""
+    """Counts every character but white space as two tokens, more than any real tokenizer."""
 
     def count(self, text: str) -> int:
         return len(self.spans(text))
@@ -34,7 +34,7 @@ texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Section:
-    """A section of prose and of blocks that are to stay together."""
+    """A section of prose and of blocks that stay together."""
     text, whole = "", []
     for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
         text += "\n" if text else ""
@@ -51,7 +51,9 @@ def wordpiece() -> WordPieceTokenizer:
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
 @settings(max_examples=150)
 def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """Every visible code point is in a chunk, chunks go forward, none is over the limits, twice is the same."""
+    """Every visible code point is in a chunk, chunks go forward, no chunk exceeds the limits, and the result is
+    repeatable.
+    """
     chunker = Chunker(tokenizer, shape)
     spans = chunker.split(text)
     assert spans == chunker.split(text)
@@ -70,7 +72,7 @@ def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) ->
 @given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
 @settings(max_examples=150)
 def test_what_is_to_stay_together_does(section: Section, tokenizer: Tokenizer, shape: Shape) -> None:
-    """A row is cut only if no chunk can hold it, and then between its lines if those fit; the laws hold as ever."""
+    """A row is cut only if no chunk can hold it, and between its lines if they fit. The laws of splitting hold."""
     text = section.text
     spans = Chunker(tokenizer, shape).split(text, section.whole)
     covered = {at for start, end in spans for at in range(start, end)}
@@ -92,7 +94,7 @@ def fits(text: str, tokenizer: Tokenizer, shape: Shape) -> bool:
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
 @settings(max_examples=100)
 def test_the_overlap_is_as_asked(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """A chunk repeats no more than the overlap, and as many sentences as that, and the chunk, have room for."""
+    """The overlap is at most the limit. It has as many sentences as fit into the overlap and into the chunk."""
     spans = Chunker(tokenizer, shape).split(text)
     found = sentence_spans(text)
     for (before, stop), (start, end) in itertools.pairwise(spans):
@@ -104,7 +106,7 @@ def test_the_overlap_is_as_asked(text: str, tokenizer: Tokenizer, shape: Shape) 
 
 
 def test_spans_that_cannot_be_are_passed_over() -> None:
-    """A parser under a hostile document's control cannot make chunks repeat, or leave out, any text."""
+    """A hostile document that controls its parser cannot make chunks repeat or omit text."""
     text = "One two. Three four."
     chunker = Chunker(WordTokenizer(), Shape(16, 0, 20))
     for whole in ([(9, 20), (0, 8)], [(0, 99)], [(5, 5)], [(-3, 8)], [(8, 2)]):
@@ -113,7 +115,7 @@ def test_spans_that_cannot_be_are_passed_over() -> None:
 
 @pytest.mark.parametrize("text", ["字" * 600, "word " * 600, "x1-" * 600])
 def test_text_without_sentences_overlaps_too(text: str) -> None:
-    """Where a sentence is cut there is room for the overlap, and words are not cut for it."""
+    """A cut sentence has an overlap, too, and the overlap cuts no words."""
     tokenizer = wordpiece()
     spans = Chunker(tokenizer, Shape(100, 20, 120)).split(text)
     for (_, stop), (start, _) in itertools.pairwise(spans):
@@ -122,7 +124,7 @@ def test_text_without_sentences_overlaps_too(text: str) -> None:
 
 
 def test_rows_begin_chunks() -> None:
-    """Rows with sentences inside are not cut, and carry what they are into each chunk."""
+    """Rows with several sentences are not cut, and each row has the names of its columns."""
     rows = [f"Vessel: Ship {number}; Note: Old one. Slow one." for number in range(20)]
     ends = list(itertools.accumulate(len(row) + 1 for row in rows))
     whole = tuple((end - len(row) - 1, end - 1) for row, end in zip(rows, ends, strict=True))
@@ -134,7 +136,7 @@ def test_rows_begin_chunks() -> None:
 @given(st.lists(st.lists(texts, max_size=3), max_size=4), st.sampled_from(SHAPES))
 @settings(max_examples=50)
 def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None:
-    """The chunks of a page's section are those that it has by itself, with its page and headings, in order."""
+    """A page's section has the same chunks as the section alone, with its page and headings, in order."""
     chunker = Chunker(WordTokenizer(), shape)
     made = [
         Page(number, tuple(Section((f"{number}.{at}",), text) for at, text in enumerate(page)))
@@ -154,7 +156,7 @@ def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
 @settings(max_examples=100)
 def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """A sentence is cut only if it alone is over a limit."""
+    """A sentence is cut only if the sentence alone exceeds a limit."""
     spans = Chunker(tokenizer, shape).split(text)
     for start, end in sentence_spans(text):
         if tokenizer.count(text[start:end]) <= shape.tokens and end - start <= shape.characters:
@@ -164,7 +166,7 @@ def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, shape: Shape) -> 
 @given(text=texts, headings=st.lists(words, max_size=3), tokenizer=st.sampled_from(TOKENIZERS))
 @settings(max_examples=100)
 def test_the_vector_sees_the_whole_text(text: str, headings: list[str], tokenizer: Tokenizer) -> None:
-    """The indexed text ends with the shown text and is within what the model reads; numbers have no gaps."""
+    """The indexed text ends with the shown text and fits into the model's input. Chunk numbers have no gaps."""
     shape = Shape(16, 4, 24)
     page = Page(3, (Section(tuple(headings), text), Section((), text)))
     chunks = list(Chunker(tokenizer, shape).chunks([page], "some_file.pdf"))
@@ -176,7 +178,7 @@ def test_the_vector_sees_the_whole_text(text: str, headings: list[str], tokenize
 
 
 def test_chunks_overlap_by_whole_sentences() -> None:
-    """A chunk begins with the end of the one before, as far as the overlap reaches."""
+    """A chunk begins with the last sentences of the chunk before, as many as fit into the overlap."""
     text = " ".join(f"This is sentence number {number}." for number in range(12))
     spans = Chunker(WordTokenizer(), Shape(20, 6, 40)).split(text)
     pieces = [text[start:end] for start, end in spans]
@@ -186,7 +188,7 @@ def test_chunks_overlap_by_whole_sentences() -> None:
 
 
 def test_sections_are_divided_evenly() -> None:
-    """A little more than a chunk becomes two halves, not a chunk and a crumb."""
+    """A section that is slightly longer than a chunk becomes two halves, not a chunk and a small rest."""
     text = " ".join(f"Sentence {number} here." for number in range(14))  # 42 words
     chunker = Chunker(WordTokenizer(), Shape(40, 0, 50))
     sizes = [WordTokenizer().count(text[start:end]) for start, end in chunker.split(text)]
@@ -195,7 +197,7 @@ def test_sections_are_divided_evenly() -> None:
 
 
 def test_sections_and_pages_are_not_mixed() -> None:
-    """Each chunk is of one section of one page, and carries its headings."""
+    """Each chunk belongs to one section of one page, and has the section's headings."""
     pages = [
         Page(1, (Section(("A",), "Alpha one."), Section(("A", "B"), "Beta one."))),
         Page(2, (Section(("A", "B"), "Beta two."),)),
@@ -210,7 +212,7 @@ def test_sections_and_pages_are_not_mixed() -> None:
 
 
 def test_headings_give_way_to_the_text() -> None:
-    """Where the model reads too little for all of them, the outermost headings go first and the name last."""
+    """If the model's input is too short, the outermost headings are dropped first, and the name last."""
     tokenizer = WordTokenizer()
     page = Page(0, (Section(("one two three", "four five"), "w " * 14),))
     expected = {20: "name\none two three\nfour five\n", 17: "name\nfour five\n", 16: "name\n", 14: ""}
@@ -232,7 +234,7 @@ def test_headings_give_way_to_the_text() -> None:
     ],
 )
 def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
-    """With MiniLM's tokenizer, text without spaces or full stops is cut within the limits, and nothing is lost."""
+    """With MiniLM's tokenizer, text without spaces or full stops is cut within the limits and complete."""
     tokenizer = wordpiece()
     shape = Shape.fitting(254)
     spans = Chunker(tokenizer, shape).split(text)
@@ -254,14 +256,14 @@ def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
     ],
 )
 def test_names_become_words(sourcefile: str, name: str) -> None:
-    """Folders, separators and the extension are not part of what is searched."""
+    """Folders, separators and the extension of a name are not part of the indexed text."""
     assert document_name(sourcefile) == name
 
 
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
 @settings(max_examples=100)
 def test_a_text_comes_out_of_its_chunks_to_the_letter(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """What the chunks of a given text add is the text; what is indexed has no white space around it."""
+    """The chunks of a given text together are the text. The indexed text has no white space around it."""
     chunks = list(Chunker(tokenizer, shape).chunks_of(text))
     added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
     assert "".join(added) == (text if text.strip() else "")

@@ -1,4 +1,4 @@
-"""Which model makes a job's vectors."""
+"""The choice of the embedding model for a job."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ KEY = (JOB.principal.tenant, JOB.index)
 
 
 class Recording(HashingEmbedder):
-    """Notes what it embeds."""
+    """Records the texts that it embeds."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
@@ -34,7 +34,9 @@ def models(index: MemoryIndex, *embedders: HashingEmbedder) -> IndexingModels:
 
 
 async def test_an_index_keeps_its_model() -> None:
-    """A new index gets the default, one that is there its own, and one that was deleted the default again."""
+    """A new index gets the default model, an existing one keeps its model, and a deleted index gets the default
+    again.
+    """
     index, default, other = MemoryIndex(), HashingEmbedder(8), HashingEmbedder(16)
     made = models(index, default, other)
     assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
@@ -45,7 +47,7 @@ async def test_an_index_keeps_its_model() -> None:
 
 
 async def test_an_index_says_how_it_is_cut() -> None:
-    """What an index wants of its chunks wins over the configuration, as far as the model reads; one by one."""
+    """Each chunk setting of an index overrides the configuration separately, up to the model's input."""
     index = MemoryIndex()
     made = models(index, HashingEmbedder(8))
     text = "word " * 1000
@@ -63,7 +65,7 @@ async def test_an_index_says_how_it_is_cut() -> None:
 
 
 async def test_a_model_that_is_gone() -> None:
-    """Nothing is added to an index whose model is not configured, or makes vectors of another length now."""
+    """An index takes nothing if its model is not configured, or if the model's vectors now have another length."""
     index = MemoryIndex()
     made = models(index, HashingEmbedder(8))
     for space in (VectorSpace("gone", 8), VectorSpace(HashingEmbedder(8).model, 9)):
@@ -80,7 +82,7 @@ async def test_a_model_that_is_gone() -> None:
 
 
 async def test_passages_get_their_prefix() -> None:
-    """It stands before each, and chunks leave room for it."""
+    """The prefix is before each passage, and the chunks leave room for it."""
     embedder = Recording(8)
     model = await models(MemoryIndex(), embedder).of(JOB)
     await model.embedder.embed(["a", "b"])

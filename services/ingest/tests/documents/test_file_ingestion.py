@@ -38,7 +38,7 @@ TWO_PAGES = b"The first page says one thing.\fThe second page says another."
 
 @dataclass
 class Rig:
-    """An ingestion on fakes."""
+    """Runs an ingestion on fakes."""
 
     ingestion: FileIngestion
     originals: MemoryOriginals
@@ -55,7 +55,7 @@ class Rig:
         return replace(job, document=replace(job.document, has_pictures=pictures))
 
     def pictured(self) -> list[tuple[str, int]]:
-        """Contents and pages of which there are pictures."""
+        """Return the contents and pages that have pictures."""
         return sorted((sha256, page) for _, _, _, sha256, page in self.pictures.kept)
 
     async def run(self, job: FileJob, attempt: int = 1) -> State:
@@ -77,7 +77,7 @@ def rig() -> Rig:
 
 
 async def test_a_document_becomes_findable(rig: Rig) -> None:
-    """Chunks with page, record with what the parser found, progress with totals."""
+    """The chunks have their page, the record has the parser's findings, and the progress has totals."""
     job = rig.upload(TWO_PAGES)
     assert await rig.run(job) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
@@ -89,7 +89,7 @@ async def test_a_document_becomes_findable(rig: Rig) -> None:
 
 
 async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
-    """A page that cannot be read is a warning of the job; the record before the commit has it."""
+    """An unreadable page is a warning of the job. The record has the warning before the commit."""
     job = rig.upload(b"One.\f\fThree.")
     report = await Report.begin(rig.jobs, job, 1)
     assert await rig.ingestion.run(job, report, is_not_alone) is State.SUCCEEDED
@@ -104,7 +104,7 @@ async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
 
 
 async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
-    """In the metadata, with how sure their text is; not where the index wants none recognised."""
+    """The metadata names recognised pages with their confidence, unless the index wants no recognition."""
     assert await rig.run(rig.upload(b"One.\fscan")) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert json.loads(document.metadata_json)["ocr"] == [{"page": 2, "confidence": 0.9}]
@@ -119,8 +119,8 @@ async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
 
 
 async def test_the_same_again_is_unchanged(rig: Rig) -> None:
-    """Content, name, metadata and readers alike: no work but the newer generation, which an older job that is
-    still under way must not overwrite; another reader, and only what is said of the document changes.
+    """With the same content, name, metadata and readers, the job only writes the newer generation, so that an older
+    job that still runs cannot overwrite it. With other readers, only the metadata of the document changes.
     """
     await rig.run(rig.upload(TWO_PAGES))
     again = rig.upload(TWO_PAGES, generation=2)
@@ -139,7 +139,7 @@ async def test_the_same_again_is_unchanged(rig: Rig) -> None:
 
 
 async def test_a_document_without_an_original_gets_one(rig: Rig) -> None:
-    """The first version did not record where the original is: the same content again is stored anew, with it."""
+    """If the first version did not record its original, the same content is stored again, with the original."""
     await rig.run(rig.upload(TWO_PAGES))
     place = ("acme", "library", "id of notes.txt")
     document, chunks = rig.index.documents[place]
@@ -152,7 +152,7 @@ async def test_a_document_without_an_original_gets_one(rig: Rig) -> None:
 
 
 async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
-    """A worker that died between commit and record leaves a job that succeeded, not one that changed nothing."""
+    """If a worker dies between commit and record, the job ends as succeeded and not as unchanged."""
     job = rig.upload(TWO_PAGES)
     await rig.run(job)
     assert await rig.run(job, attempt=2) is State.SUCCEEDED
@@ -160,7 +160,7 @@ async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
 
 
 async def test_a_newer_version_is_not_overwritten(rig: Rig) -> None:
-    """A job that comes late finds the newer version, and leaves it."""
+    """A late job finds the newer version and leaves it unchanged."""
     await rig.run(rig.upload(b"Newer text.", generation=5))
     with pytest.raises(StaleGeneration):
         await rig.run(rig.upload(b"Older text.", generation=4))
@@ -168,7 +168,7 @@ async def test_a_newer_version_is_not_overwritten(rig: Rig) -> None:
 
 
 async def test_a_documents_own_faults(rig: Rig) -> None:
-    """Unreadable, blank, too large, not what was uploaded, gone: each says so, and nothing is stored."""
+    """An unreadable, blank, too large, wrong or missing document fails with its reason, and nothing is stored."""
     swapped = rig.upload(TWO_PAGES)
     rig.originals.objects[swapped.object_name] = b"something else"
     gone = make_job(b"never uploaded")
@@ -187,7 +187,7 @@ async def test_a_documents_own_faults(rig: Rig) -> None:
 
 
 async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
-    """A store or a retriever that is away is not the document's fault."""
+    """If a store or the retriever is away, the attempt raises Unavailable, and a later attempt succeeds."""
     job = rig.upload(TWO_PAGES)
     rig.index.down = True
     with pytest.raises(Unavailable):
@@ -199,7 +199,7 @@ async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
 
 
 async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
-    """One a page, and the record says so."""
+    """Each page has one picture, and the record says so."""
     await rig.run(rig.upload(TWO_PAGES))
     assert rig.pictured() == []
     assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
@@ -210,7 +210,7 @@ async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
 
 
 async def test_pictures_that_are_there_are_not_made_again(rig: Rig) -> None:
-    """The same document with other metadata keeps them."""
+    """If only the metadata changes, the document keeps its pictures."""
     await rig.run(rig.upload(TWO_PAGES, pictures=True))
     again = rig.upload(TWO_PAGES, generation=2, pictures=True)
     assert await rig.run(replace(again, document=replace(again.document, category="x"))) is State.SUCCEEDED
@@ -220,7 +220,7 @@ async def test_pictures_that_are_there_are_not_made_again(rig: Rig) -> None:
 
 @pytest.mark.parametrize("pictures", [True, False])
 async def test_another_version_has_its_own_pictures(rig: Rig, pictures: bool) -> None:
-    """Those of the version before go once it is replaced."""
+    """The pictures of the earlier version are removed after its replacement."""
     await rig.run(rig.upload(TWO_PAGES, pictures=True))
     job = rig.upload(b"Something else.", generation=2, pictures=pictures)
     await rig.run(job)
@@ -228,7 +228,7 @@ async def test_another_version_has_its_own_pictures(rig: Rig, pictures: bool) ->
 
 
 async def test_without_them_from_now_on(rig: Rig) -> None:
-    """The same content uploaded without pictures has none."""
+    """The same content, uploaded without pictures, has no pictures."""
     await rig.run(rig.upload(TWO_PAGES, pictures=True))
     await rig.run(rig.upload(TWO_PAGES, generation=2))
     assert rig.pictured() == []
@@ -236,14 +236,14 @@ async def test_without_them_from_now_on(rig: Rig) -> None:
 
 
 async def test_a_document_that_cannot_be_read_leaves_no_pictures(rig: Rig) -> None:
-    """Also not of the pages that could be."""
+    """If a document cannot be read, no picture is stored, not even of its readable pages."""
     with pytest.raises(UnreadableDocument):
         await rig.run(rig.upload(b"one\fdamaged\fthree", pictures=True))
     assert rig.pictured() == []
 
 
 async def test_a_full_disk_of_the_worker_is_an_outage(rig: Rig) -> None:
-    """It is not the document's fault, and another worker may have room; other errors of the disk are defects."""
+    """A full disk is an outage, because another worker may have room. Other errors of the disk are defects."""
     for number, raised in ((errno.ENOSPC, Unavailable), (errno.EIO, OSError)):
         rig.originals.defect = OSError(number, "of the disk")
         with pytest.raises(raised):
@@ -255,7 +255,7 @@ URL = "https://docs.example.org/guide"
 
 
 def linked(rig: Rig, generation: int = 1) -> FileJob:
-    """A job for a URL."""
+    """Return a job with a URL."""
     job = make_job(b"", "docs.example.org/guide", generation=generation)
     document = replace(job.document, sha256="", size_bytes=0, metadata_json=b'{"year": 2024.0, "etag": "mine"}')
     rig.originals.objects.pop(job.object_name, None)
@@ -263,7 +263,7 @@ def linked(rig: Rig, generation: int = 1) -> FileJob:
 
 
 async def test_a_url_becomes_a_document(rig: Rig) -> None:
-    """Its content is the original, its record says where it is from; the job says that it is fetching."""
+    """The original is the fetched content, the record has the URL, and the job's stage is `fetching`."""
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"', "then")))
     job = linked(rig)
     rig.web.sending.clear()
@@ -285,7 +285,7 @@ async def test_a_url_becomes_a_document(rig: Rig) -> None:
 
 
 async def test_a_url_that_has_not_changed(rig: Rig) -> None:
-    """Nothing is transferred where its server can tell, and nothing is made where only the content can."""
+    """An unchanged page is not transferred if its server can tell. Otherwise unchanged content is not processed."""
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
     await rig.run(linked(rig))
     assert await rig.run(replace(linked(rig, 2), job_id="second")) is State.UNCHANGED
@@ -300,7 +300,7 @@ async def test_a_url_that_has_not_changed(rig: Rig) -> None:
 
 
 async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
-    """The page may be another one by then: one job has one content."""
+    """All attempts of a job use the content of the first one, because the page may change."""
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
     job = linked(rig)
     rig.originals.failures = 1
@@ -313,7 +313,7 @@ async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
 
 
 async def test_a_url_with_nothing_behind_it(rig: Rig) -> None:
-    """The job says so; what is there of it stays."""
+    """The job fails with the reason, and an existing document stays."""
     with pytest.raises(NotFound):
         await rig.run(linked(rig))
     assert not rig.index.documents

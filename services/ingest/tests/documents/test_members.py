@@ -1,4 +1,4 @@
-"""Files within files, on fakes: an archive of `TextParser` is JSON, a text for each name."""
+"""Files within files, on fakes: an archive of `TextParser` is JSON with a text for each name."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from servicekit.errors import Unavailable
 
 @dataclass
 class Originals(MemoryOriginals):
-    """Originals that take none whose name ends so, where an end is set."""
+    """Originals whose store is away for names with a given ending."""
 
     full_at: str = ""
 
@@ -46,7 +46,7 @@ class Originals(MemoryOriginals):
 
 @dataclass
 class Rig:
-    """An ingestion on fakes; at most five files within a file."""
+    """Runs an ingestion on fakes, with at most five files within a file."""
 
     originals: Originals = field(default_factory=Originals)
     index: MemoryIndex = field(default_factory=MemoryIndex)
@@ -93,7 +93,9 @@ def rig() -> Rig:
 
 
 async def test_each_file_is_a_document(rig: Rig) -> None:
-    """It is named behind the archive, has its metadata and readers, says where it was; its original is there."""
+    """A file's name begins with the archive's name. The file has the archive's metadata and readers, and names the
+    archive.
+    """
     job = rig.upload({"a.txt": "Tides.", "b/c.txt": "Ferries."}, metadata_json=b'{"team":"deck"}', groups=("crew",))
     assert await rig.run(job) is State.SUCCEEDED
     there = rig.there()
@@ -112,7 +114,7 @@ async def test_each_file_is_a_document(rig: Rig) -> None:
 
 
 async def test_a_file_that_cannot_be_read_is_a_warning(rig: Rig) -> None:
-    """The others go in; nothing is left of it. Warnings of files name them, with their pages."""
+    """The other files are stored, and nothing of the unreadable one. The warnings name the file and its pages."""
     assert (
         await rig.run(rig.upload({"a.txt": "One.\f", "unreadable.txt": "x", "blank.txt": " "})) is State.SUCCEEDED
     )
@@ -127,7 +129,7 @@ async def test_a_file_that_cannot_be_read_is_a_warning(rig: Rig) -> None:
 
 
 async def test_a_new_version_removes_what_it_has_no_more(rig: Rig) -> None:
-    """Files that are the same keep their passages, and get the new metadata; originals of those that go, go."""
+    """Unchanged files keep their passages and get the new metadata. Removed files lose their originals."""
     await rig.run(rig.upload({"a.txt": "One.", "b.txt": "Two.", "c.txt": "Three."}))
     stored = rig.index.stored
     new = rig.upload({"a.txt": "One.", "b.txt": "Other."}, generation=2, category="x")
@@ -141,7 +143,7 @@ async def test_a_new_version_removes_what_it_has_no_more(rig: Rig) -> None:
 
 
 async def test_other_readers_are_those_of_all_files(rig: Rig) -> None:
-    """The same archive with another access list: each of its files has it, too. Unchanged, nothing is done."""
+    """If the archive's readers change, the readers of each file change. If they are the same, nothing is done."""
     files = {"a.txt": "One."}
     await rig.run(rig.upload(files))
     assert await rig.run(rig.upload(files, generation=2, groups=("staff",))) is State.SUCCEEDED
@@ -150,7 +152,7 @@ async def test_other_readers_are_those_of_all_files(rig: Rig) -> None:
 
 
 async def test_archives_in_archives(rig: Rig) -> None:
-    """Three levels are unpacked; what is deeper is a warning that names its place."""
+    """Three levels are unpacked. A deeper file is a warning with its name."""
     files: dict[str, str] = {"deep.txt": "Deep."}
     for name in ("4.zip", "3.zip", "2.zip"):
         files = {name: json.dumps(files)}
@@ -161,7 +163,7 @@ async def test_archives_in_archives(rig: Rig) -> None:
 
 
 async def test_their_number_is_bounded_over_all_levels(rig: Rig) -> None:
-    """A file of files of files has no more than the limit in all."""
+    """The files of all levels together do not exceed the limit."""
     inner = json.dumps({f"{number}.txt": "Text." for number in range(4)})
     await rig.run(rig.upload({"a.zip": inner, "b.zip": inner}))
     assert len(rig.there()) == 1 + 5
@@ -169,7 +171,9 @@ async def test_their_number_is_bounded_over_all_levels(rig: Rig) -> None:
 
 
 async def test_an_attempt_goes_on_where_the_one_before_ended(rig: Rig) -> None:
-    """Files that are stored are not stored again; the archive comes last, so that it vouches for all of them."""
+    """Stored files are not stored again. The archive is stored last, so its presence means that all its files are
+    stored.
+    """
     job = rig.upload({"a.txt": "One.", "b.txt": "Two."})
     rig.originals.full_at = "-1"
     with pytest.raises(Unavailable):

@@ -12,7 +12,7 @@ JOB = make_job(b"x")
 
 
 async def test_a_job_goes_through_its_states() -> None:
-    """PARSING and INDEXING soon, the end last; what the gateway recorded is kept."""
+    """The job is PARSING, then INDEXING, and then at its end. The values of the gateway's record stay."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -31,7 +31,7 @@ async def test_a_job_goes_through_its_states() -> None:
 
 
 async def test_what_is_over_in_a_moment_has_few_records() -> None:
-    """States that nobody could have seen are not recorded, nor after the end."""
+    """States that last too short to be seen are not recorded, and no state is recorded after the end."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     await report.progress(Progress(chunks_total=3), State.INDEXING)
@@ -41,7 +41,7 @@ async def test_what_is_over_in_a_moment_has_few_records() -> None:
 
 
 async def test_another_attempt_is_recorded_at_once() -> None:
-    """A document that ends its worker is known after the second one, however fast it does."""
+    """Each further attempt is recorded at once, so that a document that quickly kills its worker is noticed."""
     jobs = MemoryJobs()
     await Report.begin(jobs, JOB, 1)
     assert jobs.history == []
@@ -50,7 +50,7 @@ async def test_another_attempt_is_recorded_at_once() -> None:
 
 
 async def test_progress_is_recorded_now_and_then() -> None:
-    """A thousand reports within a moment are a few records, and the last one is not lost."""
+    """A thousand quick reports become a few records, and the last report is recorded."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     for number in range(1000):
@@ -61,7 +61,7 @@ async def test_progress_is_recorded_now_and_then() -> None:
 
 
 async def test_a_job_that_is_over_is_left_alone() -> None:
-    """A redelivery of a finished job changes nothing."""
+    """The redelivery of an ended job changes nothing."""
     jobs = MemoryJobs()
     await (await Report.begin(jobs, JOB, 1)).end(State.SUCCEEDED)
     with pytest.raises(Settled) as settled:
@@ -70,7 +70,7 @@ async def test_a_job_that_is_over_is_left_alone() -> None:
 
 
 async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
-    """A worker that was taken for dead learns that it was, and its record does not count."""
+    """If another worker has the job, the earlier worker's record is refused, and the worker learns of it."""
     jobs = MemoryJobs()
     early = await Report.begin(jobs, JOB, 1)
     late = await Report.begin(jobs, JOB, 2)
@@ -82,7 +82,7 @@ async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
 
 
 async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
-    """An early worker's write that arrives late does not stop the later one."""
+    """A late write of an earlier worker does not stop the later worker."""
     jobs = MemoryJobs()
     late = await Report.begin(jobs, JOB, 2)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
@@ -92,7 +92,7 @@ async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
 
 
 async def test_a_cancelled_job_is_noticed() -> None:
-    """Who cancels a job writes its state; the worker stops at its next record."""
+    """A cancellation writes the job's state. The worker stops at its next record."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -108,7 +108,7 @@ async def test_a_cancelled_job_is_noticed() -> None:
 
 
 async def test_progress_survives_a_broker_that_is_away() -> None:
-    """Progress that cannot be recorded stops nobody; the end that cannot be recorded does."""
+    """A failure to record progress does not stop the job. A failure to record its end does."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     jobs.down = True
@@ -121,7 +121,7 @@ async def test_progress_survives_a_broker_that_is_away() -> None:
 
 
 async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
-    """Who cancels before the commit wins; the commit's mark stays through what follows it, and through attempts."""
+    """A cancellation before the commit wins. The mark of the commit stays through later records and attempts."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     await asyncio.gather(report.commit(), report.progress(Progress(chunks_done=1), State.INDEXING))
@@ -136,7 +136,7 @@ async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
 
 
 async def test_nothing_is_committed_that_was_cancelled() -> None:
-    """The worker learns of it at the latest when it would show what it made."""
+    """The worker notices a cancellation at the latest before the commit."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -148,7 +148,7 @@ async def test_nothing_is_committed_that_was_cancelled() -> None:
 
 
 async def test_which_attempts_count() -> None:
-    """Each that begins, until it is known that something else was away or that the worker stopped."""
+    """An attempt counts from its beginning, unless something else was away or the worker stopped."""
     jobs = MemoryJobs()
     counted = []
     for attempt, end in enumerate(("wait", "fail", "give_back", "wait"), 1):
@@ -160,7 +160,7 @@ async def test_which_attempts_count() -> None:
 
 
 async def test_warnings_are_bounded() -> None:
-    """A record holds fifty warnings of bounded length, and the number of all."""
+    """A record has at most fifty warnings of bounded length, and the number of all warnings."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     report.warn([JobWarning("UNREADABLE_DOCUMENT", "x" * 1000, page) for page in range(1, 71)])

@@ -18,7 +18,7 @@ Cut = Callable[[str], list[Stretch]]
 
 @pytest.fixture(scope="module")
 def cut() -> Iterator[Cut]:
-    """Cuts Python with a real parsing child, the same one for all texts."""
+    """Return a function that cuts Python with one real parsing child."""
     with asyncio.Runner() as runner:
         parser = ProcessParser(Limits(memory=512 * 1024**2, seconds=20))
         reading = ReadingParser(parser, None)
@@ -33,7 +33,7 @@ def rebuilt(text: str, stretches: list[Stretch]) -> str:
 
 
 def test_a_function_is_a_section(cut: Cut) -> None:
-    """Sections are the definitions of the text with their names above; the text keeps its line breaks."""
+    """The sections are the text's definitions with their names as headings. The line breaks stay."""
     stretches = cut(PYTHON)
     assert [(each.headings, PYTHON[each.start : each.end]) for each in stretches] == [
         ((), "import os"),
@@ -57,13 +57,13 @@ def test_a_function_is_a_section(cut: Cut) -> None:
     st.sampled_from(["\n", "\r\n", "\r", "\u2028"]),
 )
 def test_nothing_of_a_text_is_lost(cut: Cut, lines: list[str], end: str) -> None:
-    """Whatever the lines and what ends them: the chunks one after the other are the text."""
+    """For any lines and line ends, the chunks in their order are the text."""
     text = "x" + end + end.join(lines)
     assert rebuilt(text, cut(text)) == text
 
 
 def test_what_is_no_source_code_is_cut_by_lines(cut: Cut) -> None:
-    """A text that the parser takes for another format is one section of whole lines."""
+    """If the parser detects another format, the text is one section of whole lines."""
     text = "%PDF-1.7\nnot one"
     assert cut(text) == [Stretch(0, len(text), (), ((0, len(text)),))]
     assert rebuilt(text, cut(text)) == text

@@ -27,7 +27,7 @@ STORED, UNCHANGED = Outcome.STORED, Outcome.UNCHANGED
 
 @dataclass
 class Rig:
-    """An ingestion of texts on fakes."""
+    """Runs an ingestion of texts on fakes."""
 
     ingestion: TextIngestion
     originals: MemoryOriginals
@@ -71,7 +71,9 @@ def rig() -> Rig:
 
 
 async def test_texts_become_documents(rig: Rig) -> None:
-    """Each as it was given, white space and all; id and name are one; the end tells of each in its order."""
+    """Each text is stored unchanged, with its id as its name. The end of the job has a result for each text, in
+    order.
+    """
     long = "  One sentence of six words here. \n\n\n" * 20
     job = rig.send(("a", "Short.", '{"n":1}'), ("ä/b", long, "{}"), ("c", "\tTab\r\n", "{}"))
     assert await rig.run(job) == (STORED, STORED, STORED)
@@ -85,7 +87,7 @@ async def test_texts_become_documents(rig: Rig) -> None:
 
 
 async def test_the_same_again(rig: Rig) -> None:
-    """The same text is no work but the newer generation; other metadata are changed alone; other text is stored."""
+    """The same text only gets the newer generation. New metadata is updated alone. Another text is stored."""
     await rig.run(rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", "{}"), ("c", "Text.", "{}")))
     again = rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", '{"n":2}'), ("c", "Other.", "{}"), generation=2)
     assert await rig.run(again) == (UNCHANGED, STORED, STORED)
@@ -95,7 +97,7 @@ async def test_the_same_again(rig: Rig) -> None:
 
 
 async def test_a_job_that_is_alone_leaves_what_is_there(rig: Rig) -> None:
-    """Without an older job under way nothing is written for a document that is there as it is to be."""
+    """If no older job is running, an unchanged document causes no write."""
     await rig.run(rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", "{}")))
     again = rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", '{"n":2}'), generation=2)
     assert await rig.run(again, alone=True) == (UNCHANGED, STORED)
@@ -103,7 +105,7 @@ async def test_a_job_that_is_alone_leaves_what_is_there(rig: Rig) -> None:
 
 
 async def test_an_update_makes_nothing_new(rig: Rig) -> None:
-    """What the index does not have is said to be missing, and stays so."""
+    """An update of a missing text reports it as missing and stores nothing."""
     await rig.run(rig.send(("a", "Text.", "{}"), ("b", "Text.", "{}")))
     job = rig.send(
         ("b", "Other.", "{}"), ("x", "Text.", "{}"), ("a", "Text.", "{}"), generation=2, existing_only=True
@@ -113,7 +115,7 @@ async def test_an_update_makes_nothing_new(rig: Rig) -> None:
 
 
 async def test_a_redelivery_changes_nothing(rig: Rig) -> None:
-    """An attempt after one that got half way, or all the way, ends as one attempt would have."""
+    """After a partial or complete attempt, a further attempt has the same result as a single one."""
     texts = [(f"d{number}", f"Text {number}.", "{}") for number in range(20)]
     await rig.run(rig.send(texts[19]))
     job = rig.send(*texts, generation=2)
@@ -132,7 +134,7 @@ async def test_a_redelivery_changes_nothing(rig: Rig) -> None:
 
 
 async def test_of_two_jobs_the_later_wins(rig: Rig) -> None:
-    """Whichever comes first, and also where the later one found its text in place already."""
+    """The later job wins in both orders of execution, even if it found its own text already stored."""
     await rig.run(rig.send(("a", "Zero.", "{}"), ("b", "Zero.", "{}"), generation=1))
     older = rig.send(("a", "One.", "{}"), ("b", "One.", '{"n":1}'), generation=2)
     newer = rig.send(("a", "Zero.", "{}"), ("b", "Two.", '{"n":2}'), generation=3)
@@ -149,7 +151,7 @@ async def test_of_two_jobs_the_later_wins(rig: Rig) -> None:
     ],
 )
 async def test_one_text_that_cannot_be_stored_stops_all(rig: Rig, bad: str, error: type[Exception]) -> None:
-    """Even the last of many: nothing is stored."""
+    """If one text cannot be stored, even the last of many, nothing is stored."""
     texts: Sequence[tuple[str, str, str]] = [(f"d{number}", "Fine.", "{}") for number in range(9)]
     with pytest.raises(error):
         await rig.run(rig.send(*texts, ("bad", bad, "{}")))
@@ -157,7 +159,7 @@ async def test_one_text_that_cannot_be_stored_stops_all(rig: Rig, bad: str, erro
 
 
 async def test_a_batch_that_is_not_what_was_sent(rig: Rig) -> None:
-    """Other bytes, another number of texts, gone: the job's own fault, and nothing is stored."""
+    """If the object is missing, or its bytes or its number of texts differ, the job fails and nothing is stored."""
     cases: list[tuple[TextsJob, type[CausewayError]]] = []
     swapped = rig.send(("a", "Text.", "{}"))
     rig.originals.objects[swapped.object_name] = b"x"
@@ -173,7 +175,7 @@ async def test_a_batch_that_is_not_what_was_sent(rig: Rig) -> None:
 
 
 async def test_a_retriever_that_is_away(rig: Rig) -> None:
-    """The error is the plain one, whichever of the documents met it."""
+    """A retriever that is away raises Unavailable, and a later attempt stores all texts."""
     job = rig.send(*[(f"d{number}", "Text.", "{}") for number in range(9)])
     rig.index.down = True
     with pytest.raises(Unavailable):
@@ -183,7 +185,9 @@ async def test_a_retriever_that_is_away(rig: Rig) -> None:
 
 
 async def test_source_code_is_cut_again_where_its_language_changes(rig: Rig) -> None:
-    """The same text with another syntax is stored; with the same syntax and other metadata it is only updated."""
+    """If the language of the code changes, the text is stored again. If only the metadata changes, it is only
+    updated.
+    """
     kinds = ["{}", '{"suffix":".py"}', '{"suffix":".rb"}', '{"suffix":".rb","n":1}']
     types = []
     for generation, metadata in enumerate(kinds, 1):

@@ -10,7 +10,9 @@ def seen(name: str, **labels: str) -> float:
 
 
 async def test_what_the_line_of_a_job_says() -> None:
-    """What it was, how it ended and the time of each stage, which add up to the whole; nothing of the document."""
+    """The log line has the kind, the end and the time of each stage. The times add up. It has nothing of the
+    document.
+    """
     measured("")
     job = make_job(b"secret words", "private.txt")
     before = seen("causeway_ingest_jobs_total", state="succeeded")

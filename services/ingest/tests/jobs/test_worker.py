@@ -38,7 +38,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 
 class OddParser(TextParser):
-    """A `TextParser` with a defect for files that are called so."""
+    """A `TextParser` with a defect for certain file names."""
 
     async def parse(
         self,
@@ -60,7 +60,7 @@ class OddParser(TextParser):
 
 
 class Rig:
-    """A worker on fakes."""
+    """Runs a worker on fakes."""
 
     def __init__(self) -> None:
         self.queue, self.jobs, self.index, self.originals = (
@@ -146,7 +146,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
-    """Each ends in its state, and only then leaves the queue."""
+    """Each job gets its end state before it leaves the queue."""
     good, bad = rig.upload("good.txt"), rig.upload("unreadable.pdf")
     rig.start()
     await rig.settled()
@@ -159,7 +159,7 @@ async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
 
 
 async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
-    """The job goes back with a growing delay and its reason, and succeeds once the fault is gone."""
+    """The job returns to the queue with a growing delay and its reason. Without the fault it succeeds."""
     rig.originals.failures = 2
     job = rig.upload("a.txt")
     rig.start()
@@ -172,7 +172,7 @@ async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
 
 
 async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
-    """The job fails without telling of the inside, is among the dead letters, and the next one is done."""
+    """The job fails without internal details and becomes a dead letter. The next job is done."""
     job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
     rig.start()
     await rig.settled()
@@ -188,7 +188,7 @@ async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
 
 
 async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
-    """However often something else is away: the job waits, says since when and for what, and succeeds at last."""
+    """The job waits through any number of outages, with their reason and start, and succeeds in the end."""
     rig.originals.failures = 7  # of three attempts
     job = rig.upload("a.txt")
     rig.start()
@@ -204,7 +204,7 @@ async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
 
 
 async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
-    """After the patience the job is among the dead letters, with what it waited for."""
+    """After the longest wait the job becomes a dead letter with the reason of its wait."""
     rig.originals.failures = 1
     job = rig.upload("a.txt")
     long_ago = datetime.now(UTC) - timedelta(seconds=61)
@@ -218,7 +218,7 @@ async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
 
 
 async def test_a_clock_that_was_set_back_gives_nothing_up(rig: Rig) -> None:
-    """A job that has waited since tomorrow goes on waiting, and is done when what it waits for is there."""
+    """A job whose wait begins in the future continues to wait, and is done after the outage."""
     rig.originals.failures = 4
     job = rig.upload("a.txt")
     tomorrow = datetime.now(UTC) + timedelta(days=1)
@@ -230,7 +230,7 @@ async def test_a_clock_that_was_set_back_gives_nothing_up(rig: Rig) -> None:
 
 
 async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
-    """Cancelled while it waits or while it is worked on: nothing is stored, what it brought is gone."""
+    """A job that is cancelled while it waits or runs stores nothing, and its data is removed."""
     rig.index.taking.clear()
     running = rig.upload("a.txt")
     waiting = rig.upload("b.txt")
@@ -247,7 +247,7 @@ async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
 
 
 async def test_originals_stay_with_their_documents(rig: Rig) -> None:
-    """Of each document one original is kept: that of the version that can be found."""
+    """Each document keeps one original, that of the version that a search finds."""
     first = rig.upload("a.txt", b"One.")
     rig.start()
     await rig.settled()
@@ -261,7 +261,7 @@ async def test_originals_stay_with_their_documents(rig: Rig) -> None:
 
 
 async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
-    """The texts of a job are removed once it is over, also at a redelivery; those of a dead letter are kept."""
+    """A job's texts are removed after its end, also at a redelivery. The texts of a dead letter stay."""
     good, content = make_texts([("a", "Text.", "{}")])
     late, _ = make_texts([("b", "Text.", "{}")])
     dead, _ = make_texts([("c", "Text.", "{}")])
@@ -279,7 +279,7 @@ async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
 
 
 async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
-    """A delivery beyond the last attempt is not tried: its workers died before they could say so."""
+    """A delivery beyond the last attempt is not tried, because its workers died during the earlier ones."""
     job = make_job(b"x")
     rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
     rig.queue.put(job, attempt=4)
@@ -291,7 +291,7 @@ async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
 
 
 async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
-    """No attempt is used up by a retriever that is down for long."""
+    """A long outage of the retriever uses up no attempt."""
     rig.index.down = True
     job = rig.upload("a.txt")
     rig.start()
@@ -304,7 +304,7 @@ async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
 
 
 async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
-    """While states cannot be written nothing is shown, and the job stays on the queue; then both happen, once."""
+    """If states cannot be written, the job stays queued and nothing is shown. Later both happen once."""
     rig.index.taking.clear()
     job = rig.upload("a.txt")
     rig.start()
@@ -320,7 +320,7 @@ async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
 
 
 async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> None:
-    """Even a store of states that fails in an unknown way costs one delivery, not the worker."""
+    """If the store of states fails in an unknown way, the worker loses one delivery and continues."""
     rig.jobs.defect = ZeroDivisionError("a bug")
     job = rig.upload("a.txt")
     rig.start()
@@ -330,7 +330,7 @@ async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> N
 
 
 async def test_signs_of_life_are_sent(rig: Rig) -> None:
-    """A long job says again and again that it is being worked on."""
+    """The worker sends repeated heartbeats for a long job."""
     rig.index.taking.clear()
     rig.upload("a.txt")
     rig.start()
@@ -340,7 +340,7 @@ async def test_signs_of_life_are_sent(rig: Rig) -> None:
 
 
 async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None:
-    """Nothing is done twice."""
+    """The worker removes an ended job from the queue and does nothing twice."""
     job = rig.upload("a.txt")
     rig.start()
     await rig.settled()
@@ -351,7 +351,7 @@ async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None
 
 
 async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
-    """Within the grace a running job ends, and a waiting one is not begun."""
+    """A running job ends within the grace period, and a waiting one does not begin."""
     rig.index.taking.clear()
     running = [rig.upload("a.txt"), rig.upload("b.txt")]
     rig.start()
@@ -368,7 +368,7 @@ async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
 
 
 async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
-    """After the grace a job goes back at once, unfinished and with nothing stored."""
+    """After the grace period a running job returns to the queue at once, and nothing of it is stored."""
     rig.grace = 0.1
     rig.index.taking.clear()
     job = rig.upload("a.txt")
@@ -383,7 +383,7 @@ async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
 
 
 async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
-    """A cancellation can get lost on the way; the worker ends all the same, and gives the job back."""
+    """If a job loses its cancellation, the worker still ends and returns the job."""
     rig.grace = 0.1
     job = rig.upload("deaf.txt")
     rig.start()
@@ -396,7 +396,7 @@ async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
 
 
 async def test_a_job_links_to_its_upload(rig: Rig) -> None:
-    """The job's span begins a trace of its own and links to the upload's span."""
+    """The span of a job begins a new trace and links to the upload's span."""
     exporter = InMemorySpanExporter()
     if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
         trace.set_tracer_provider(TracerProvider())

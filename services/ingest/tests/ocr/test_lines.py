@@ -7,7 +7,7 @@ from ingest.ocr.recogniser import Recognised
 
 
 def line(text: str, x: float, y: float, *, width: float = 0, sure: float = 1.0, turn: float = 0.0) -> Recognised:
-    """A line of letters 20 pixels high, with its page turned about the top left corner."""
+    """Return a line of letters 20 pixels high, rotated with its page about the top left corner."""
     right, bottom = x + (width or 10 * len(text)), y + 20
     corners = [(x, y), (right, y), (right, bottom), (x, bottom)]
     cosine, sine = math.cos(turn), math.sin(turn)
@@ -19,14 +19,14 @@ PAGE = (("The boat leaves at ten and is back", 0), ("at noon, if the wind allows
 
 
 def test_lines_are_joined_to_paragraphs() -> None:
-    """In whichever order they were found."""
+    """Lines are joined in reading order, for any order of recognition."""
     found = [line(text, 100, y) for text, y in reversed(PAGE)]
     [section] = sections(found)
     assert section.text == "The boat leaves at ten and is back at noon, if the wind allows that it sails."
 
 
 def test_a_page_that_lies_askew_is_straightened() -> None:
-    """Its rows stay rows."""
+    """The rows of a skewed page stay rows."""
     rows = [("Ship", "Built", "Seats"), ("Petrel", "2009", "420"), ("Fulmar", "1994", "300")]
     found = [
         line(cell, 100 + 300 * place, 100 + 40 * number, turn=math.radians(3))
@@ -38,7 +38,7 @@ def test_a_page_that_lies_askew_is_straightened() -> None:
 
 
 def test_confidence_is_that_of_the_letters() -> None:
-    """A long line counts for more; a picture without text has 0."""
+    """Longer lines weigh more in the confidence. A picture without text has the confidence 0."""
     assert confidence([line("x" * 30, 0, 0, sure=1.0), line("x" * 10, 0, 30, sure=0.6)]) == 0.9
     assert confidence([]) == 0.0
     assert sections([]) == ()

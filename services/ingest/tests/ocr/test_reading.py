@@ -1,4 +1,4 @@
-"""Images of text in documents: what the reader says takes their place, or that they were not read."""
+"""Images in documents: recognised text replaces them, or a warning reports them."""
 
 import asyncio
 import io
@@ -17,7 +17,7 @@ from servicekit.errors import UnreadableDocument, UnsupportedMedia
 
 
 class Reader:
-    """Says the same of every picture: its text, nothing, or that it cannot be read."""
+    """Returns the same result for every picture: its text, nothing, or an error."""
 
     def __init__(self, text: str = "Boats leave at ten.", *, fails: bool = False) -> None:
         self.text = text
@@ -38,7 +38,7 @@ Parse = Callable[..., list[Part]]
 
 @pytest.fixture(scope="module")
 def parse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
-    """Parses bytes under a name, with a reader or without; the parsing child is the same one for all."""
+    """Parse bytes under a name, with or without a reader; all tests share the parsing child."""
     path = tmp_path_factory.mktemp("documents") / "original"
     with asyncio.Runner() as runner:
         process = ProcessParser(Limits(pages=10))
@@ -66,7 +66,7 @@ def picture(kind: str, size: tuple[int, int] = (400, 100), count: int = 1) -> by
 
 
 def pdf(*pages: str) -> bytes:
-    """Pages of text; an empty one is an image."""
+    """Return a PDF with pages of text; an empty text becomes an image."""
     document = FPDF()
     document.set_font("Helvetica", size=11)
     for text in pages:
@@ -91,14 +91,14 @@ def said(parts: list[Part]) -> list[tuple[int, str, float | None]]:
     ("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg"), ("TIFF", "a.tif"), ("WEBP", "a.webp")]
 )
 def test_pictures_are_pages(parse: Parse, kind: str, name: str) -> None:
-    """Each picture of a TIFF is one; each says how sure its text is."""
+    """Each picture of a TIFF is a page with the confidence of its text."""
     count = 2 if kind == "TIFF" else 1
     parts = parse(picture(kind, count=count), name, Reader())
     assert said(parts) == [(number + 1, "Boats leave at ten.", 0.97) for number in range(count)]
 
 
 def test_a_page_that_is_an_image_is_read_among_others(parse: Parse) -> None:
-    """In its place; the text of the others is the file's, and no warning is left."""
+    """The recognised text is in the page's place. Other pages have the file's text, and no warning remains."""
     reader = Reader()
     parts = parse(pdf("One.", "", "Three."), "a.pdf", reader)
     assert said(parts) == [(1, "One.", None), (2, "Boats leave at ten.", 0.97), (3, "Three.", None)]
@@ -108,7 +108,7 @@ def test_a_page_that_is_an_image_is_read_among_others(parse: Parse) -> None:
 
 
 def test_without_a_reader_it_is_said_what_to_do(parse: Parse) -> None:
-    """For a page, a whole document, a picture; where the index wants none, that it does."""
+    """Warnings for a page, a document and a picture say what to do, or that the index wants no recognition."""
     [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", None) if isinstance(part, Omission)]
     assert (omission.page, "OCR is not installed" in omission.message) == (2, True)
     with pytest.raises(UnreadableDocument, match="OCR is not installed"):
@@ -122,7 +122,7 @@ def test_without_a_reader_it_is_said_what_to_do(parse: Parse) -> None:
 
 
 def illustrated(*widths: float, caption: str = "", angle: int = 0) -> bytes:
-    """A page of text with different images of some widths, in millimetres of 210, each with a caption over it."""
+    """Return a page of text with different captioned images of given widths, in millimetres of 210."""
     document = FPDF()
     document.set_font("Helvetica", size=11)
     document.add_page()
@@ -141,7 +141,7 @@ def illustrated(*widths: float, caption: str = "", angle: int = 0) -> bytes:
 
 @pytest.mark.parametrize("angle", [0, 90])
 def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
-    """As they are drawn, behind the text of the page, each once; what is too small is said, signs are not."""
+    """Images follow the page's text in drawing order, each once. Small images are a warning, and signs are not."""
     reader = Reader()
     parts = parse(illustrated(120, 60, 60, 10, angle=angle), "a.pdf", reader)
     text = "The text of the page, a line above its images."
@@ -154,14 +154,14 @@ def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
 
 
 def test_images_beside_text_without_a_reader(parse: Parse) -> None:
-    """One warning a page says so; an index that wants none has no warning."""
+    """One warning on each page reports its images. An index without recognition has no warning."""
     [omission] = [part for part in parse(illustrated(120), "a.pdf", None) if isinstance(part, Omission)]
     assert omission.message.startswith("An image on the page was not read. OCR is not installed")
     assert not [part for part in parse(illustrated(120), "a.pdf", None, ocr=False) if isinstance(part, Omission)]
 
 
 def test_an_image_below_text_is_not_read(parse: Parse) -> None:
-    """It is a background, or a scan with its text: that would be there twice."""
+    """The image may be a background, or a scan with its text. Reading it would repeat the text."""
     reader = Reader()
     parts = parse(illustrated(120, caption="A caption that lies over the image."), "a.pdf", reader)
     assert not reader.pictures
@@ -169,7 +169,7 @@ def test_an_image_below_text_is_not_read(parse: Parse) -> None:
 
 
 def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
-    """A picture without text, and one that takes too long."""
+    """A picture without text and a picture that takes too long are warnings with their page."""
     for reader, message in ((Reader(""), "no text was recognised"), (Reader(fails=True), "took longer")):
         [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", reader) if isinstance(part, Omission)]
         assert (omission.page, message in omission.message) == (2, True)
@@ -178,7 +178,9 @@ def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
 
 
 def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
-    """Behind the text of their page, each once, without signs and icons; without a reader one warning says so."""
+    """Pictures follow the text of their page, each once, without signs and icons. Without a reader there is one
+    warning.
+    """
     document = docx.Document()
     document.add_paragraph("Text.")
     deck = pptx.Presentation()

@@ -1,4 +1,4 @@
-"""The process that reads pictures, with the real models and with programs that do not behave."""
+"""The process that reads pictures: the real models, and programs that misbehave."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ Program = Callable[[str], Path]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """A program in the place of the Python, which says that it is ready and does as it is told then."""
+    """Return a program in the place of the Python; it says that it is ready and then behaves as told."""
 
     def program(body: str) -> Path:
         path = tmp_path / "python"
@@ -34,7 +34,7 @@ def program(tmp_path: Path) -> Program:
 
 
 async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Program) -> None:
-    """The next one starts another."""
+    """One picture fails, and the next one starts another process."""
     recogniser = Recogniser(program("read x; exit 3"), 20)
     for _ in range(2):
         with pytest.raises(NotRecognised, match="crashed"):
@@ -43,7 +43,7 @@ async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Progra
 
 
 async def test_a_picture_that_takes_too_long(program: Program) -> None:
-    """Its process is killed."""
+    """The picture fails, and its process is killed."""
     recogniser = Recogniser(program("sleep 3600"), 0.2)
     with pytest.raises(NotRecognised, match=r"longer than 0\.2 s"):
         await recogniser.lines(b"picture")
@@ -52,7 +52,7 @@ async def test_a_picture_that_takes_too_long(program: Program) -> None:
 
 
 async def test_who_is_cancelled_leaves_no_process(program: Program, tmp_path: Path) -> None:
-    """And the next picture is read by another one."""
+    """A cancelled caller ends the process, and another process reads the next picture."""
     recogniser = Recogniser(program(f"echo $$ >{tmp_path}/pid; exec sleep 3600"), 3600)
     reading = asyncio.create_task(recogniser.lines(b"picture"))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():  # noqa: ASYNC110  # of a shell
@@ -66,7 +66,7 @@ async def test_who_is_cancelled_leaves_no_process(program: Program, tmp_path: Pa
 
 
 async def test_a_python_that_is_missing(tmp_path: Path) -> None:
-    """It is an outage, which says what to check."""
+    """A missing Python is an outage, and the message says what to check."""
     with pytest.raises(Unavailable, match="does not start"):
         await Recogniser(tmp_path / "none", 1).lines(b"")
     with pytest.raises(Unavailable, match="CAUSEWAY_INGEST_OCR_PYTHON"):
@@ -75,7 +75,7 @@ async def test_a_python_that_is_missing(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def recogniser() -> AsyncIterator[Recogniser]:
-    """With the real models."""
+    """Return the recogniser with the real models."""
     assert PYTHON.exists(), "RapidOCR is not installed: make .venv/.ocr"
     recogniser = Recogniser(PYTHON, 120)
     yield recogniser
@@ -84,7 +84,7 @@ async def recogniser() -> AsyncIterator[Recogniser]:
 
 @pytest.mark.slow
 async def test_text_is_read_however_the_page_lies(recogniser: Recogniser) -> None:
-    """One picture after the other by the same process; a blank and a damaged one are none of its failures."""
+    """One process reads picture after picture in all orientations. A blank or a damaged picture does not end it."""
     page = Image.new("L", (1000, 300), "white")
     ImageDraw.Draw(page).text((60, 100), TEXT, fill="black", font=ImageFont.load_default(40))
     for turn in (0, 2, 90, 180, 270):

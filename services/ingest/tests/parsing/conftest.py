@@ -14,7 +14,7 @@ from ingest.parsing.frames import Request
 
 
 def parsed(parse: Callable[[Request], Iterator[Part]], content: str | bytes, suffix: str = "") -> list[Part]:
-    """What a format's module makes of a text, without asking whether the text has the format."""
+    """Return what a format's module makes of a text, without a check of the format."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
         file.flush()
@@ -27,7 +27,7 @@ Repack = Callable[..., bytes]
 
 @pytest.fixture
 def read_parts(tmp_path: Path) -> Callable[..., list[Part]]:
-    """Parses bytes under a name as the child does, in this process."""
+    """Parse bytes under a name in this process, as the child does."""
 
     def read_parts(
         content: bytes,
@@ -46,7 +46,7 @@ def read_parts(tmp_path: Path) -> Callable[..., list[Part]]:
 
 @pytest.fixture
 def read(read_parts: Callable[..., list[Part]]) -> Read:
-    """Parses bytes as `read_parts` does, and gives head and pages."""
+    """Parse bytes as `read_parts` does; return the head and the pages."""
 
     def read(content: bytes, name: str, **limits: int) -> tuple[Head, list[Page]]:
         head, *parts = read_parts(content, name, **limits)
@@ -58,7 +58,7 @@ def read(read_parts: Callable[..., list[Part]]) -> Read:
 
 @pytest.fixture
 def make_docx() -> Callable[..., bytes]:
-    """A Word document of the given paragraphs; one that begins with ``#`` is a heading."""
+    """Return a Word document of the given paragraphs; a paragraph that begins with ``#`` is a heading."""
 
     def make(*paragraphs: str) -> bytes:
         document = docx.Document()
@@ -75,7 +75,7 @@ def make_docx() -> Callable[..., bytes]:
 
 @pytest.fixture
 def make_xlsx() -> Callable[..., bytes]:
-    """A workbook of the given sheets, rows of cells by name."""
+    """Return a workbook of the given sheets, with rows of cells by sheet name."""
 
     def make(**sheets: Iterable[Sequence[Any]]) -> bytes:
         book = openpyxl.Workbook()
@@ -91,10 +91,10 @@ def make_xlsx() -> Callable[..., bytes]:
 
 @pytest.fixture
 def repack() -> Repack:
-    """A ZIP file with some of its parts replaced, or added."""
+    """Return a ZIP file with some parts replaced or added."""
 
     def repack(content: bytes, **parts: bytes | Callable[[bytes], bytes]) -> bytes:
-        """Names of parts have ``__`` for a slash; of `content` those that are not named stay."""
+        """Replace parts by name, with ``__`` for a slash; other parts of `content` stay."""
         named = {name.replace("__", "/"): part for name, part in parts.items()}
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
@@ -110,7 +110,7 @@ def repack() -> Repack:
 
 
 def saved(document: Any) -> bytes:
-    """An Office document as its library saves it."""
+    """Return an Office document as its library saves it."""
     buffer = io.BytesIO()
     document.save(buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Real files that are broken, hostile or odd, through the real child."""
+"""Broken, hostile and unusual files, read by the real child."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ Case = tuple[str, bytes, type[InvalidRequest], str]
 
 @pytest.fixture
 async def parse(tmp_path: Path) -> AsyncIterator[Parse]:
-    """The text of a file, as a child reads it."""
+    """Return the text of a file, as a child reads it."""
     parser = ProcessParser(Limits(memory=MEMORY, seconds=60))
 
     async def parse(content: bytes | Path, name: str) -> str:
@@ -46,7 +46,7 @@ async def parse(tmp_path: Path) -> AsyncIterator[Parse]:
 
 
 def compound(*streams: str) -> bytes:
-    """The beginning of a compound file (MS-CFB): its header, and a directory that names streams."""
+    """Return the beginning of a compound file (MS-CFB): its header and a directory with names of streams."""
     header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
     entries = [name.encode("utf-16-le").ljust(64, b"\0") + bytes(64) for name in ("Root Entry", *streams)]
     return header + b"".join(entries).ljust(4096, b"\0")
@@ -70,29 +70,29 @@ def tar() -> bytes:
 
 
 def inflated(part: bytes) -> bytes:
-    """A document whose text unpacks to more than a quarter of the memory."""
+    """Return a document whose text unpacks to more than a quarter of the memory."""
     return part.replace(b"<w:body>", b"<w:body>" + b" " * (MEMORY // 4))
 
 
 def crowded(part: bytes) -> bytes:
-    """A document that fits, and whose tree does not."""
+    """Return a document that fits into the memory, but whose tree does not."""
     return part.replace(b"<w:body>", b"<w:body>" + b"<w:p/>" * 3_000_000)
 
 
 def nested(part: bytes) -> bytes:
-    """Tables in tables."""
+    """Return a document with tables in tables."""
     return part.replace(b"<w:body>", b"<w:body>" + b"<w:tbl>" * 300 + b"</w:tbl>" * 300)
 
 
 def understated(docx: bytes) -> bytes:
-    """A part that is longer than the list of parts says."""
+    """Return a package with a part that is longer than its list of parts says."""
     at = docx.rindex(b"word/document.xml") - 46 + 24  # of the name and the size in its entry
     return docx[:at] + (100).to_bytes(4, "little") + docx[at + 4 :]
 
 
 @pytest.fixture
 def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes], repack: Repack) -> list[Case]:
-    """Names, contents, the error and its reason."""
+    """Return names, contents, the error and its reason."""
     docx, xlsx = make_docx("# Fares", "Adults pay."), make_xlsx(Fleet=[["a", "b"], ["c", "d"]])
     hidden = b"<?xml version='1.0'?><!--" + b" " * 5000 + b"-->"
     word = {"word/document.xml": BOMB % (LAUGHS, b"<w>&a8;</w>")}
@@ -127,7 +127,7 @@ def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes]
 
 
 async def test_bad_files_fail_alone(parse: Parse, bad: list[Case], make_docx: MakeDocx) -> None:
-    """Each of many bad files fails with its reason, and the good ones among them come through."""
+    """Each of many bad files fails with its reason, and the good files among them are read."""
     good = make_docx("Good.")
     results = await asyncio.gather(
         *(parse(content, name) for name, content, _, _ in bad[:8]),
@@ -153,7 +153,7 @@ async def test_size_is_looked_at_first(parse: Parse, tmp_path: Path) -> None:
 
 
 async def test_depth_and_breadth_that_can_be_read(parse: Parse, make_pdf: Callable[..., bytes]) -> None:
-    """Where a parser needs no stack, depth does no harm; and neither do odd shapes of code."""
+    """Deep and unusually shaped code is read if the parser needs no stack for it."""
     assert await parse(b"<div>" * 10_000 + b"deep", "a.html") == "deep"
     assert await parse(b"<table><tr><td>" * 500 + b"deep", "a.html") == "deep"
     assert (await parse(b"(" * 100_000 + b"deep", "a.py")).endswith("deep")
@@ -179,13 +179,13 @@ async def test_depth_and_breadth_that_can_be_read(parse: Parse, make_pdf: Callab
     ],
 )
 def test_encodings_and_scripts(read: Read, content: bytes, name: str, expected: str) -> None:
-    """Text in any encoding and direction comes out right, without what nobody sees."""
+    """Text in any encoding and direction is read correctly, without invisible characters."""
     _, [page] = read(content, name)
     assert "\n".join(section.text for section in page.sections) == expected
 
 
 async def test_names_and_scripts(parse: Parse, make_docx: MakeDocx, make_xlsx: MakeDocx) -> None:
-    """Names may hold anything; right-to-left and Chinese text is as it was written, in Office documents, too."""
+    """A name may contain any character. Right-to-left and Chinese text is unchanged, also in Office documents."""
     assert await parse(b"# T\n\nx", "reports/2024\nfinal/odd name.md") == "T\n\nx"
     assert await parse(b"x = 1", "weird/..\n/a.py") == "x = 1"
     document, sheet = (
@@ -200,7 +200,7 @@ async def test_names_and_scripts(parse: Parse, make_docx: MakeDocx, make_xlsx: M
 def test_damage_anywhere_is_a_refusal_or_text(
     read: Read, make_docx: MakeDocx, make_xlsx: MakeDocx, name: str
 ) -> None:
-    """Wherever an Office document is broken, it is refused or read; nothing else is raised."""
+    """Damage at any place of an Office document leads to a refusal or to text, and to no other error."""
     content = make_docx("# A", "b") if name == "a.docx" else make_xlsx(S=[["a", "b"], [1, 2]])
     dice = random.Random(7)
     for _ in range(40):

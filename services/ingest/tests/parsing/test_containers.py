@@ -11,7 +11,7 @@ MAIN = "application/vnd.openxmlformats-officedocument."
 
 
 def archive(**parts: str) -> bytes:
-    """A ZIP file; the names of its parts have ``_T_`` for what Python's names cannot hold."""
+    """Return a ZIP file; in names of parts, ``_T_`` replaces characters that Python names cannot have."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, text in parts.items():
@@ -31,7 +31,7 @@ def archive(**parts: str) -> bytes:
     ],
 )
 def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expected: str | None) -> None:
-    """What a package says of its main part decides, whatever else is in it."""
+    """The type of the main part decides the format, whatever the package also contains."""
     content = archive(_T_=f'<Types><Override ContentType="{types}"/></Types>')
     path = tmp_path / "original"
     path.write_bytes(content)
@@ -40,7 +40,7 @@ def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expecte
 
 
 def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
-    """It is damaged, not an archive."""
+    """The package is refused as damaged and is not read as an archive."""
     content = bytearray(archive(_T_="<Types>" + "x" * 99))
     content[60] ^= 255
     path = tmp_path / "original"
@@ -62,7 +62,7 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
     ],
 )
 def test_others_have_names(tmp_path: Path, content: bytes, says: str) -> None:
-    """A person reads what the file is, and what to do with it."""
+    """The message tells the user what the file is and what to do with it."""
     path = tmp_path / "original"
     path.write_bytes(content)
     kind = containers.kind(path, content)

@@ -59,7 +59,7 @@ def found(tmp_path: Path) -> Callable[[bytes, str], str]:
     ],
 )
 def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, suffix: str, expected: str) -> None:
-    """Content decides; the name only chooses between kinds of text."""
+    """The content decides the format. The name only chooses between kinds of text."""
     assert found(content, suffix) == expected
 
 
@@ -83,7 +83,7 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
 def test_refusals_say_what_the_file_is(
     found: Callable[[bytes, str], str], content: bytes, suffix: str, error: type[Refusal], says: str
 ) -> None:
-    """A name that lies is unreadable, another type unsupported; the message names what was found."""
+    """A wrong name is unreadable, another type is unsupported, and the message names the detected type."""
     with pytest.raises(error, match=says):
         found(content, suffix)
 
@@ -100,7 +100,7 @@ def test_refusals_say_what_the_file_is(
 def test_archives(
     found: Callable[[bytes, str], Any], tmp_path: Path, members: dict[str, str], expected: str
 ) -> None:
-    """A ZIP file is unpacked unless it says that it is a package of documents."""
+    """A ZIP file is unpacked unless it is a package of documents."""
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name, content in members.items():

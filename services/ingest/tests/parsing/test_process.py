@@ -53,7 +53,7 @@ sys.exit(child.serve(parser))
 
 @pytest.fixture
 async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
-    """Parses a file that holds one word with a parser that does as it says."""
+    """Parse a file of one word with a parser that does what the word says."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
     limits = Limits(seconds=1.5, memory=600 * 1024**2)
@@ -91,14 +91,14 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
 async def test_a_document_fails_alone(
     odd: Callable[[str], Any], word: str, error: type[Exception], says: str
 ) -> None:
-    """A document that hangs, crashes or eats memory fails with the reason, and the next one is read."""
+    """A document that hangs, crashes or exceeds the memory fails with the reason, and the next one is read."""
     with pytest.raises(error, match=says):
         await odd(word)
     assert (await odd("fine")).startswith("fine in ")
 
 
 async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> None:
-    """No document is blamed for it."""
+    """The error is Unavailable, and no document is refused."""
     path = tmp_path / "a.txt"
     path.write_text("text")
     parser = ProcessParser(Limits(), (sys.executable, "-c", "raise SystemExit(3)"))
@@ -108,23 +108,23 @@ async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> No
 
 
 async def test_others_go_on_while_one_hangs(odd: Callable[[str], Any]) -> None:
-    """Documents that are read at the same time do not feel each other."""
+    """Documents that are read at the same time do not affect each other."""
     results = await asyncio.gather(odd("hang"), odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
     assert [isinstance(result, Exception) for result in results] == [True, False, True, False]
 
 
 async def test_each_document_has_a_process(odd: Callable[[str], Any]) -> None:
-    """Nothing of a document is left for the next: each is read by another process."""
+    """Another process reads each document, so nothing of one document remains for the next."""
     assert (await odd("one")).split()[-1] != (await odd("two")).split()[-1]
 
 
 async def test_what_libraries_print_does_no_harm(odd: Callable[[str], Any]) -> None:
-    """Only frames go to the worker."""
+    """Only frames reach the worker."""
     assert (await odd("noise")).startswith("noise in")
 
 
 async def test_a_reader_who_leaves_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
-    """A parse that is given up leaves no process behind, and the parser goes on."""
+    """A cancelled parse leaves no process behind, and the parser continues."""
     parser = ProcessParser(Limits())
     path = tmp_path / "a.pdf"
     path.write_bytes(make_pdf(*[f"Page {number}." for number in range(30)]))
@@ -136,7 +136,7 @@ async def test_a_reader_who_leaves_ends_the_child(tmp_path: Path, make_pdf: Call
 
 
 async def test_refusals_keep_their_kind(tmp_path: Path, make_pdf: Callable[..., bytes], png: bytes) -> None:
-    """Unreadable, unsupported and too large documents are told apart."""
+    """Unreadable, unsupported and too large documents have different errors."""
     parser = ProcessParser(Limits(pages=2, characters=1000))
     cases: list[tuple[str, bytes, type[Exception]]] = [
         ("a.pdf", b"no pdf", UnreadableDocument),
@@ -155,7 +155,7 @@ async def test_refusals_keep_their_kind(tmp_path: Path, make_pdf: Callable[..., 
 
 
 async def test_real_parsers_keep_to_the_memory_limit(tmp_path: Path) -> None:
-    """A document whose tree would take more memory than allowed is refused, and the next one is read."""
+    """A document whose tree would exceed the memory limit is refused, and the next one is read."""
     parser = ProcessParser(Limits(memory=256 * 1024**2))
     path = tmp_path / "original"
     path.write_text("- item *with* `marks` and [links](x)\n" * 100_000)

@@ -1,4 +1,4 @@
-"""ingest.parsing.short_text: what is read without a process of its own."""
+"""ingest.parsing.short_text: texts that are read without a process of their own."""
 
 import contextlib
 import os
@@ -55,19 +55,19 @@ def asked(path: Path, suffix: str) -> Request:
     ],
 )
 def test_what_is_short_text(tmp_path: Path, suffix: str, content: bytes, expected: bool) -> None:
-    """Short UTF-8 without control characters is, under a name of plain text alone."""
+    """UTF-8 without control characters is short text if it is small and has the name of a plain text."""
     path = tmp_path / "original"
     path.write_bytes(content)
     assert is_short_text(asked(path, suffix)) is expected
 
 
 def test_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
-    """The process that reads it tells what is wrong."""
+    """The process that reads the file reports the error."""
     assert not is_short_text(asked(tmp_path / "gone", ".txt"))
 
 
 async def test_a_short_text_needs_no_fork(tmp_path: Path) -> None:
-    """A text is read by the child itself, a Markdown file by a fork of it, in any order."""
+    """The child itself reads a short text, and its fork reads a Markdown file, in any order."""
     script = tmp_path / "child.py"
     script.write_text(FORKING.format(parent=os.getpid()))
     parser = ProcessParser(Limits(), (sys.executable, str(script)))

@@ -63,11 +63,13 @@ OTHERS = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_the_public_internet(address: str) -> None:
-    """May be asked, also where IPv6 only wraps it."""
+    """A worker may connect to public addresses, also to those that IPv6 wraps."""
     assert is_public(address)
 
 
 @pytest.mark.parametrize("address", OTHERS)
 def test_all_other_addresses(address: str) -> None:
-    """Of this machine, of its networks, of clouds' metadata, of nobody: never, however they are wrapped."""
+    """A worker never connects to addresses of the machine, its networks, clouds' metadata or reserved ranges,
+    wrapped or not.
+    """
     assert not is_public(address)

@@ -1,4 +1,4 @@
-"""Against servers of our own, with another judge of addresses than production's: these are on loopback."""
+"""Fetching from servers of the test. The check of addresses allows loopback, unlike in production."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ HTML = {"content-type": "text/html"}
 
 
 class Site:
-    """A web server; keeps the requests that came."""
+    """A web server that keeps its requests."""
 
     def __init__(self) -> None:
         self.requests: list[web.BaseRequest] = []
@@ -44,7 +44,7 @@ class Site:
         return await self.answer(request)
 
     def says(self, body: bytes = b"<p>Text.</p>", status: int = 200, **headers: str) -> None:
-        """The same answer to everybody."""
+        """Return a server with the same answer to all requests."""
 
         async def answer(_: web.BaseRequest) -> web.StreamResponse:
             said = HTML | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -70,7 +70,7 @@ Fetch = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
-    """Fetches into a file; returns what is known and what came."""
+    """Fetch into a file; return the facts and the content."""
     fetchers: list[WebFetcher] = []
 
     async def run(url: str, known: Validators | None = None, hosts: tuple[str, ...] = (), **changes: Any) -> Any:
@@ -87,7 +87,7 @@ async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
 
 
 async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
-    """With what tells whether it changes; nothing of ours is sent."""
+    """The fetched page has the facts that tell whether it changes. The request has no data of the platform."""
     site.says(etag='"a1"', last_modified="Sat, 21 Nov 2026 10:00:00 GMT")
     fetched, body = await fetch(f"{site.url}/guide?x=1")
     assert body == b"<p>Text.</p>"
@@ -99,7 +99,7 @@ async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
 
 
 async def test_a_page_that_has_not_changed(site: Site, fetch: Fetch) -> None:
-    """The server is asked with what it said, and nothing is transferred."""
+    """The request has the facts of the last answer, and nothing is transferred."""
     site.says(b"", 304)
     known = Validators('"a1"', "Sat, 21 Nov 2026 10:00:00 GMT")
     assert await fetch(site.url, known) == (None, b"")
@@ -108,7 +108,7 @@ async def test_a_page_that_has_not_changed(site: Site, fetch: Fetch) -> None:
 
 
 async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
-    """Relative ones and others, where it is allowed, and not for ever."""
+    """Relative and absolute redirects are followed to allowed hosts, up to a limit."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         places = {"/a": "b/c", "/b/c": f"http://localhost:{site.port}/d"}
@@ -141,7 +141,7 @@ async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
 async def test_a_redirect_is_looked_at_like_the_first_url(
     site: Site, fetch: Fetch, location: str, error: type[Exception]
 ) -> None:
-    """A good host may send elsewhere."""
+    """A redirect is checked like the first URL, because an allowed host may redirect elsewhere."""
     site.says(b"", 302, location=location)
     with pytest.raises(error):
         await fetch(site.url)
@@ -150,7 +150,7 @@ async def test_a_redirect_is_looked_at_like_the_first_url(
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: str) -> None:
-    """With production's judge, however loopback is called, though every host is allowed: no connection is made."""
+    """With production's check, no name of loopback leads to a connection, even if every host is allowed."""
     site.says()
     fetcher = WebFetcher(AllowedUrls.of([f"*:{site.port}"]), max_bytes=1000, seconds=30)
     with pytest.raises(PermissionDenied, match="public"):
@@ -160,7 +160,7 @@ async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: s
 
 
 async def test_addresses_are_looked_at_each_time(site: Site, fetch: Fetch) -> None:
-    """A name that led to a good address may lead to another one the next time: addresses are judged."""
+    """The addresses of a name are checked at each connection, because they can change."""
     asked: list[str] = []
 
     def once(address: str) -> bool:
@@ -193,14 +193,14 @@ async def test_addresses_are_looked_at_each_time(site: Site, fetch: Fetch) -> No
     ],
 )
 async def test_statuses(site: Site, fetch: Fetch, status: int, error: type[Exception]) -> None:
-    """Which of them are worth another attempt the error says."""
+    """The error says whether another attempt makes sense."""
     site.says(b"", status)
     with pytest.raises(error):
         await fetch(site.url)
 
 
 async def test_what_is_too_large(site: Site, fetch: Fetch) -> None:
-    """Said beforehand, or found out."""
+    """A document that is too large is refused, whether its server states the size or not."""
     site.says(b"x" * 1001)
     with pytest.raises(PayloadTooLarge):
         await fetch(site.url)
@@ -217,7 +217,7 @@ async def test_what_is_too_large(site: Site, fetch: Fetch) -> None:
 
 
 async def test_other_types_compressed_and_empty_answers(site: Site, fetch: Fetch) -> None:
-    """Are not read."""
+    """Answers of other types, compressed answers and empty answers are refused."""
     site.says(content_type="video/mp4")
     with pytest.raises(UnsupportedMedia):
         await fetch(site.url)
@@ -230,7 +230,7 @@ async def test_other_types_compressed_and_empty_answers(site: Site, fetch: Fetch
 
 
 async def test_who_is_too_slow_or_away(site: Site, fetch: Fetch) -> None:
-    """Ends in time; another attempt may help."""
+    """A slow or absent server ends the fetch in time, and another attempt may succeed."""
     ended = asyncio.Event()
 
     async def never(_: web.BaseRequest) -> web.StreamResponse:
@@ -261,12 +261,12 @@ async def test_who_is_too_slow_or_away(site: Site, fetch: Fetch) -> None:
     ],
 )
 def test_what_a_document_is_called(content_type: str, ending: str, suffix: str) -> None:
-    """Its server says what it is; where that says nothing, the end of its URL."""
+    """The server's type decides, otherwise the ending of the URL."""
     assert suffix_of(content_type, ending) == suffix
 
 
 @pytest.mark.parametrize("content_type", ["image/svg+xml", "video/mp4", "audio/flac", "application/x-\r\nfoo"])
 def test_what_is_not_read_is_not_fetched(content_type: str) -> None:
-    """Before its body is."""
+    """A document of an unsupported type is refused before its body is fetched."""
     with pytest.raises(UnsupportedMedia):
         suffix_of(content_type, ".html")

@@ -55,7 +55,7 @@ def sections(source: str, suffix: str) -> tuple[Section, ...]:
 
 
 def test_functions_and_classes_are_sections() -> None:
-    """A function is a section with the comment above it, a long class one for each of its methods."""
+    """A function is a section with the comment above it. A long class has a section for each method."""
     made = sections(PYTHON, ".py")
     paths = [section.headings for section in made]
     assert paths[:3] == [(), ("go",), ("Ferry",)]
@@ -68,7 +68,7 @@ def test_functions_and_classes_are_sections() -> None:
 
 @pytest.mark.parametrize("suffix", SOURCES)
 def test_languages(suffix: str) -> None:
-    """Definitions are found by each grammar, with the comments and attributes that belong to them."""
+    """Each grammar finds the definitions, with their comments and attributes."""
     source, names = SOURCES[suffix]
     made = sections(source, suffix)
     assert [section.headings[-1] for section in made if section.headings] == names
@@ -78,7 +78,7 @@ def test_languages(suffix: str) -> None:
 
 
 def test_a_bracket_by_itself_is_no_section() -> None:
-    """What closes a type goes with its last method."""
+    """The closing bracket of a type belongs to its last method."""
     methods = "\n".join(f"  int method{number}() {{ return {number}; }}" for number in range(60))
     made = sections(f"class C {{\n{methods}\n}}\n", ".java")
     assert made[-1].headings == ("C", "method59")
@@ -87,7 +87,7 @@ def test_a_bracket_by_itself_is_no_section() -> None:
 
 @pytest.mark.parametrize("suffix", [".kt", ".sql", ".sh", ""])
 def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
-    """Blank lines before a line that is not indented divide what is left of a file."""
+    """Without a grammar, a file is divided at blank lines before lines without indentation."""
     source = "fun a() {\n    x\n\n    y\n}\n\nfun b() {\n    z\n}"
     [section] = sections(source, suffix)
     assert section.text == source
@@ -95,7 +95,7 @@ def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
 
 
 def test_the_first_line_may_name_the_language() -> None:
-    """A script without a suffix is read by the interpreter that it asks for."""
+    """A script without a suffix is parsed in the language of its interpreter."""
     source = "#!/usr/bin/env python3\ndef go():\n    pass\n"
     assert [section.headings for section in sections(source, "")] == [("go",)]
 
@@ -108,7 +108,7 @@ lines = st.sampled_from(
 
 @given(st.lists(lines, max_size=40), st.sampled_from([".py", ".cpp", ".ts", ".rs", ".rb", ".go", ".php", ".sql"]))
 def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
-    """However broken the syntax, the sections are the file's lines in their order, and spans lie inside."""
+    """For any broken syntax, the sections are the file's lines in order, and all spans are inside."""
     if not any(line.strip() for line in source):
         return
     made = sections("\n".join(source), suffix)
@@ -119,7 +119,7 @@ def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
 
 
 def test_indentation_is_kept() -> None:
-    """A method's text is as it stands in the file."""
+    """A method's text keeps the file's indentation."""
     source = textwrap.dedent(PYTHON)
     assert sections(source, ".py")[3].text == "    def step_0(self):\n        return 0 * 10  # why"
 
@@ -129,14 +129,14 @@ WITH = [".c", ".h", ".cpp", ".cs", ".go", ".java", ".php", ".py", ".rb", ".rs", 
 
 @pytest.mark.parametrize("suffix", WITH)
 def test_grammars_are_at_hand(suffix: str) -> None:
-    """Each can be loaded, and parses."""
+    """Each grammar can be loaded and parses."""
     language = code.grammar(suffix, "")
     assert language is not None
     assert Parser(language).parse(b"x").root_node.end_byte == 1
 
 
 def test_other_names() -> None:
-    """Code without a grammar is code all the same; settings and prose are none."""
+    """Source code without a grammar is code. Settings and prose are not."""
     assert format_named(".kt") is format_named(".py")
     assert code.grammar(".kt", "#!/usr/bin/python") is None
     assert not any(format_named(name) is format_named(".py") for name in (".yaml", ".toml", ".txt", ".md", ""))
@@ -153,5 +153,5 @@ def test_other_names() -> None:
     ],
 )
 def test_the_first_line_names_the_language(line: str, known: bool) -> None:
-    """A file whose name says nothing has the language of the interpreter that it asks for."""
+    """If the name says nothing, the interpreter in the first line decides the language."""
     assert (code.grammar("", f"{line}\n") is not None) is known

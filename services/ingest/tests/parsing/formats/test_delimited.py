@@ -13,23 +13,23 @@ def text(read: Read, source: str, name: str = "a.csv") -> str:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_the_delimiter_is_found(read: Read, delimiter: str) -> None:
-    """Whatever divides the cells, each row is a line with the names of its columns."""
+    """For every delimiter, each row is a line with the names of its columns."""
     source = "name,seats\nPetrel,420\nFulmar,300\n".replace(",", delimiter)
     assert text(read, source) == "name: Petrel; seats: 420\nname: Fulmar; seats: 300"
 
 
 def test_quotes_and_breaks(read: Read) -> None:
-    """A cell may hold delimiters, quotes and line breaks; a decimal comma does not divide."""
+    """A cell may contain delimiters, quotes and line breaks. A decimal comma does not divide."""
     assert text(read, 'a;b\r\n"x; y";"say ""hi""\r\nthere"\r\n') == 'a: x; y; b: say "hi" there'
     assert text(read, "place;price\nOban;1,50\nMull;2,50\n") == "place: Oban; price: 1,50\nplace: Mull; price: 2,50"
 
 
 def test_a_quote_that_is_not_closed(read: Read) -> None:
-    """What follows it is read, as far as it goes; a cell may be long."""
+    """The text after an open quote is read up to the end. A cell may be long."""
     assert text(read, 'a,b\n1,"open\n2,3\n').split() == ["a:", "1;", "b:", "open", "2,3"]
 
 
 def test_a_table_without_text(read: Read) -> None:
-    """Nothing but delimiters is no text."""
+    """A table of delimiters only has no text."""
     with pytest.raises(Unreadable, match="no text"):
         text(read, ",,\n,,\n")

@@ -25,19 +25,19 @@ def test_main_text_without_the_rest() -> None:
 
 
 def test_main_element_is_preferred() -> None:
-    """Where there is one main element, the text around it does not count."""
+    """If there is one main element, the text outside it is left out."""
     [section] = sections("<title>T</title><body><div>Banner</div><main><p>Text.</p></main>")
     assert section == Section(("T",), "T\n\nText.")
 
 
 def test_headings_make_a_path() -> None:
-    """h1 to h6 nest; an empty heading is none."""
+    """h1 to h6 nest. An empty heading is ignored."""
     found = sections("<h1>A</h1><p>one</p><h2>B</h2><p>two</p><h2></h2><h3>C</h3><p>three</p><h2>D</h2>four")
     assert [section.headings for section in found] == [("A",), ("A", "B"), ("A", "B", "C"), ("A", "D")]
 
 
 def test_lists_tables_and_code() -> None:
-    """Items and rows are lines, cells carry their column's name, preformatted text is kept."""
+    """Items and rows are lines, cells have their column's name, and preformatted text is kept."""
     [section] = sections(
         "<p>Intro</p><ul><li>one<li><p>two</p><ol><li>deep</ol></ul>"
         "<table><tr><th>Ship<th>Seats<tr><td>Petrel<td>420</table>"
@@ -47,7 +47,7 @@ def test_lists_tables_and_code() -> None:
 
 
 def test_cells_that_span_rows_and_columns() -> None:
-    """A cell says what it says in each of its rows, and moves the others along; heads of several rows are one."""
+    """A spanning cell appears in each of its rows and shifts the other cells. Header rows are joined."""
     [section] = sections(
         "<table><thead><tr><td rowspan=2>Ship<td colspan=2>Seats<tr><td>in<td>out</thead>"
         "<tr><td rowspan=2>Petrel<td>400<td>20<tr><td colspan=2>closed<tr><td>Fulmar<td rowspan=x>1<td colspan="
@@ -64,26 +64,26 @@ def test_cells_that_span_rows_and_columns() -> None:
 
 
 def test_tables_for_layout_are_text() -> None:
-    """A table that holds headings and paragraphs is read in its order."""
+    """A table with headings and paragraphs is read as text, in its order."""
     found = sections("<table><tr><td><h2>A</h2><p>one</p></td><td><h2>B</h2><p>two</p></td></tr></table>")
     assert [section.headings for section in found] == [("A",), ("B",)]
 
 
 def test_the_language_of_a_page() -> None:
-    """The root's language is kept."""
+    """The document has the language of the root element."""
     head, _ = parsed(parse, '<html lang="de-CH"><p>Grüezi')
     assert isinstance(head, Head)
     assert head.language == "de-CH"
 
 
 def test_deep_nesting_is_read() -> None:
-    """Depth does not matter: nothing recurses."""
+    """Any depth is read, because the parser does not recurse."""
     [section] = sections("<div>" * 3000 + "inside" + "</div>" * 3000)
     assert section.text == "inside"
 
 
 def test_a_page_without_text_is_refused() -> None:
-    """An empty page is not a document."""
+    """An empty page is refused."""
     with pytest.raises(Unreadable, match="no text"):
         sections("<html><script>x</script></html>")
 
@@ -102,7 +102,7 @@ def test_a_page_without_text_is_refused() -> None:
     ],
 )
 def test_declared_encodings(data: bytes, expected: str) -> None:
-    """The declaration counts where it is true."""
+    """A declared encoding is used if it is right."""
     assert expected in sections(data)[0].text
 
 
@@ -116,7 +116,7 @@ SOUP = (
 
 @given(st.lists(st.sampled_from(SOUP)))
 def test_any_soup_parses(tags: list[str]) -> None:
-    """Whatever is nested in whatever: text or a refusal."""
+    """Any nesting of elements gives text or a refusal."""
     try:
         found = sections("".join(tags))
     except Unreadable:

@@ -12,7 +12,7 @@ ReadMail = Callable[[EmailMessage | bytes], list[Part]]
 
 @pytest.fixture
 def read_mail(tmp_path: object) -> ReadMail:
-    """Parses a mail with room for three attachments of a thousand bytes."""
+    """Parse a mail with room for three attachments of a thousand bytes."""
 
     def read(mail: EmailMessage | bytes) -> list[Part]:
         path = f"{tmp_path}/mail"
@@ -26,7 +26,7 @@ def read_mail(tmp_path: object) -> ReadMail:
 
 
 def written(body: str = "The ferry leaves at nine.", **headers: str) -> EmailMessage:
-    """A mail."""
+    """Return a mail."""
     mail = EmailMessage()
     said = {
         "From": "Ann Marsh <Ann@Example.org>",
@@ -47,7 +47,7 @@ def texts(parts: list[Part]) -> str:
 
 
 def test_headers_are_metadata_and_text(read_mail: ReadMail) -> None:
-    """Encoded words are decoded, addresses are in lower case, the subject is the heading."""
+    """Encoded words are decoded, addresses are in lower case, and the subject is the heading."""
     head, page = read_mail(written())
     assert isinstance(head, Head)
     assert head.content_type == "message/rfc822"
@@ -67,7 +67,7 @@ def test_headers_are_metadata_and_text(read_mail: ReadMail) -> None:
 
 
 def test_the_readable_body(read_mail: ReadMail) -> None:
-    """Of alternatives the plain one, HTML without tags where there is no other; wrong charsets are found out."""
+    """The plain alternative is read, otherwise HTML without tags. Wrong charsets are detected."""
     both = written("Plain words.")
     both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
     assert texts(read_mail(both)).endswith("\n\nPlain words.")
@@ -79,7 +79,7 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
 
 
 def test_base64_is_no_text(read_mail: ReadMail) -> None:
-    """An attachment is a file within the file, with its name and bytes; what is encoded is not indexed."""
+    """An attachment is a file within the file, with its name and bytes. Its encoded form is not indexed."""
     mail = written()
     mail.add_attachment(b"%PDF-1.7 ...", maintype="application", subtype="pdf", filename="Pläne/März.pdf")
     mail.add_attachment("a;b", filename="list.csv")
@@ -94,7 +94,7 @@ def test_base64_is_no_text(read_mail: ReadMail) -> None:
 
 
 def test_a_mail_in_a_mail(read_mail: ReadMail) -> None:
-    """It is a file of its own, with its own attachments."""
+    """A mail in a mail is a file of its own with its own attachments."""
     inner = written("Inner words.", Subject="Re: tides")
     outer = written()
     outer.add_attachment(inner)
@@ -104,7 +104,7 @@ def test_a_mail_in_a_mail(read_mail: ReadMail) -> None:
 
 
 def test_what_is_left_out_is_said(read_mail: ReadMail) -> None:
-    """Attachments over the limits, pictures in the text; a signature is passed over."""
+    """Attachments over the limits and pictures in the text are warnings. Signatures are skipped."""
     mail = written()
     mail.add_attachment(b"x" * 2000, maintype="application", subtype="pdf", filename="large.pdf")
     for number in range(4):
@@ -120,7 +120,7 @@ def test_what_is_left_out_is_said(read_mail: ReadMail) -> None:
 
 
 def test_an_encrypted_mail_is_refused(read_mail: ReadMail) -> None:
-    """It says so."""
+    """The refusal says that the mail is encrypted."""
     mail = written()
     mail.replace_header("Content-Type", 'application/pkcs7-mime; smime-type="enveloped-data"')
     with pytest.raises(Unreadable, match="encrypted"):
@@ -128,7 +128,9 @@ def test_an_encrypted_mail_is_refused(read_mail: ReadMail) -> None:
 
 
 def test_mails_are_recognised(tmp_path: object, read_parts: Callable[..., list[Part]]) -> None:
-    """By their first fields, under any name; a text that begins with a word and a colon is none."""
+    """A mail is recognised by its first fields under any name. A text that begins with a word and a colon is not a
+    mail.
+    """
     content = written().as_bytes()
     for name, expected in (("mail", "message/rfc822"), ("mail.eml", "message/rfc822"), ("mail.txt", "text/plain")):
         head = read_parts(content, name)[0]

@@ -15,14 +15,14 @@ def sections(text: str) -> tuple[Section, ...]:
 
 
 def test_headings_make_a_path() -> None:
-    """Each section has the headings above it, outermost first, and begins with its own."""
+    """Each section has its headings, outermost first, and begins with its own heading."""
     found = sections("# A\n\none\n\n## B\n\ntwo\n\n### C\n\nthree\n\n## D\n\nfour\n")
     assert [section.headings for section in found] == [("A",), ("A", "B"), ("A", "B", "C"), ("A", "D")]
     assert found[1].text == "B\n\ntwo"
 
 
 def test_headings_without_text_join_the_next_section() -> None:
-    """A heading alone is no section, unless nothing follows."""
+    """A heading without text joins the next section. At the end of the file it is a section."""
     assert [section.text for section in sections("# A\n\n## B\n\ntext\n\n## C\n")] == ["A\nB\n\ntext", "C"]
 
 
@@ -39,7 +39,7 @@ def test_tables_are_rows_that_stand_alone() -> None:
 
 
 def test_lists_keep_their_items() -> None:
-    """One line an item, nested ones indented, numbers kept."""
+    """Each item is one line. Nested items are indented, and numbers stay."""
     [section] = sections("Intro:\n\n- one\n  goes on\n- two\n  1. deep\n  2. deeper\n\nAfter.\n")
     assert section.text == "Intro:\n\n- one goes on\n- two\n  1. deep\n  2. deeper\n\nAfter."
 
@@ -51,7 +51,7 @@ def test_code_is_kept_as_it_is() -> None:
 
 
 def test_html_and_front_matter() -> None:
-    """Tags go and their text stays, comments go, and front matter is text and not a heading."""
+    """The text of HTML tags stays, comments are removed, and front matter is text and not a heading."""
     [front, section] = sections("---\ntitle: Fares\n---\n# Head\n\n<div>in a <b>div</b></div>\n\n<!-- secret -->\n")
     assert front == Section((), "title: Fares")
     assert section.text == "Head\n\nin a div"
@@ -59,6 +59,6 @@ def test_html_and_front_matter() -> None:
 
 @given(st.text(alphabet=st.sampled_from("abc#*`|-_[]()<>!\n \t1.>~:\\&"), max_size=200))
 def test_any_text_parses(text: str) -> None:
-    """Whatever it is, it is Markdown: no error."""
+    """Any text is valid Markdown and gives no error."""
     for section in sections(text):
         assert section.text.strip()

@@ -17,7 +17,7 @@ HEADERS = (
 
 @pytest.fixture
 def read_mail(tmp_path: Path) -> Callable[[bytes], list[Part]]:
-    """What the parsing child makes of a mail."""
+    """Return what the parsing child makes of a mail."""
 
     def read(content: bytes) -> list[Part]:
         path = tmp_path / "original"
@@ -29,7 +29,7 @@ def read_mail(tmp_path: Path) -> Callable[[bytes], list[Part]]:
 
 
 def test_a_mail_of_outlook(read_mail: Callable[[bytes], list[Part]]) -> None:
-    """Headers, recipients by kind, body and attachments; an attached object is an omission."""
+    """Headers, recipients by kind, body and attachments are read. An attached object is an omission."""
     picture = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(picture, "PNG")
     mail = OutlookMail(
@@ -58,7 +58,7 @@ def test_a_mail_of_outlook(read_mail: Callable[[bytes], list[Part]]) -> None:
 
 
 def test_a_body_of_html(read_mail: Callable[[bytes], list[Part]]) -> None:
-    """Where there is no plain text."""
+    """The HTML body is read if the mail has no plain text."""
     mail = OutlookMail("Tides", html=b"<p>High <b>water</b></p>", headers=HEADERS)
     _, page = read_mail(bytes(mail))
     assert isinstance(page, Page)
@@ -66,7 +66,7 @@ def test_a_body_of_html(read_mail: Callable[[bytes], list[Part]]) -> None:
 
 
 def test_a_damaged_mail_is_refused(read_mail: Callable[[bytes], list[Part]]) -> None:
-    """It says so."""
+    """The refusal says that the mail is damaged."""
     content = bytes(OutlookMail("Tides", "x" * 5000))
     with pytest.raises(Unreadable, match="damaged"):
         read_mail(content[:-512] + b"\xff" * 512)  # the table of sectors

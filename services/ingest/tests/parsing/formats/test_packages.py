@@ -25,7 +25,7 @@ _ODF = " ".join(
 
 
 def package(kind: str, **parts: str) -> bytes:
-    """A package; names of parts have ``__`` for a slash and ``_`` for a dot."""
+    """Return a package; in names of parts, ``__`` is a slash and ``_`` a dot."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", kind, zipfile.ZIP_STORED)
@@ -52,7 +52,7 @@ def row(*cells: str, repeated: int = 1) -> str:
 
 
 def test_a_text(read_parts: ReadParts) -> None:
-    """Headings, lists, tables, notes; what was deleted, comments and contents are not text."""
+    """Headings, lists, tables and notes are read. Deleted text, comments and tables of contents are not."""
     body = (
         "<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes><text:table-of-content><text:p>toc</text:p>"
         '</text:table-of-content><text:h text:outline-level="1">Ferries</text:h>'
@@ -71,7 +71,7 @@ def test_a_text(read_parts: ReadParts) -> None:
 
 
 def test_sheets(read_parts: ReadParts) -> None:
-    """A page a sheet; repeated rows are there, a million blank ones are not."""
+    """Each sheet is a page. Repeated rows are read, but not a million blank ones."""
     first = f"{row('Vessel', 'Seats')}{row('Petrel', '420', repeated=2)}{row('', repeated=1_000_000)}"
     body = f'<table:table table:name="Fleet">{first}</table:table><table:table table:name="Empty"/>'
     head, *pages = read_parts(open_document("spreadsheet", body), "a.ods")
@@ -85,7 +85,7 @@ def test_sheets(read_parts: ReadParts) -> None:
 
 
 def test_slides(read_parts: ReadParts) -> None:
-    """A page a slide: the title, boxes from top to bottom, the notes."""
+    """Each slide is a page: the title, the boxes from top to bottom, the notes."""
     box = '<draw:frame svg:y="{}cm" {}><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>'
     title = 'presentation:class="title"'
     notes = "<presentation:notes><draw:frame><draw:text-box><text:p>Slowly.</text:p></draw:text-box></draw:frame></presentation:notes>"
@@ -96,7 +96,7 @@ def test_slides(read_parts: ReadParts) -> None:
 
 
 def test_an_encrypted_or_empty_document_is_refused(read_parts: ReadParts) -> None:
-    """It says so."""
+    """The refusal names the reason."""
     manifest = {"META-INF__manifest_xml": "<m:encryption-data/>"}
     with pytest.raises(Unreadable, match="encrypted"):
         read_parts(open_document("text", "", **manifest), "a.odt")
@@ -120,7 +120,7 @@ def book(**parts: str) -> bytes:
 
 
 def test_a_book(read_parts: ReadParts) -> None:
-    """Chapters in the order of the spine, below the book's title; one that is missing is an omission."""
+    """Chapters follow the order of the spine, below the book's title. A missing chapter is an omission."""
     content = book(
         OPS__nav_xhtml=CHAPTER.format("Contents", "One"),
         OPS__one_xhtml=CHAPTER.format("High water", "At six."),
@@ -137,7 +137,7 @@ def test_a_book(read_parts: ReadParts) -> None:
 
 
 def test_a_protected_or_damaged_book_is_refused(read_parts: ReadParts) -> None:
-    """It says so."""
+    """The refusal names the reason."""
     protected = {"META-INF__encryption_xml": '<x URI="OPS/one.xhtml"/>'}
     with pytest.raises(Unreadable, match="protected"):
         read_parts(book(**protected), "a.epub")

@@ -16,7 +16,7 @@ Read = Callable[..., tuple[Head, list[Page]]]
 
 
 def test_pages_are_kept(read: Read, make_pdf: Callable[..., bytes]) -> None:
-    """Each page's text comes with its number; an empty page has no text and keeps its number."""
+    """Each page's text has the page's number. An empty page has no text and keeps its number."""
     head, pages = read(make_pdf("The first page.", "", "The third page."), "a.pdf")
     assert (head.content_type, head.page_count) == ("application/pdf", 3)
     assert [page.number for page in pages] == [1, 2, 3]
@@ -67,7 +67,7 @@ def test_headings_by_size_make_a_path_that_goes_over_pages(read: Read) -> None:
 
 
 def test_a_scaled_page_has_the_same_headings(read: Read) -> None:
-    """The size that counts is the one that is seen, not the one that the font was set to."""
+    """The visible size of letters decides, and not the font's set size."""
     document = FPDF()
     document.add_page()
     document.set_font("Helvetica", size=5)
@@ -82,7 +82,7 @@ def test_a_scaled_page_has_the_same_headings(read: Read) -> None:
 
 
 def test_running_lines_are_left_out(read: Read) -> None:
-    """What repeats at the foot of each page, page numbers aside, is not part of the text."""
+    """Text that repeats at the foot of each page, apart from page numbers, is left out."""
 
     class Numbered(FPDF):
         def footer(self) -> None:
@@ -105,7 +105,7 @@ def test_running_lines_are_left_out(read: Read) -> None:
 
 
 def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
-    """Encrypted, truncated, damaged, scanned, without text, too long."""
+    """The refusal names the reason: encrypted, truncated, damaged, scanned, without text, or too long."""
     whole = make_pdf("One.", "Two.", "Three.")
     for content, says in (
         (make_pdf("secret", password="x"), "encrypted"),
@@ -121,7 +121,7 @@ def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], sca
 
 
 def test_fields_of_forms_are_read(read: Read) -> None:
-    """Filled ones and checked boxes, behind the text of their page; empty ones are not."""
+    """Filled fields and checked boxes follow the text of their page. Empty fields are left out."""
     objects = [
         "<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [4 0 R 5 0 R 6 0 R 7 0 R] >> >>",
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -141,7 +141,7 @@ def test_fields_of_forms_are_read(read: Read) -> None:
 
 
 def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part]]) -> None:
-    """A page that is an image is an omission with its number; a blank page is none."""
+    """A page that is an image is an omission with its number. A blank page is not an omission."""
     document = FPDF()
     document.set_font("helvetica")
     document.add_page()
@@ -156,7 +156,7 @@ def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part
 
 
 def test_the_language_that_a_pdf_names(read: Read) -> None:
-    """The catalogue's language is kept."""
+    """The document has the language of the catalogue."""
     document = FPDF()
     document.set_lang("de-DE")
     document.add_page()
@@ -176,7 +176,7 @@ def parsed(content: bytes, folder: Path, most: int) -> list[Page]:
 
 
 def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    """JPEG, upright, as large as models look at; the pages behind have text alone."""
+    """Pictures are upright JPEGs in the models' size. Pages beyond the limit have text only."""
     first, second, third = parsed(make_pdf("One.", "Two.", "Three."), tmp_path, 2)
     assert third.picture == b""
     for page in (first, second):
@@ -191,7 +191,7 @@ def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_
 
 @pytest.mark.parametrize("size", [(14_400, 14_400), (1, 14_400), (3, 3)])
 def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
-    """What a page says of its size decides nothing but its shape."""
+    """The size that a page states decides only the shape of its picture."""
     document = FPDF(unit="pt", format=size)
     document.set_font("Helvetica", size=1)
     document.add_page()
@@ -203,7 +203,7 @@ def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_made_small_is_none(
     make_pdf: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's text counts all the same."""
+    """The page has no picture, but its text is kept."""
     monkeypatch.setattr(pdf, "LARGEST", 100)
     [page] = parsed(make_pdf("One."), tmp_path, 1)
     assert page.picture == b""
@@ -211,7 +211,7 @@ def test_a_picture_that_cannot_be_made_small_is_none(
 
 
 async def test_pictures_come_out_of_the_child(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    """Only where they are wanted."""
+    """The child sends pictures only if the request wants them."""
     (tmp_path / "a.pdf").write_bytes(make_pdf("One.", "Two."))
     parser = ProcessParser(Limits(pictures=1))
     try:

@@ -25,14 +25,14 @@ def page(source: str) -> Page:
     ],
 )
 def test_a_record_is_a_block(source: str) -> None:
-    """Records of an array, or of lines, stay together, with each value behind its path, as it is written."""
+    """A record of an array or of lines stays together, with each value after its path, as it is written."""
     [section] = page(source).sections
     assert section.text == "id: 1\nname: A\n\nid: 2.50\ntags: x, y\nat.city: Oban"
     assert [section.text[start:end] for start, end in section.whole] == section.text.split("\n\n")
 
 
 def test_large_objects_have_sections() -> None:
-    """What an object holds is a section under its name, once it is too much for a record."""
+    """An object that is too large for a record becomes a section with its name."""
     source = {"title": "Fleet", "ships": {"Petrel": {"log": "a " * 500}, "Fulmar": {"seats": 300}}, "x": [1, None]}
     sections = page(json.dumps(source)).sections
     assert [section.headings for section in sections] == [(), ("ships", "Petrel"), ("ships", "Fulmar")]
@@ -41,7 +41,7 @@ def test_large_objects_have_sections() -> None:
 
 
 def test_nothing_is_lost() -> None:
-    """A name that comes twice, a list in a list, truth and text of several lines are all there."""
+    """Repeated names, nested lists, truth values and texts of several lines are all read."""
     assert page('{"a": 1, "a": 2, "m": [[1, 2], ["x"]], "t": true, "s": "one\\ntwo"}').sections[0].text == (
         "a: 1\na: 2\nm[0]: 1, 2\nm[1]: x\nt: true\ns: one\ntwo"
     )
@@ -59,7 +59,7 @@ def test_nothing_is_lost() -> None:
     ],
 )
 def test_damaged_json_says_where(source: str, says: str) -> None:
-    """A file that ends too early, or goes on, is refused with the place."""
+    """A file that ends too early, or has more text after its end, is refused with the place."""
     with pytest.raises(Unreadable, match=says):
         page(source)
 
@@ -88,7 +88,7 @@ values = st.recursive(
 @given(st.dictionaries(keys, values, max_size=4) | st.lists(values, max_size=4))
 @settings(max_examples=50)
 def test_every_value_is_there(value: Any) -> None:
-    """Whatever the shape, each name and each text of it is in the sections."""
+    """For any structure, each name and each text is in the sections."""
     expected = words(value)
     if not expected:
         return

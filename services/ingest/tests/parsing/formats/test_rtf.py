@@ -7,7 +7,7 @@ from ..conftest import parsed
 
 
 def test_text_and_tables() -> None:
-    """Paragraphs, characters of the code page and beyond it, a line a row; fonts and pictures are not text."""
+    """Paragraphs, characters of all code pages and a line for each row are read. Fonts and pictures are not."""
     content = (
         rb"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0 Arial;}}{\info{\author Ann}}\f0 Die F\'e4hre f\u228\'e4hrt.\par "
         rb"Second line.\par{\pict\pngblip 89504e47}"
@@ -22,7 +22,7 @@ def test_text_and_tables() -> None:
 
 
 def test_what_is_no_rtf_is_refused() -> None:
-    """By its name alone, or without a text."""
+    """A file that is RTF by its name only, or has no text, is refused."""
     with pytest.raises(Unreadable, match="plain text"):
         parsed(parse, b"Dear Sir,", ".rtf")
     with pytest.raises(Unreadable, match="no text"):

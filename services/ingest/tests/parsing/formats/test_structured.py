@@ -18,7 +18,7 @@ def sections(module: Any, content: str | bytes) -> list[Section]:
 
 
 def test_records_of_xml() -> None:
-    """A small element is a block of values behind their names; attributes count, namespaces do not."""
+    """A small element is a block of values after their names. Attributes are read, and namespaces are dropped."""
     ships = "".join(
         f'<s:ship id="{number}" class="ferry"><s:name>Petrel</s:name><s:built><s:year>2009</s:year></s:built>'
         "</s:ship>"
@@ -31,7 +31,7 @@ def test_records_of_xml() -> None:
 
 
 def test_prose_in_xml() -> None:
-    """Large elements are sections below their title; long texts and texts with marks are paragraphs."""
+    """Large elements are sections below their title. Long texts and texts with marks are paragraphs."""
     long = "The ferry leaves at nine in the morning from the northern pier. " * 8
     text = f"<p>{long}</p><p>It <b>never</b> waits, neither for the tide nor for the late.</p>"
     section = f"<section><title>Times</title>{text}{text}</section>"
@@ -47,7 +47,7 @@ def test_prose_in_xml() -> None:
 
 
 def test_entities_are_not_followed() -> None:
-    """Neither bombs nor files of the machine come out."""
+    """Entities neither expand nor read files of the machine."""
     bomb = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd"><!ENTITY b "bbbb">]><x><y>text &a; &b;</y></x>'
     [section] = sections(xml_records, bomb)
     assert "root:" not in section.text
@@ -57,7 +57,7 @@ def test_entities_are_not_followed() -> None:
 
 
 def test_yaml_documents() -> None:
-    """Values behind their paths, as JSON has them; several documents; what is no YAML is read as it is."""
+    """Values come after their paths, as in JSON. A file may have several documents. Invalid YAML is plain text."""
     text = "ship:\n  name: Petrel # of Oban\n  built: 2009\n  sold: null\n---\nports: [Oban, Mull]\n"
     assert "\n\n".join(s.text for s in sections(yaml_records, text)) == (
         "ship.name: Petrel\nship.built: 2009\n\nports: Oban, Mull"
@@ -69,7 +69,7 @@ def test_yaml_documents() -> None:
 
 
 def test_aliases_are_bounded() -> None:
-    """A file of some hundred bytes that stands for billions of values is refused."""
+    """A small file whose aliases expand to billions of values is refused."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     with pytest.raises(TooLarge, match="values"):
@@ -77,7 +77,7 @@ def test_aliases_are_bounded() -> None:
 
 
 def test_a_notebook() -> None:
-    """Text by heading, code with what it printed; pictures and colours are not."""
+    """Text is read by heading, and code with its printed output. Pictures and colours are left out."""
     cells = [
         {"cell_type": "markdown", "source": ["# Tides\n", "High water at six."]},
         {

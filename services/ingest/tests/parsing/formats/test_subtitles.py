@@ -22,7 +22,7 @@ from ..conftest import parsed
     ],
 )
 def test_subtitles_have_times(content: str, kind: str) -> None:
-    """Each is a line behind the time when it begins, without marks; a pause begins a paragraph."""
+    """Each subtitle is a line after its start time, without marks. A pause begins a paragraph."""
     head, page = parsed(parse, content.encode())
     assert head == Head(kind)
     assert isinstance(page, Page)
@@ -30,7 +30,7 @@ def test_subtitles_have_times(content: str, kind: str) -> None:
 
 
 def test_a_file_without_subtitles_is_refused() -> None:
-    """It says so."""
+    """The refusal says that the file has no subtitles."""
     for content in ("WEBVTT\n", "1\n\n"):
         with pytest.raises(Unreadable):
             parsed(parse, content)

@@ -19,12 +19,12 @@ def sections(read: Read, content: bytes) -> tuple[Section, ...]:
 
 
 def run(document: Any, inner: str) -> None:
-    """Adds a paragraph with WordprocessingML inside."""
+    """Add a paragraph with WordprocessingML inside."""
     document.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{inner}</w:p>"))
 
 
 def test_sections_by_heading(read: Read, make_docx: MakeDocx) -> None:
-    """Each heading opens a section with its path; the title is the outermost one."""
+    """Each heading opens a section with its path. The title is the outermost heading."""
     document = docx.Document()
     document.add_heading("Handbook", 0)
     document.add_heading("Fares", 1)
@@ -55,7 +55,7 @@ def test_headings_by_outline_level(read: Read) -> None:
 
 
 def test_rows_carry_their_columns_names(read: Read) -> None:
-    """Each row of a table stays together and says what its cells are; merged cells say so in every row."""
+    """Each row stays together with the names of its columns. Merged cells appear in every row."""
     document = docx.Document()
     table = document.add_table(rows=4, cols=3)
     for line, texts in zip(
@@ -78,7 +78,7 @@ def test_rows_carry_their_columns_names(read: Read) -> None:
 
 
 def test_tables_without_a_header_and_for_layout(read: Read) -> None:
-    """Where the table says that its first row is none like the others it has no header; one column is just text."""
+    """A table whose first row is marked as an ordinary row has no header. A table of one column is text."""
     document = docx.Document()
     table = document.add_table(rows=2, cols=2)
     table.cell(0, 0).text, table.cell(0, 1).text, table.cell(1, 0).text = "a", "b", "c"
@@ -92,7 +92,7 @@ def test_tables_without_a_header_and_for_layout(read: Read) -> None:
 
 
 def test_lists_have_the_marks_that_word_shows(read: Read) -> None:
-    """Bullets and numbers are written out, and lists hang together."""
+    """Bullets and numbers are written out, and the items of a list stay together."""
     document = docx.Document()
     document.add_paragraph("Do this:")
     for text in ("one", "two"):
@@ -103,7 +103,7 @@ def test_lists_have_the_marks_that_word_shows(read: Read) -> None:
 
 
 def test_what_is_not_shown_is_left_out(read: Read) -> None:
-    """Deletions, hidden text, field codes and tables of contents are no text; insertions and links are."""
+    """Deletions, hidden text, field codes and tables of contents are left out. Insertions and links are read."""
     document = docx.Document()
     run(
         document,
@@ -126,7 +126,7 @@ def test_what_is_not_shown_is_left_out(read: Read) -> None:
 
 
 def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
-    """A footnote stands behind the paragraph that refers to it; a text box, too."""
+    """A footnote or a text box follows the paragraph that refers to it."""
     document = docx.Document()
     run(
         document,
@@ -151,6 +151,6 @@ def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
 
 
 def test_a_document_without_text(read: Read, make_docx: MakeDocx) -> None:
-    """Nothing to read is a reason."""
+    """A document without text is refused with this reason."""
     with pytest.raises(Unreadable, match="no text"):
         read(make_docx(), "a.docx")

@@ -12,7 +12,7 @@ MakeXlsx = Callable[..., bytes]
 
 
 def test_a_sheet_is_a_page(read: Read, make_xlsx: MakeXlsx) -> None:
-    """Pages are numbered as sheets are, under the sheet's name; each row is a line that stays together."""
+    """Pages have the sheets' numbers and names. Each row is a line that stays together."""
     content = make_xlsx(
         Fleet=[["Register 2026"], [], ["Vessel", "Seats"], ["Petrel", 420], ["Fulmar", 300]],
         Empty=[],
@@ -46,7 +46,7 @@ def test_cells_as_people_see_them(read: Read) -> None:
 
 
 def test_cells_far_away_cost_nothing(read: Read) -> None:
-    """A stray cell in the last corner does not make a sheet of 17 billion cells."""
+    """A cell in the last corner does not create a sheet of 17 billion cells."""
     book = openpyxl.Workbook()
     book.active["A1"], book.active["XFD1048576"] = "near", "far"
     _, [page] = read(saved(book), "a.xlsx")
@@ -54,7 +54,7 @@ def test_cells_far_away_cost_nothing(read: Read) -> None:
 
 
 def test_hidden_sheets_and_limits(read: Read, make_xlsx: MakeXlsx) -> None:
-    """A sheet that is not shown is not read; too many sheets, or too much text, are refused."""
+    """A hidden sheet is not read. Too many sheets, or too much text, are refused."""
     book = openpyxl.Workbook()
     book.active.append(["secret"])
     book.create_sheet("Shown").append(["word"])

@@ -23,5 +23,5 @@ from ingest.parsing.office.boxes import Box, reading_order
     ],
 )
 def test_the_order_of_boxes(boxes: list[Box], expected: list[int]) -> None:
-    """Columns one after the other, within what lies between boxes that are as wide as several."""
+    """Columns are read in turn between boxes that are as wide as several columns."""
     assert reading_order(boxes) == expected

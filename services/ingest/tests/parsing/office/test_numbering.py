@@ -17,7 +17,7 @@ def level(depth: int, form: str, text: str, start: int = 1) -> str:
 
 
 def test_numbers_of_several_levels() -> None:
-    """A deeper level begins anew below each number of the outer one, and may show both."""
+    """A deeper level restarts below each number of the outer level, and may show both numbers."""
     made = numbers(level(0, "decimal", "%1") + level(1, "decimal", "%1.%2") + level(2, "lowerLetter", "(%3)"))
     depths = [0, 1, 1, 2, 2, 0, 1, 2]
     assert [made.mark("1", depth) for depth in depths] == ["1", "1.1", "1.2", "(a)", "(b)", "2", "2.1", "(a)"]
@@ -38,12 +38,12 @@ def test_numbers_of_several_levels() -> None:
     ],
 )
 def test_forms(form: str, start: int, expected: str) -> None:
-    """Numbers are written as Word writes them; forms that are not known as digits."""
+    """Numbers have Word's form. Unknown forms are digits."""
     assert numbers(level(0, form, "%1", start)).mark("1", 0) == expected
 
 
 def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
-    """Two lists that share their rules count on, unless the second one is told to begin again."""
+    """Two lists with the same rules continue their numbers, unless the second list restarts."""
     second = '<w:num w:numId="2"><w:abstractNumId w:val="0"/>{}</w:num>'
     restart = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride>'
     first = '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
@@ -53,5 +53,5 @@ def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
 
 
 def test_a_list_that_is_not_there() -> None:
-    """A paragraph of an unknown list has no mark, and neither has any where there are no rules."""
+    """A paragraph of an unknown list has no mark. Without rules, no paragraph has a mark."""
     assert numbers("").mark("1", 0) == numbers("").mark("9", 3) == Numbers(None).mark("1", 0) == ""

@@ -31,19 +31,19 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
 def test_what_must_not_be_unpacked(
     tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], says: str
 ) -> None:
-    """Too much, entities, and the variant that no library reads are refused before anything is unpacked."""
+    """Too large contents, entities and an unsupported variant are refused before anything is unpacked."""
     with pytest.raises(error, match=says):
         ooxml.check(package(tmp_path, parts), MEMORY)
 
 
 def test_what_may(tmp_path: Path) -> None:
-    """Pictures may take more than text, and text is only looked at from its beginning."""
+    """Pictures may take more space than text, and only the beginning of text is checked."""
     parts = {"a.png": b"<!DOCTYPE" + bytes(MEMORY // 4 + 9), "a.xml": b" " * 9999 + b"<!DOCTYPE"}
     ooxml.check(package(tmp_path, parts), MEMORY)
 
 
 def test_what_libraries_raise_is_the_documents_fault() -> None:
-    """Any error makes a document unreadable, but for what says more: refusals, and the end of memory or stack."""
+    """Any error makes a document unreadable, except refusals and the end of memory or stack."""
     for error, expected in (
         (KeyError("rId1"), Unreadable),
         (zipfile.BadZipFile(), Unreadable),

@@ -27,14 +27,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("encoding", TEXTS)
 def test_encodings_are_recognised(encoding: str) -> None:
-    """Text comes out right from the encodings that files have."""
+    """Text in the usual encodings of files is read correctly."""
     data = TEXTS[encoding].encode(encoding)
     assert is_text(data)
     assert decode(data) == TEXTS[encoding]
 
 
 def test_a_broken_byte_does_not_spoil_the_rest() -> None:
-    """One bad byte in a UTF-8 text is replaced; the text is not taken for another encoding."""
+    """One bad byte in a UTF-8 text is replaced. The text keeps its encoding."""
     data = "Grüße, schöne Fähre. ".encode() * 20 + b"\xff" + "Ende über alles".encode()
     assert decode(data).count("\ufffd") == 1
     assert decode(data).endswith("Ende über alles")
@@ -42,19 +42,19 @@ def test_a_broken_byte_does_not_spoil_the_rest() -> None:
 
 @pytest.mark.parametrize("data", [b"a\0b", bytes(range(256)), b"\x00\x00\x00", b"\x01\x02\x03 abc" * 9])
 def test_binary_data_is_no_text(data: bytes) -> None:
-    """Zeros and control characters give binary data away."""
+    """Zeros and control characters show binary data."""
     assert not is_text(data)
 
 
 @given(st.text())
 def test_utf8_always_survives(text: str) -> None:
-    """Whatever is UTF-8 without a mark at its start is read as it was written."""
+    """UTF-8 without a mark at its start is read unchanged."""
     if not text.startswith("\ufeff") and "\0" not in text:
         assert decode(text.encode()) == text
 
 
 @given(st.binary())
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
-    """Nothing but a refusal comes out of bytes that are no text."""
+    """Bytes that are not text raise nothing but a refusal."""
     with contextlib.suppress(Unreadable):
         assert isinstance(decode(data), str)

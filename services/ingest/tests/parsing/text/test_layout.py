@@ -7,7 +7,7 @@ from ingest.parsing.text.outline import Outline
 
 
 def lines(*texts: str, width: float = 400, size: float = 10) -> list[Line]:
-    """Lines under each other; one that ends with | is short."""
+    """Return lines below each other; a line that ends with | is short."""
     return [
         Line(text.removesuffix("|"), 50, 50 + (width / 3 if text.endswith("|") else width), 700 - 14 * number, size)
         for number, text in enumerate(texts)
@@ -15,28 +15,28 @@ def lines(*texts: str, width: float = 400, size: float = 10) -> list[Line]:
 
 
 def test_full_lines_are_joined() -> None:
-    """A line that reaches the edge goes on in the next one."""
+    """A line that reaches the edge continues in the next line."""
     assert paragraphs(lines("The quick brown fox", "Jumps over the dog", "End.|")) == [
         "The quick brown fox Jumps over the dog End."
     ]
 
 
 def test_short_lines_are_kept() -> None:
-    """Where the next word had found its place, the break was meant."""
+    """If the next word had fitted into the line, the line break stays."""
     assert paragraphs(lines("A full line of text here", "Street 4|", "Town|")) == [
         "A full line of text here Street 4\nTown"
     ]
 
 
 def test_items_begin_lines() -> None:
-    """Bullets and numbers begin a line, however full the one before."""
+    """Bullets and numbers begin a line, even after a full line."""
     assert paragraphs(lines("• one and a half", "• two and", "2. three")) == [
         "• one and a half\n• two and\n2. three"
     ]
 
 
 def test_a_larger_gap_begins_a_paragraph() -> None:
-    """Lines farther apart than usual do not belong together."""
+    """A larger distance than usual separates lines."""
     one, two, three = lines("First line of it", "second line of it", "A new one")
     far = Line(three.text, three.left, three.right, three.baseline - 10, three.size)
     assert paragraphs([one, two, far]) == ["First line of it second line of it", "A new one"]
@@ -53,17 +53,17 @@ def test_a_larger_gap_begins_a_paragraph() -> None:
     ],
 )
 def test_divided_words(words: set[str], expected: str) -> None:
-    """A word that was divided is put together as the document writes it elsewhere."""
+    """A divided word is joined as the document writes it elsewhere."""
     assert paragraphs(lines(f"the govern{HYPHEN}", "ment is|"), words) == [expected]
 
 
 def test_a_hyphen_before_a_capital_stays() -> None:
-    """Only lower case goes on with a divided word."""
+    """A word is joined only with a continuation in lower case."""
     assert paragraphs(lines(f"the Anglo{HYPHEN}", "Saxon age|")) == ["the Anglo-Saxon age"]
 
 
 def test_chinese_lines_are_joined_without_a_space() -> None:
-    """Scripts without spaces get none."""
+    """Lines of scripts without spaces are joined without a space."""
     assert paragraphs(lines("渡轮每天早上八点", "出发。|")) == ["渡轮每天早上八点出发。"]
 
 
@@ -74,7 +74,7 @@ def test_pieces_on_one_baseline_are_cells() -> None:
 
 
 def test_running_lines_may_count_pages() -> None:
-    """A footer with a page number, from any start, is left out; a heading that counts pages is not."""
+    """A footer with page numbers from any start is left out. A heading that counts pages stays."""
     pages = {
         number: [
             Line(f"Exercise {number}", 50, 200, 780, 16),
@@ -98,7 +98,7 @@ def test_running_lines_may_count_pages() -> None:
 
 @given(st.lists(st.tuples(st.text("abc .-•", min_size=1), st.floats(0, 300), st.floats(0, 800)), max_size=20))
 def test_any_page_gives_its_text(pieces: list[tuple[str, float, float]]) -> None:
-    """Lines in any order and place: no error, and no letter is lost."""
+    """For lines in any order and place, there is no error and no letter is lost."""
     page = [
         Line(text.strip(), left, left + 5 * len(text), baseline, 10)
         for text, left, baseline in pieces
