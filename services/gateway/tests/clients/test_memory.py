@@ -48,18 +48,18 @@ async def test_there_and_back(memory: Memory) -> None:
     kept = await memory.read(ANN, "help", name, soon())
     assert kept is not None
     assert (kept.messages, kept.revision > begun.revision) == (SAID, True)
-    assert await memory.forget(ANN, "help", name, soon())
+    assert await memory.delete(ANN, "help", name, soon())
     assert await memory.read(ANN, "help", name, soon()) is None
-    assert not await memory.forget(ANN, "help", name, soon())
+    assert not await memory.delete(ANN, "help", name, soon())
 
 
 async def test_a_user_can_be_forgotten(memory: Memory) -> None:
     """All that is theirs, with every front end, and nothing of others."""
     for principal, profile in (*OTHERS, (ANN, "help")):
         await memory.begin(principal, profile, "s", soon())
-    assert await memory.forget_user(ANN.tenant, ANN.owner, soon()) == 2
+    assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 2
     assert [await memory.read(*each, "s", soon()) is None for each in OTHERS] == [False, False, False, True]
-    assert await memory.forget_user(ANN.tenant, ANN.owner, soon()) == 0
+    assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 0
 
 
 async def test_a_session_is_its_callers(memory: Memory) -> None:
@@ -68,7 +68,7 @@ async def test_a_session_is_its_callers(memory: Memory) -> None:
     begun = await memory.begin(ANN, "help", name, soon())
     for principal, profile in OTHERS:
         assert await memory.read(principal, profile, name, soon()) is None
-        assert not await memory.forget(principal, profile, name, soon())
+        assert not await memory.delete(principal, profile, name, soon())
         assert not await memory.replace(principal, profile, name, SAID, begun.revision, soon())
     assert await memory.read(ANN, "help", name, soon()) == begun
 
@@ -82,7 +82,7 @@ async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
     kept = await memory.read(ANN, "help", name, soon())
     assert kept is not None
     assert kept.messages == SAID
-    assert await memory.forget(ANN, "help", name, soon())
+    assert await memory.delete(ANN, "help", name, soon())
     assert not await memory.replace(ANN, "help", name, SAID, kept.revision, soon())
     assert await memory.read(ANN, "help", name, soon()) is None
 

@@ -59,7 +59,7 @@ class NatsMemory:
             key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _WHAT
         )
 
-    async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
+    async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """See `ports.memory.Memory`."""
         if await self.read(principal, profile, name, deadline) is None:
             return False
@@ -67,7 +67,7 @@ class NatsMemory:
         await reached(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
         return True
 
-    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         found = await reached(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)

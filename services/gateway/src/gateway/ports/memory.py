@@ -32,10 +32,10 @@ class Memory(Protocol):
         """Replace the messages of a revision; return False if the session has changed or is gone."""
         ...
 
-    async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
+    async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """Delete a session; return False for an unknown name."""
         ...
 
-    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """Delete all sessions of a user; return how many there were."""
         ...

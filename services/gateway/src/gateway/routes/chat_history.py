@@ -93,13 +93,11 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
     async def delete(request: Request, session: str) -> Response:
         """Delete the conversation and the gateway's session of this name."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
-        forgotten = is_name(session) and await memory.forget(
-            state.principal, state.frontend.name, session, deadline
-        )
+        deleted = is_name(session) and await memory.delete(state.principal, state.frontend.name, session, deadline)
         try:
             await history.delete(state.principal, session, deadline)
         except NotFound:
-            if not forgotten:
+            if not deleted:
                 raise
         return Response(status_code=204)
 

@@ -42,7 +42,7 @@ def router(
         deleted = {
             "responses": await responses.forget(tenant, owner, deadline),
             "chats": await history.forget(tenant, owner, deadline),
-            "sessions": await memory.forget_user(tenant, owner, deadline),
+            "sessions": await memory.forget(tenant, owner, deadline),
         }
         # Events of responses that are under way end with them.
         await log.forget(tenant, owner, deadline)

@@ -125,11 +125,11 @@ class FakeMemory:
         self.sessions[principal.tenant, principal.owner, profile, name] = Remembered(messages, self.revision)
         return True
 
-    async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
+    async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """See `ports.memory.Memory`."""
         return self.sessions.pop((principal.tenant, principal.owner, profile, name), None) is not None
 
-    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         own = [key for key in self.sessions if key[:2] == (tenant, owner)]
         for key in own:
