@@ -27,6 +27,7 @@ from opentelemetry import trace
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLimited, Unavailable
+from servicekit.original_store import NatsOriginalStore
 from servicekit.principal import LOCAL, Principal
 
 Ready = Callable[[NatsLink], Awaitable[None]]
@@ -34,12 +35,16 @@ STRANGER = Principal("another tenant")
 UPLOAD = Upload("docs", "Fährplan/Ä.md", b"# Times", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
 
 
+def nats_ingest(link: NatsLink, backlog: Backlog | None = None) -> NatsIngest:
+    return NatsIngest(link.ingest, NatsOriginalStore(link.ingest), backlog)
+
+
 @pytest.fixture(params=["fake", "nats"])
 def ingest(request: pytest.FixtureRequest) -> Ingest:
     if request.param == "fake":
         return FakeIngest()
     link: NatsLink = request.getfixturevalue("link")
-    return NatsIngest(link.ingest)
+    return nats_ingest(link)
 
 
 def soon() -> Deadline:
@@ -85,7 +90,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
     content = bytes(range(256)) * 2000
     upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
     with trace.get_tracer("test").start_as_current_span("upload") as span:
-        job = await NatsIngest(link.ingest).submit(LOCAL, upload, soon())
+        job = await nats_ingest(link).submit(LOCAL, upload, soon())
         trace_id = format(span.get_span_context().trace_id, "032x")
     assert job.trace_id == trace_id
     transport = await link.ingest()
@@ -113,7 +118,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
 async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
     """Its job names it, and where the original is to be; nothing is stored yet."""
     url = "https://docs.example.org/a"
-    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
+    job = await nats_ingest(link).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
     transport = await link.ingest()
     queued = ingest_pb2.IngestJob.FromString((await transport.jetstream.get_msg(keys.INGEST_STREAM, 1)).data or b"")
     assert (queued.url, queued.document.sha256, queued.document.sourcefile) == (url, "", job.sourcefile)
@@ -133,7 +138,7 @@ async def test_a_disk_without_room_is_told(tmp_path: Path, ready: Ready) -> None
             await eventually_async(lambda: link.problem(soon()), "CAUSEWAY_NATS_STREAM_BYTES")
         async with NatsLink(url, stream_bytes=1024 * 1024) as link:
             await ready(link)
-            ingest = NatsIngest(link.ingest)
+            ingest = nats_ingest(link)
             accepted = await ingest.submit(LOCAL, UPLOAD, soon())
             with pytest.raises(Unavailable, match="full") as caught:
                 await ingest.submit(LOCAL, Upload("docs", "large.bin", bytes(20_000_000)), soon())
@@ -153,7 +158,7 @@ async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str
 
 async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
     """Also of the same content: what one document gives up another one keeps."""
-    ingest = NatsIngest(link.ingest)
+    ingest = nats_ingest(link)
     jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
     stored = await (await link.ingest()).originals.list()
     assert {each.name for each in stored} == {keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs}
@@ -161,7 +166,7 @@ async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
 
 async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None:
     """The first lanes hold a few jobs of each tenant; the last takes what is more."""
-    ingest = NatsIngest(link.ingest)
+    ingest = nats_ingest(link)
     for number in range(80):
         await ingest.submit(LOCAL, Upload("docs", f"{number}.md", b"x"), soon())
     await ingest.submit(STRANGER, Upload("docs", "one.md", b"x"), soon())
@@ -175,7 +180,7 @@ async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None
 
 async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
     """A tenant's share is RateLimited, the whole queue Unavailable, with when to come again; nothing is stored."""
-    ingest = NatsIngest(link.ingest, Backlog(most=3, most_of_tenant=2))
+    ingest = nats_ingest(link, Backlog(most=3, most_of_tenant=2))
     for name in ("a", "b"):
         await ingest.submit(LOCAL, Upload("docs", name, b"x"), soon())
     with pytest.raises(RateLimited) as limited:
@@ -184,7 +189,7 @@ async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
     with pytest.raises(Unavailable) as full:
         await ingest.submit(Principal("third"), Upload("docs", "e", b"x"), soon())
     with pytest.raises(RateLimited):
-        await NatsTexts(link.ingest, Backlog(9, 2)).submit(
+        await NatsTexts(link.ingest, NatsOriginalStore(link.ingest), Backlog(9, 2)).submit(
             LOCAL, "docs", [TextDocument("a", "x", b"{}", "")], soon()
         )
     assert limited.value.retry_after
@@ -196,7 +201,7 @@ async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
 
 async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
     """Progress and the reason of a failure are read as they are."""
-    ingest = NatsIngest(link.ingest)
+    ingest = nats_ingest(link)
     job = await ingest.submit(LOCAL, UPLOAD, soon())
     transport = await link.ingest()
     key = keys.job_key(LOCAL.tenant, job.id)
@@ -227,7 +232,7 @@ async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
 
 async def test_many_uploads_at_once(link: NatsLink) -> None:
     """Each has its job, none is lost."""
-    ingest = NatsIngest(link.ingest)
+    ingest = nats_ingest(link)
     uploads = [Upload("docs", f"{number}.md", b"content %d" % (number % 5)) for number in range(40)]
     jobs = await asyncio.gather(*(ingest.submit(LOCAL, upload, soon()) for upload in uploads))
     assert len({job.id for job in jobs}) == 40
@@ -238,7 +243,7 @@ async def test_many_uploads_at_once(link: NatsLink) -> None:
 
 async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
     """Nothing is begun, and nothing is left behind that Python would warn of."""
-    adapter = NatsIngest(link.ingest)
+    adapter = nats_ingest(link)
     job = await adapter.submit(LOCAL, UPLOAD, soon())
     for call in (adapter.submit(LOCAL, UPLOAD, Deadline.after(0)), adapter.job(LOCAL, job.id, Deadline.after(0))):
         with pytest.raises(DeadlineExceeded):
@@ -251,7 +256,7 @@ async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
     """Away: Unavailable within the deadline, the probe says so. Back: what was accepted is there, it goes on."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
-        ingest, probe = NatsIngest(link.ingest), NatsProbe(link)
+        ingest, probe = nats_ingest(link), NatsProbe(link)
         async with nats_server(directory, port):
             await ready(link)
             job = await ingest.submit(LOCAL, UPLOAD, soon())
@@ -274,7 +279,7 @@ async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
     """A server that is frozen, not gone: the deadline holds, and an answer that comes late breaks nothing."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
         await ready(link)
-        ingest = NatsIngest(link.ingest)
+        ingest = nats_ingest(link)
         with _frozen(tmp_path / "nats"):
             with pytest.raises(Unavailable):
                 await ingest.submit(LOCAL, UPLOAD, Deadline.after(0.3))

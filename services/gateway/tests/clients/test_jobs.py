@@ -27,6 +27,7 @@ from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, InvalidRequest, NotFound, RateLimited
 from servicekit.nats import GENERATION
+from servicekit.original_store import NatsOriginalStore
 from servicekit.principal import LOCAL, Principal
 
 STRANGER = Principal("another tenant")
@@ -120,7 +121,9 @@ def real(link: NatsLink) -> Rig:
         )
         await jetstream.delete_msg(keys.INGEST_STREAM, waiting.seq)
 
-    return Rig(NatsJobs(link.ingest, quiet=0.05), NatsIngest(link.ingest), change, bury)
+    return Rig(
+        NatsJobs(link.ingest, quiet=0.05), NatsIngest(link.ingest, NatsOriginalStore(link.ingest)), change, bury
+    )
 
 
 @pytest.fixture(params=["fake", "nats"])

@@ -43,7 +43,8 @@ def cache(tmp_path: Path) -> Path:
 
 
 async def uploaded(link: NatsLink, content: bytes, store: OriginalStore | None = None) -> str:
-    job = await NatsIngest(link.ingest, originals=store).submit(LOCAL, Upload("docs", "a.bin", content), soon())
+    ingest = NatsIngest(link.ingest, store or NatsOriginalStore(link.ingest))
+    job = await ingest.submit(LOCAL, Upload("docs", "a.bin", content), soon())
     return keys.original_object(LOCAL.tenant, "docs", job.id)
 
 
@@ -157,7 +158,7 @@ async def test_the_bucket_is_missing(link: NatsLink, cache: Path, s3_settings: O
     store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
     with pytest.raises(Unavailable, match="no bucket"):
         await uploaded(link, b"x", store)
-    texts = NatsTexts(link.ingest, originals=store)
+    texts = NatsTexts(link.ingest, store)
     with pytest.raises(Unavailable, match="no bucket"):
         await texts.submit(LOCAL, "docs", [TextDocument("a", "A text.", b"{}", "0" * 64)], soon())
     assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 0

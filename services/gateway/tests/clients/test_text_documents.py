@@ -20,6 +20,7 @@ from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub ye
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable
+from servicekit.original_store import NatsOriginalStore
 from servicekit.principal import LOCAL
 
 Ready = Callable[[NatsLink], Awaitable[None]]
@@ -54,12 +55,16 @@ async def work(link: NatsLink, **end: Any) -> ingest_pb2.IngestJob:
     return job
 
 
+def nats_texts(link: NatsLink) -> NatsTexts:
+    return NatsTexts(link.ingest, NatsOriginalStore(link.ingest))
+
+
 @pytest.fixture(params=["fake", "nats"])
 def texts(request: pytest.FixtureRequest) -> Texts:
     if request.param == "fake":
         return FakeTexts(FakeIndexes({"docs": {}}))
     link: NatsLink = request.getfixturevalue("link")
-    return NatsTexts(link.ingest)
+    return nats_texts(link)
 
 
 async def test_texts_become_one_job(texts: Texts) -> None:
@@ -73,7 +78,7 @@ async def test_texts_become_one_job(texts: Texts) -> None:
 
 async def test_a_job_that_ends(link: NatsLink) -> None:
     """With its outcomes, in the texts' order."""
-    texts = NatsTexts(link.ingest)
+    texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a"), document("b")], soon())
     waiting = asyncio.create_task(texts.finished(LOCAL, job, soon()))
     await asyncio.sleep(0.1)
@@ -86,7 +91,7 @@ async def test_a_job_that_ends(link: NatsLink) -> None:
 
 async def test_a_job_that_fails(link: NatsLink) -> None:
     """With the worker's reason, as the error that it stands for."""
-    texts = NatsTexts(link.ingest)
+    texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     error = ingest_pb2.JobError(reason="PAYLOAD_TOO_LARGE", message="Too long.")
     await work(link, state=ingest_pb2.JOB_STATE_FAILED, error=error)
@@ -96,7 +101,7 @@ async def test_a_job_that_fails(link: NatsLink) -> None:
 
 async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
     """It comes back as it stands when the time is up."""
-    texts = NatsTexts(link.ingest)
+    texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     await work(link, state=ingest_pb2.JOB_STATE_INDEXING)
     late: Job = await texts.finished(LOCAL, job, Deadline.after(0.2))
@@ -107,7 +112,7 @@ async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
 async def test_what_a_worker_gets(link: NatsLink) -> None:
     """Every text as it was given, in an object that is the job's own; also when it is too large for memory."""
     documents = [document("ä", "Ein Text.\n", b'{"a" : 1.0}'), document("b", "word " * 500_000)]
-    await NatsTexts(link.ingest).submit(LOCAL, "docs", documents, soon(), existing_only=True)
+    await nats_texts(link).submit(LOCAL, "docs", documents, soon(), existing_only=True)
     job = await work(link)
     assert job.object_name == keys.texts_object(LOCAL.tenant, job.job_id)
     assert (job.texts.count, job.texts.existing_only, job.HasField("document")) == (2, True, False)
@@ -126,7 +131,7 @@ async def test_a_broker_that_is_away(tmp_path: Path, ready: Ready) -> None:
     """Nothing is accepted; what was accepted is waited for until it is back."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
-        texts = NatsTexts(link.ingest)
+        texts = nats_texts(link)
         with pytest.raises(Unavailable):
             await texts.submit(LOCAL, "docs", [document("a")], Deadline.after(1))
         async with nats_server(directory, port):

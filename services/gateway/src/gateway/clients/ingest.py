@@ -13,7 +13,7 @@ from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
-from servicekit.original_store import NatsOriginalStore, OriginalStore
+from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
@@ -40,19 +40,19 @@ class NatsIngest:
 
     Args:
         transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        originals: Takes what is uploaded.
         backlog: The limits of waiting jobs.
-        originals: Takes what is uploaded; None: the transport's object store.
     """
 
     def __init__(
         self,
         transport: Callable[[], Awaitable[IngestTransport]],
+        originals: OriginalStore,
         backlog: Backlog | None = None,
-        originals: OriginalStore | None = None,
     ) -> None:
         self._transport = transport
         self._backlog = backlog or Backlog()
-        self._originals = originals or NatsOriginalStore(transport)
+        self._originals = originals
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`.

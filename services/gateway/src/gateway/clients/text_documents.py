@@ -17,7 +17,7 @@ from servicekit import errors, keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
-from servicekit.original_store import NatsOriginalStore, OriginalStore
+from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
@@ -35,19 +35,19 @@ class NatsTexts:
 
     Args:
         transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        originals: Takes the texts.
         backlog: The limits of waiting jobs.
-        originals: Takes the texts; None: the transport's object store.
     """
 
     def __init__(
         self,
         transport: Callable[[], Awaitable[IngestTransport]],
+        originals: OriginalStore,
         backlog: Backlog | None = None,
-        originals: OriginalStore | None = None,
     ) -> None:
         self._transport = transport
         self._backlog = backlog or Backlog()
-        self._originals = originals or NatsOriginalStore(transport)
+        self._originals = originals
 
     async def submit(
         self,
