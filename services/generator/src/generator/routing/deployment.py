@@ -1,8 +1,8 @@
 """One deployment of a model, with its load and health."""
 
 import contextlib
-import math
 from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass
 
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, Unavailable, UpstreamRejected
@@ -15,38 +15,23 @@ _TIMED_OUT = 408
 _SERVER_FAULT = 500
 
 
+@dataclass(frozen=True, eq=False)
 class Deployment:
     """A model on a server, with a concurrency limit and a circuit breaker.
 
-    Args:
+    Attributes:
         name: The names of server and model, for the log.
         model: The model.
-        slots: The concurrency limit.
-        circuit: The circuit breaker.
+        slots: The concurrency limit; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
+        circuit: The circuit breaker; `CircuitBreaker.state` is its health.
         first_token: The most seconds until a streamed answer begins.
-
-    Attributes:
-        name: As above.
-        model: As above.
-        slots: As above; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
-        circuit: As above; `CircuitBreaker.state` is its health.
-        first_token: As above.
     """
 
-    def __init__(
-        self,
-        name: str,
-        model: Model,
-        *,
-        slots: ConcurrencyLimiter,
-        circuit: CircuitBreaker,
-        first_token: float = math.inf,
-    ) -> None:
-        self.name = name
-        self.model = model
-        self.slots = slots
-        self.circuit = circuit
-        self.first_token = first_token
+    name: str
+    model: Model
+    slots: ConcurrencyLimiter
+    circuit: CircuitBreaker
+    first_token: float
 
     @property
     def admits(self) -> bool:
