@@ -63,7 +63,7 @@ MONTHS = {
 WEEKDAYS = {
     name: name[:3] for name in ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 }
-SEASONS = frozenset(["spring", "summer", "autumn", "winter"]) - {"spring"}  # a spring is also a machine part
+SEASONS = frozenset(["summer", "autumn", "winter"])  # without spring, which is also a machine part
 COLOURS = frozenset(
     ["red", "blue", "green", "yellow", "black", "white", "grey", "gray", "brown", "orange", "purple", "pink"]
 )

@@ -4,6 +4,7 @@ Formulas give their last value.
 """
 
 import datetime
+import itertools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +38,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     Raises:
         Unreadable: The workbook is damaged, or has no text.
         TooLarge: The workbook has more than ``max_pages`` sheets or ``max_characters`` characters, or is too large
-            for
-            ``memory`` when unpacked.
+            for ``memory`` when unpacked.
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
@@ -72,12 +72,7 @@ def _fill(outline: Outline, name: str, sheet: Any, max_characters: int) -> None:
     if first is None:
         return
     outline.heading(1, flat(name))
-    grids.fill(outline, _chained(first, rows))
-
-
-def _chained(first: list[str], rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    yield first
-    yield from rows
+    grids.fill(outline, itertools.chain([first], rows))
 
 
 def _rows(sheet: Any, max_characters: int) -> Iterator[list[str]]:
