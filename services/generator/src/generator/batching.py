@@ -1,4 +1,4 @@
-"""Batches of events: everything that has arrived is sent together."""
+"""Batches of events: the servicer sends all events that have arrived together."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,9 @@ _EVENT_OVERHEAD = 16
 
 
 class _Buffer:
-    """Events between a model and the wire, bounded by their number and by their bytes.
+    """A buffer of events between a model and the wire, bounded by number and by bytes.
 
-    The first event always fits, so an event of any size gets through alone.
+    The first event always fits, so that an event of any size passes.
     """
 
     def __init__(self, most_events: int, most_bytes: int) -> None:
@@ -27,15 +27,15 @@ class _Buffer:
 
     @property
     def waiting(self) -> bool:
-        """Return whether there are events."""
+        """Return whether the buffer has events."""
         return bool(self._events)
 
     async def fill(self, events: AsyncGenerator[Event, None]) -> None:
-        """Read a model to its end; wait whenever the buffer is full."""
+        """Put all events of a model into the buffer; wait while the buffer is full."""
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    # Characters approximate bytes: the bound need not be exact.
+                    # The number of characters approximates the bytes; the bound need not be exact.
                     size = len(event.text) + len(event.raw_json) + _EVENT_OVERHEAD
                     while self._events and (
                         len(self._events) >= self._most_events or self._bytes + size > self._most_bytes
@@ -49,7 +49,7 @@ class _Buffer:
             self._arrived.set()
 
     async def drain(self) -> list[Event]:
-        """Wait for the first event and return all; return none after the model's end."""
+        """Wait for an event and return all events of the buffer; return an empty list after the last event."""
         await self._arrived.wait()
         self._arrived.clear()
         batch, self._events, self._bytes = self._events, [], 0
@@ -60,16 +60,16 @@ class _Buffer:
 async def batched(
     events: AsyncGenerator[Event, None], *, most_events: int, most_bytes: int
 ) -> AsyncGenerator[list[Event], None]:
-    """Yield a model's events in order, in batches of everything that has arrived since the last batch.
+    """Yield a model's events in order; each batch has all events that have arrived since the last batch.
 
-    A separate task reads the model, so that events gather while the reader handles a batch. It pauses when a full
-    batch waits. No event waits for others: a single event is sent alone. Closing this generator stops the model
-    before it returns. The model's exception is raised here after all earlier events.
+    A separate task reads the model, so that events gather while the reader handles a batch. The task pauses when a
+    full batch waits. No event waits for other events. When this generator is closed, it first stops the model. It
+    raises the model's exception after all earlier events.
 
     Args:
-        events: The model's answer; closed at the end.
-        most_events: The most events of a batch.
-        most_bytes: The most bytes of a batch, approximately; a larger event is a batch by itself.
+        events: The model's answer; this generator closes it at the end.
+        most_events: The maximum number of events in a batch.
+        most_bytes: The approximate maximum size of a batch in bytes. A larger event is a batch by itself.
     """
     buffer = _Buffer(most_events, most_bytes)
     producer = asyncio.create_task(buffer.fill(events))

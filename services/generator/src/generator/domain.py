@@ -13,8 +13,8 @@ class ChatMessage:
     Attributes:
         role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
         text: The content if it is text.
-        content_json: The content if it is a JSON array of parts; ``text`` is empty then.
-        extra_json: The message's other members as a JSON object; empty: none.
+        content_json: The content if it is a JSON array of parts. ``text`` is then empty.
+        extra_json: The other members of the message as a JSON object; empty if it has none.
     """
 
     role: str
@@ -45,13 +45,14 @@ class Conversation:
     """A prompt of the platform.
 
     Attributes:
-        messages: Oldest first, at least one.
-        sources: The passages; the last message also contains them, for models that read only messages.
+        messages: The messages, oldest first, at least one.
+        sources: The passages. The last message also contains them, for models that read only messages.
         parameters_json: Members of a chat completion request besides messages, model and stream, as a JSON object.
         question: The user's question without the sources.
-        plain: The only message is a text to continue: no chat template; the parameters are a text completion's.
+        plain: The only message is a text that the model continues, without a chat template. The parameters are
+            those of a text completion.
         in_one_piece: Request no stream from an OpenAI server, and pass its answer on unchanged.
-        unary: Request no stream from an OpenAI server; the events are the same.
+        unary: Request no stream from an OpenAI server. The events are the same as for a stream.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -65,7 +66,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIRequest:
-    """A prompt that is a chat completion request of the OpenAI API, as a client sent it: a JSON object."""
+    """A prompt that is a client's unchanged chat completion request of the OpenAI API, a JSON object."""
 
     body: bytes
 
@@ -74,7 +75,7 @@ Prompt = Conversation | OpenAIRequest
 
 
 class EventKind(enum.IntEnum):
-    """The kind of an event. The numbers are the contract's, so that a token needs no look-up."""
+    """The kind of an event. The numbers are those of the contract, so that a token needs no conversion."""
 
     START = 1
     TEXT = 2
@@ -87,20 +88,20 @@ class EventKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts; ``exact`` if the model itself counted."""
+    """Token counts; ``exact`` if the model or its server counted them; otherwise they are estimates."""
 
     prompt_tokens: int
     completion_tokens: int
     exact: bool
 
 
-# A struct, because one is made per token: a frozen dataclass takes six times as long.
+# A struct, because each token creates one; a frozen dataclass takes six times as long.
 class Event(msgspec.Struct, frozen=True, gc=False):
     """A piece of an answer; the contract's EventKind defines which members are set.
 
     Attributes:
-        choice: The number of its choice, from 0.
-        raw_json: A JSON value, byte for byte as the model server sent it.
+        choice: The number of the event's choice, from 0.
+        raw_json: The unchanged bytes of a JSON value from the model server.
     """
 
     kind: EventKind

@@ -1,7 +1,7 @@
-"""Pauses in reading model servers' streams, so that tokens gather: the busier the process, the longer.
+"""Pauses in reading the streams of model servers, so that several tokens arrive together.
 
-A token that is read alone costs about ten system calls here and seven in the gateway. Tokens that are read together
-cost as much as one.
+A token that is read alone costs about ten system calls here and seven in the gateway. Several tokens that are read
+together cost as much as one. The busier the process is, the longer it pauses.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ _WINDOW = 0.25
 """Seconds between two measurements of the process's load."""
 _OUTDATED = 4 * _WINDOW
 _IDLE_SHARE, _BUSY_SHARE = 0.03, 0.1
-"""Shares of a core that the process would use without pauses: below the first one streams do not pause, above the
-second one each pauses for the whole interval. Other processes share the core and spend several times as much on a
-token.
+"""Shares of a core that the process would use without pauses. Below the first share, streams do not pause. Above
+the second share, each stream pauses for the longest interval. The bounds are low, because other processes share the
+core and spend several times as much on a token.
 """
 _SAVED = 1.0
-"""The savings of full pauses, as a part of what the process still uses; with 10 to 20 ms per token a stream takes
-about half.
+"""The processor time that the longest pauses save, relative to the time that the process still uses. With 10 to
+20 ms between tokens, pauses save about half of a stream's processor time.
 """
 _SHORTEST = 0.002
 
@@ -30,7 +30,7 @@ class Gathering:
 
     Args:
         longest: The longest pause in seconds; 0: streams never pause.
-        clock: Returns seconds, monotonic.
+        clock: Returns monotonic seconds.
         cpu_clock: Returns the processor time of the process in seconds.
 
     Attributes:
@@ -54,11 +54,11 @@ class Gathering:
 
     @property
     def interval(self) -> float:
-        """Return the present seconds from tick to tick; 0 while no stream pauses."""
+        """Return the current seconds between two ticks; 0 while streams do not pause."""
         return self._interval if self._clock() - self._looked_at < _OUTDATED else 0.0
 
     def next_tick(self) -> asyncio.Event | None:
-        """Return the event of the next tick, which all streams share; None: read immediately."""
+        """Return the event of the next tick, which all streams share; None if streams must not pause."""
         now = self._clock()
         if now - self._looked_at >= _WINDOW:
             self._look(now)
@@ -75,11 +75,11 @@ class Gathering:
 
     def _look(self, now: float) -> None:
         used, passed = self._cpu_clock(), now - self._looked_at
-        # The savings count as used: else each pause would shorten the next one.
+        # The saved time counts as used. Otherwise each pause would shorten the next one.
         gathered = self._interval / self.longest if self.longest else 0.0
         share = (used - self._used) / passed * (1 + _SAVED * gathered)
         wanted = self.longest * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
-        # Half of the way at a time, so that the interval does not oscillate.
+        # The interval moves half of the way each time, so that it does not oscillate.
         self._interval = wanted if passed >= _OUTDATED else (self._interval + wanted) / 2
         self._looked_at, self._used = now, used
 
@@ -90,6 +90,6 @@ def watch(gathering: Gathering) -> None:
         __name__,
         "causeway.stream.interval",
         "s",
-        "Seconds for which streams of model servers are left unread at the moment, so that tokens gather.",
+        "Seconds for which the generator currently leaves streams of model servers unread to gather tokens.",
         lambda: [(gathering.interval, {})],
     )

@@ -11,27 +11,27 @@ class TokenCounter(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Return whether it is the model's own tokenizer, not an estimate."""
+        """Return whether the counts come from the model's own tokenizer; False: they are estimates."""
         ...
 
     @property
     def counting(self) -> str:
-        """Return the name of the way of counting; equal names give equal counts in all processes.
+        """Return the name of the counting method; equal names give equal counts in all processes.
 
         Empty if the count of a text may change.
         """
         ...
 
     def count(self, text: str) -> int:
-        """Return the tokens of a plain text, without those of a chat template."""
+        """Return the number of tokens of a plain text, without those of a chat template."""
         ...
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Return `count` of each text; concurrently if that is faster."""
+        """Return the counts of several texts; count concurrently if that is faster."""
         ...
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of a conversation with those of the chat template."""
+        """Return the number of tokens of a conversation, including those of the chat template."""
         ...
 
 
@@ -57,29 +57,29 @@ class Model(Protocol):
 
         For a `Conversation` the events are START (repeated only if later parts of the answer have further members),
         then TEXT and DELTA in order, one FINISH per choice, and USAGE. For an `OpenAIRequest` they are one
-        COMPLETION, or CHUNKs. The model's stream is read no further than events are taken, so a slow reader slows
-        it down.
+        COMPLETION, or CHUNKs. The generator reads the model's stream only as fast as the reader takes events, so a
+        slow reader slows the model server down.
 
         Raises:
-            InvalidRequest: The prompt has something that this model does not accept.
+            InvalidRequest: The prompt contains a part that this model does not accept.
             UpstreamRejected: The model server refused; its status and body are kept.
             DeadlineExceeded: The model server sent nothing in time.
-            Unavailable: It cannot be reached, or it ended the answer early; the valid part has been yielded.
+            Unavailable: The model server cannot be reached, or it ended the answer early after the yielded events.
         """
         ...
 
     async def context_window(self) -> int:
-        """Return the most tokens of prompt and answer together; 0 if it is not known."""
+        """Return the maximum number of tokens of prompt and answer together; 0 if it is not known."""
         ...
 
     async def created(self) -> int:
-        """Return when it was created, in seconds since 1970; 0 if it is not known."""
+        """Return the time of the model's creation, in seconds since 1970; 0 if it is not known."""
         ...
 
     async def ready(self) -> bool:
-        """Return whether it can be reached now, by a short check."""
+        """Check briefly whether the model can be reached now."""
         ...
 
     async def aclose(self) -> None:
-        """Release its resources."""
+        """Release the model's resources."""
         ...

@@ -23,7 +23,7 @@ _OWN_MEMBERS = ("messages", "model", "stream")
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# Templates read all members of a message.
+# These are decoded completely, because chat templates read all members of a message.
 _parts = msgspec.json.Decoder(list[Any])
 _values = msgspec.json.Decoder(dict[str, Any])
 
@@ -32,9 +32,9 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     """Serves `causeway.generator.v1.GeneratorService`.
 
     Args:
-        catalogue: The present models.
-        most_events: The most events of a message.
-        most_bytes: The most bytes of a message, approximately.
+        catalogue: The current models.
+        most_events: The maximum number of events in a gRPC message.
+        most_bytes: The approximate maximum size of a gRPC message in bytes.
     """
 
     def __init__(self, catalogue: Catalogue, *, most_events: int = 256, most_bytes: int = 64 * 1024) -> None:
@@ -61,14 +61,14 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.CountTokensRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.CountTokensResponse:
-        """Return counts, and the model's window."""
+        """Return the token counts of texts and messages, and the properties of the model."""
         Principal.from_proto(request.principal)
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
         with self._catalogue.held() as models:
             model = models.get(request.model)
-            # Checked before and after, so that an estimate in between is not cached.
+            # Read before and after the count: if the method changed meanwhile, callers must not cache the counts.
             counting = model.tokens.counting
-            # In a thread: counting megabytes, or loading a tokenizer, would delay all other streams.
+            # In a thread, because counting megabytes or loading a tokenizer would delay all other streams.
             counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
             return pb.CountTokensResponse(
                 counts=counts,
@@ -86,7 +86,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.ListModelsRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.ListModelsResponse:
-        """Return the models, checked concurrently."""
+        """Return all models; check concurrently whether they are ready."""
         Principal.from_proto(request.principal)
         with self._catalogue.held() as models:
             return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
@@ -116,19 +116,19 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     if kind == "openai_request_json":
         _parsed(_object, request.openai_request_json, "openai_request_json", "an object")
         return OpenAIRequest(request.openai_request_json)
-    raise InvalidRequest("The request holds no prompt.", field="prompt")
+    raise InvalidRequest("The request has no prompt.", field="prompt")
 
 
 def _conversation(message: pb.Conversation) -> Conversation:
     if not message.messages:
         raise InvalidRequest("The conversation has no messages.", field="conversation.messages")
     if message.plain and len(message.messages) > 1:
-        raise InvalidRequest("A text to go on with is one message.", field="conversation.messages")
+        raise InvalidRequest("A plain conversation must have exactly one message.", field="conversation.messages")
     parameters = message.parameters_json or b"{}"
     field = "conversation.parameters_json"
     for name in _OWN_MEMBERS:
         if name in _parsed(_object, parameters, field, "an object"):
-            raise InvalidRequest(f"'{name}' is no parameter: it has its own place.", field=f"{field}.{name}")
+            raise InvalidRequest(f"'{name}' is not allowed among the parameters.", field=f"{field}.{name}")
     return Conversation(
         messages=tuple(_message(each, f"conversation.messages[{at}]") for at, each in enumerate(message.messages)),
         sources=tuple(_source(source) for source in message.sources),
@@ -151,7 +151,7 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
     if message.content_json:
         _parsed(_parts, message.content_json, f"{field}.content_json", "an array")
         if message.text:
-            raise InvalidRequest("A message has either text or parts.", field=f"{field}.text")
+            raise InvalidRequest("A message must not have both text and parts.", field=f"{field}.text")
     if message.extra_json:
         _parsed(_values, message.extra_json, f"{field}.extra_json", "an object")
     return ChatMessage(message.role, message.text, message.content_json, message.extra_json)
@@ -159,19 +159,19 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
 
 def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
     try:
-        value.decode()  # the decoder does not check the encoding of unread members
+        value.decode()  # the decoder does not check the encoding of members that it skips
         return decoder.decode(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"This is not {kind} of JSON: {error}.", field=field) from error
+        raise InvalidRequest(f"The value is not {kind} in JSON: {error}.", field=field) from error
 
 
 def _response(batch: list[Event]) -> pb.GenerateResponse:
     response = pb.GenerateResponse()
     add = response.events.add
     for event in batch:
-        # Set one by one, and only existing members: half the time of passing all to `add`.
+        # Setting only the existing members takes half the time of passing all members to `add`.
         made = add()
-        made.kind = int(event.kind)  # type: ignore[assignment]  # the contract's numbers, held by a test
+        made.kind = int(event.kind)  # type: ignore[assignment]  # a test compares the numbers with the contract
         if event.choice:
             made.choice = event.choice
         if event.text:

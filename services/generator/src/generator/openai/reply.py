@@ -1,4 +1,4 @@
-"""A model server's answer, split into events, with bounds of time and size."""
+"""The answer of a model server, split into events, with limits of time and size."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ class Limits:
     """The limits of time, in seconds, and of size for a model server.
 
     Attributes:
-        connect: For the connection.
-        first_byte: Until the body begins; some servers send the head at once. An answer in one piece begins when it
-            is complete.
-        idle: For each further piece of a stream.
-        most_bytes: The most bytes of an answer in one piece, and of an event of a stream.
+        connect: The time for the connection.
+        first_byte: The time until the body begins. Some servers send the head at once. The body of an answer in one
+            piece begins when the answer is complete.
+        idle: The time between two pieces of a stream.
+        most_bytes: The maximum size of an answer in one piece, and of one event of a stream.
     """
 
     connect: float = 5.0
@@ -36,15 +36,15 @@ class Limits:
 
 
 class Reply:
-    """An answer of the model server after its head.
+    """The body of a model server's answer.
 
-    Nothing is read without a request from the caller, so that the server has to wait, too. It uses plain methods
-    and one timer per answer, because a stream is read token by token.
+    It reads only when the caller asks for data, so that a slow caller slows the server down. It has plain methods
+    and one timer per answer, because callers read a stream token by token.
 
     Args:
-        response: Its head, and the unread body.
+        response: The head, and the unread body.
         limits: The limits of time and size.
-        begin_within: The remaining seconds until its body must begin.
+        begin_within: The remaining seconds until the body must begin.
         gathering: When to pause a stream; None: never.
 
     Attributes:
@@ -72,14 +72,14 @@ class Reply:
 
     @property
     def streams(self) -> bool:
-        """Return whether it is a stream of events."""
+        """Return whether the answer is a stream of events."""
         return self._response.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
     async def read(self) -> bytes:
-        """Return the bytes that have arrived, after waiting for the first one; empty at the end.
+        """Wait for data and return the bytes that have arrived; empty at the end.
 
         Raises:
-            DeadlineExceeded: Nothing came in time.
+            DeadlineExceeded: No data came in time.
             Unavailable: The connection broke.
         """
         self._patience.begin()
@@ -99,10 +99,10 @@ class Reply:
         return piece
 
     async def payloads(self) -> list[bytes]:
-        """Return the payloads of the next events that arrived together; none after the last one.
+        """Return the payloads of the next events that arrived together; an empty list at the end.
 
-        If the process is busy it pauses before reading, so that more arrive together, but not at the beginning of
-        an answer. Payloads that were read are returned immediately.
+        In a busy process, it pauses before it reads, so that more events arrive together. It does not pause at the
+        beginning of an answer. It returns the payloads that it has read immediately.
 
         Raises:
             DeadlineExceeded: As in `read`.
@@ -127,7 +127,7 @@ class Reply:
         return []
 
     async def _pause(self, gathering: Gathering) -> None:
-        """Leave the socket unread until the next tick, if there is one."""
+        """Leave the socket unread until the next tick; return immediately if streams do not pause."""
         now = self._loop.time()
         if now < self._pauses_from:
             if self._begun and math.isinf(self._pauses_from):
@@ -151,7 +151,7 @@ class Reply:
 
         Raises:
             DeadlineExceeded: As in `read`.
-            Unavailable: As in `read`, or it is too large.
+            Unavailable: As in `read`, or the body is too large.
         """
         read: list[bytes] = []
         size = 0
@@ -163,7 +163,7 @@ class Reply:
         return b"".join(read)
 
     async def aclose(self) -> None:
-        """Release the connection if the answer was read to its end, else close it."""
+        """Release the connection for reuse if the answer was read to its end, else close it."""
         self._patience.close()
         if self.done and not self._content.is_eof():
             # Read the few bytes after the last event, so that the connection can be reused.
@@ -178,16 +178,16 @@ class Reply:
 
 
 class _Patience:
-    """Closes a response whose reader has waited too long.
+    """Closes a response after its reader has waited too long.
 
-    It is one timer per answer: arming one for each piece costs a tenth of reading the piece.
+    There is one timer per answer, because a new timer for each piece costs a tenth of the time to read the piece.
 
     Args:
         response: The response.
         seconds: The longest wait.
 
     Attributes:
-        exceeded: The response was closed.
+        exceeded: The wait was too long, and the response is closed.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
@@ -199,11 +199,11 @@ class _Patience:
         self._timer = self._loop.call_later(seconds, self._look)
 
     def begin(self) -> None:
-        """Start of a wait."""
+        """Note the start of a wait."""
         self._since = self._loop.time()
 
     def end(self) -> None:
-        """End of a wait."""
+        """Note the end of a wait."""
         self._since = None
 
     def change(self, seconds: float) -> None:

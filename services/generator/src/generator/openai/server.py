@@ -24,7 +24,7 @@ from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
 _ELSEWHERE = 300
 _REFUSED = 400
 _SERVER_FAULT = 500
-# The member with a model's window differs: vLLM and SGLang, OpenRouter, Groq, Mistral.
+# The members with a model's context window, at vLLM and SGLang, OpenRouter, Groq, Mistral.
 _WINDOW_MEMBERS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _MOST_CONNECTIONS = 1000
 _KEEP_SECONDS = 3.0
@@ -48,13 +48,13 @@ class _List(msgspec.Struct):
 class ModelServer:
     """An OpenAI-compatible server.
 
-    Requests and answers are bytes over aiohttp. The ``openai`` package would add 0.5 ms to the 0.4 ms of a request,
-    its typed chunks would take ten times as long, and its HTTP client would take a sixth of the generator's time.
+    Requests and answers are bytes over aiohttp. The ``openai`` package would add 0.5 ms to the 0.4 ms of a request.
+    Its typed chunks would take ten times as long, and its HTTP client would take a sixth of the generator's time.
 
     Args:
         endpoint: The address.
         limits: The limits of time and size.
-        gathering: When to pause its streams; None: never.
+        gathering: When to pause the streams; None: never.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class ModelServer:
     async def chat(
         self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None, *, plain: bool = False
     ) -> AsyncIterator[Reply]:
-        """Send a chat completion request; a reply that was not read to its end is closed with its connection.
+        """Send a chat completion request and provide the reply; close the connection of a partly read reply.
 
         Args:
             body: The request.
             model: The server's name of the model, for paths that contain it.
-            headers: Sent in addition to the server's.
+            headers: Headers in addition to the server's.
             plain: Send a text completion request instead.
 
         Raises:
-            UpstreamRejected: The server refused.
-            DeadlineExceeded: It did not connect, or not begin to answer, in time.
-            Unavailable: It cannot be reached.
+            UpstreamRejected: The server refused the request.
+            DeadlineExceeded: The server did not connect or did not begin to answer in time.
+            Unavailable: The server cannot be reached.
         """
         self._renew_query()
         url = self._urls.get((model, plain))
@@ -104,14 +104,14 @@ class ModelServer:
             yield reply
 
     async def reachable(self) -> bool:
-        """Return whether it answered the last check, which is at most a few seconds old."""
+        """Return whether the server answered the last check, which is at most a few seconds old."""
         await self._look()
         return self._reachable
 
     async def window(self, model: str) -> int:
-        """Return the context window that it reports for a model; 0 if it reports none, or was not reached.
+        """Return the context window that the server reports for a model; 0 if it reports none or was not reached.
 
-        Only the very first call waits for the server: later ones would delay every prompt while it is unavailable.
+        Only the first call waits for the server. Otherwise each prompt would wait while the server is unavailable.
         """
         if model not in self._models or not self._models[model].window:
             if math.isinf(self._looked_at):
@@ -121,12 +121,12 @@ class ModelServer:
         return self._models.get(model, _UNKNOWN).window
 
     async def created(self, model: str) -> int:
-        """Return the reported time of a model's creation, in seconds since 1970; 0 if it is not known."""
+        """Return the time of a model's creation that the server reports, in seconds since 1970; 0 if unknown."""
         await self._look()
         return self._models.get(model, _UNKNOWN).created
 
     async def aclose(self) -> None:
-        """Close its connections; repeated calls do nothing."""
+        """Close all connections; repeated calls do nothing."""
         if self._background is not None:
             await ended(self._background)
         if self._session is not None:
@@ -136,8 +136,8 @@ class ModelServer:
         # Created by the first request: aiohttp needs a running event loop.
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # Many servers close a connection that was idle for five seconds. Ours is closed earlier, so that no
-                # request is written to a connection that is being closed.
+                # Many servers close a connection that was idle for five seconds. We close it earlier, so that we
+                # never write a request to a connection that the server is closing.
                 connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEP_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -154,7 +154,7 @@ class ModelServer:
         body: bytes | None = None,
         extra: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
-        # The secrets are read for each request, because files of keys are renewed.
+        # Read the secrets for each request, because the files of keys may change.
         headers = dict(self._headers)
         if self._endpoint.bearer is not None:
             headers["authorization"] = f"Bearer {self._endpoint.bearer.get_secret_value()}"
@@ -165,7 +165,7 @@ class ModelServer:
         began_at = time.monotonic()
         try:
             async with asyncio.timeout(patience):
-                # Not followed: our keys are not for the target of a redirection.
+                # Do not follow redirects: the target must not get our keys.
                 response = await self._connections().request(
                     method, url, data=body, headers=headers, allow_redirects=False
                 )
@@ -211,12 +211,12 @@ class ModelServer:
 
 
 def _below(base: URL, path: str) -> URL:
-    # A query of the base URL (Azure's api-version) is kept.
+    # Keep the query of the base URL (Azure's api-version).
     return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
 
 
 def _proxy(url: URL) -> str | None:
-    """Return the environment's proxy for the server, looked up once: aiohttp would do it for each request."""
+    """Return the environment's proxy for the server; aiohttp would look it up again for each request."""
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
@@ -227,7 +227,7 @@ def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
 
 
 async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
-    """Raise a refusal as our error, with a readable part of its body."""
+    """Raise our error for a refusal of the server, with the first part of its body."""
     if response.status < _REFUSED:
         raise elsewhere(response.status)
     body = bytearray()

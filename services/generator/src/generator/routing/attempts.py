@@ -1,4 +1,4 @@
-"""The attempts of one request, and the next deployment to try."""
+"""The attempts of one request: chooses the next deployment and the error of a failed request."""
 
 import random
 import time
@@ -28,14 +28,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The bounds of retries: their number, and the seconds since the start after which there are none."""
+    """The bounds of retries.
+
+    Attributes:
+        most: The maximum number of retries.
+        within: The seconds since the start of the request within which a retry may begin.
+    """
 
     most: int = 2
     within: float = 10.0
 
 
 def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
-    """Return the target of the lowest tier with a free slot and the least load by weight; ties are random."""
+    """Return the target to use next: lowest tier, then a free slot, then the least load for its weight.
+
+    Of equal targets, return a random one.
+    """
     ranked = [
         ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
         for each in targets
@@ -56,7 +64,7 @@ class Attempts:
         targets: The deployments.
         retries: The bounds of retries.
         deadline: The deadline of the request.
-        dice: For ties and for pauses.
+        dice: Chooses among equal targets, and varies the pauses.
     """
 
     def __init__(
@@ -74,10 +82,10 @@ class Attempts:
         self._again = 0
 
     def next(self) -> tuple[Deployment, float]:
-        """Return the next deployment, and the seconds to wait before.
+        """Return the next deployment and the seconds to wait before the attempt.
 
         Raises:
-            CausewayError: There is none; the reason why the request failed.
+            CausewayError: No deployment is left; the error is the reason why the request failed.
         """
         open_ones = [
             each for each in self._targets if each.deployment.admits and each.deployment not in self._turned_away
@@ -103,7 +111,7 @@ class Attempts:
         Args:
             deployment: The deployment.
             error: The failure.
-            admitted: Whether the request reached the server; else the deployment was full, or its circuit open.
+            admitted: Whether the request reached the server. If not, the deployment was full or its circuit open.
         """
         if not admitted:
             self._turned_away.add(deployment)
@@ -118,17 +126,17 @@ class Attempts:
     def _pause(self, error: CausewayError) -> float:
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._again)
         asked_for = error.retry_after if isinstance(error, UpstreamRejected) else None
-        # Jitter, so that requests that failed together do not retry together.
+        # Jitter prevents that requests that failed together also retry together.
         return self._dice.uniform(longest / 2, longest) + (asked_for or 0.0)
 
     def _outcome(self) -> CausewayError:
-        """Return the error: a server's "too many requests"; else the last failure; else a full queue."""
+        """Return a server's "too many requests", else the last failure, else the error of a full queue."""
         told = [error for error in self._errors.values() if _is_too_many(error)]
         if told:
             return min(told, key=lambda error: error.retry_after or 0.0)
         if self._last is not None:
             return self._last
-        # A full queue has priority over a failure, because it ends sooner.
+        # A full queue has priority over an open circuit, because it ends sooner.
         full = [each.deployment.slots for each in self._targets if each.deployment.circuit.admits]
         if full:
             wait = min(slots.retry_after for slots in full)
@@ -144,5 +152,5 @@ def _is_too_many(error: CausewayError) -> bool:
 
 
 def _worth_repeating(error: CausewayError) -> bool:
-    # A slow server would be slow again, at twice the work; an overloaded one must not get another request.
+    # A slow server would do the work twice and be slow again. An overloaded server must not get another request.
     return is_fault(error) and not isinstance(error, DeadlineExceeded)

@@ -27,7 +27,7 @@ class CircuitBreaker:
     Args:
         name: The name of the protected server, for the log.
         failures: The number of failed requests in a row that opens it.
-        seconds: The time that it stays open before a request may try.
+        seconds: The time that it stays open before it admits a test request.
         clock: Returns monotonic seconds.
     """
 
@@ -45,14 +45,14 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """Return the present state."""
+        """Return the current state."""
         if self._opened_at is None:
             return State.CLOSED
         return State.OPEN if self.retry_after > 0 else State.HALF_OPEN
 
     @property
     def retry_after(self) -> float:
-        """Return the seconds until a request may try; 0 if it may now, or while another one tries."""
+        """Return the seconds until a test request may begin; 0 if it may begin now or runs already."""
         return 0.0 if self._opened_at is None else max(0.0, self._opened_at + self._seconds - self._clock())
 
     @property
@@ -61,7 +61,7 @@ class CircuitBreaker:
         return self._opened_at is None or (self._trying is None and self.retry_after == 0)
 
     def call(self, request: Hashable = None) -> "Call":
-        """Begin a call, which must be ended.
+        """Begin a call and return it; the caller must end it.
 
         Args:
             request: The request of the call; None: a new one.
@@ -107,7 +107,7 @@ class CircuitBreaker:
 
 
 class Call:
-    """One call through a circuit. `answering` may come first; then one of the other methods ends it."""
+    """One call through a circuit: `completed`, `failed` or `left` ends it; `answering` may come before."""
 
     __slots__ = ("_circuit", "request")
 
@@ -128,5 +128,5 @@ class Call:
         self._circuit._failed(self)
 
     def left(self) -> None:
-        """Note that the caller left or was at fault, which says nothing about the server."""
+        """Note that the caller left or was at fault; this does not change the state of the circuit."""
         self._circuit._left(self)

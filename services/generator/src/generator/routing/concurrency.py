@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, RateLimited
 
-# The weight of the newest answer in the typical duration.
+# The weight of the newest call in the typical duration (an exponential moving average).
 _NEWEST = 0.2
 
 
@@ -17,8 +17,8 @@ class ConcurrencyLimiter:
     """Admits a number of concurrent callers; a bounded number of others wait in order of arrival.
 
     Args:
-        most: The most concurrent callers.
-        queue: The most waiting callers.
+        most: The maximum number of concurrent callers.
+        queue: The maximum number of waiting callers.
         clock: Returns monotonic seconds.
 
     Attributes:
@@ -42,16 +42,16 @@ class ConcurrencyLimiter:
 
     @property
     def full(self) -> bool:
-        """Return whether the queue is full, too."""
+        """Return whether all slots are taken and the queue is full."""
         return self._free.locked() and self.waiting >= self._queue
 
     @property
     def retry_after(self) -> float:
-        """Return the seconds after which there may be room, rounded up, at least one."""
+        """Return the expected seconds until a slot is free, rounded up, at least one."""
         return float(max(1, math.ceil(self._wait())))
 
     def _wait(self) -> float:
-        """Return the expected wait of a new caller in seconds, by the durations so far."""
+        """Return the expected wait of a new caller in seconds, from the typical duration of a call."""
         return 0.0 if self.free else (self.waiting + 1) * self._typical / self._most
 
     @contextlib.asynccontextmanager

@@ -25,14 +25,14 @@ class Route:
     """A `generator.ports.Model` with several deployments.
 
     Args:
-        name: Its public name.
-        targets: At least one.
-        tokens: Counts for it, for every deployment.
-        window: Its context window; None: the smallest one of its deployments.
+        name: The public name.
+        targets: The deployments, at least one.
+        tokens: The token counter for all deployments.
+        window: The context window; None: the smallest one of the deployments.
         retries: The bounds of retries.
-        dice: For ties and for pauses.
-        takes_pictures: It accepts pictures among the parts of a message.
-        calls_tools: It calls the tools that a request offers.
+        dice: Chooses among equal targets, and varies the pauses.
+        takes_pictures: The model accepts pictures among the parts of a message.
+        calls_tools: The model calls the tools that a request offers.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Route:
         self.tokens = tokens
         self._window = window
         self._retries = retries or Retries()
-        self._dice = dice or random.Random()  # noqa: S311  # guessing it has no use
+        self._dice = dice or random.Random()  # noqa: S311  # a predictable choice is no risk
 
     async def generate(self, prompt: Prompt, deadline: Deadline = UNBOUNDED) -> AsyncGenerator[Event, None]:
-        """See the port. Until the first event with content, another deployment may take over.
+        """Yield the answer of one deployment; another one may take over until the first event with content.
 
         Raises:
             RateLimited: All deployments are busy and their queues full.
@@ -88,7 +88,7 @@ class Route:
                             for event in first:
                                 yield event
                             async for event in events:
-                                # Per piece of text only one check: this is the hot path.
+                                # This is the hot path: a piece of text costs one check.
                                 kind = event.kind
                                 if kind is not _TEXT and (kind is _FINISH or event.usage is not None):
                                     answering.heard(event)
@@ -116,16 +116,16 @@ class Route:
         return any(await asyncio.gather(*(deployment.model.ready() for deployment in closed)))
 
     async def aclose(self) -> None:
-        """Close its deployments' models."""
+        """Close the models of all deployments."""
         for target in self.targets:
             await target.deployment.model.aclose()
 
 
 async def _first(events: AsyncGenerator[Event, None], patience: float) -> list[Event]:
-    """Return the events up to the first one with content; a START alone can still be discarded.
+    """Return the events up to the first one with content; the caller can still discard a START alone.
 
     Raises:
-        DeadlineExceeded: It did not come in time.
+        DeadlineExceeded: The first event with content did not come in time.
     """
     read = []
     try:

@@ -127,7 +127,7 @@ def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
     extra = msgspec.json.decode(message.extra_json) if message.extra_json else {}
     for name in ("tool_calls", "function_call", "audio"):
         if extra.get(name):
-            raise InvalidRequest(f"This model takes no '{name}'.", field=f"{path}.{name}")
+            raise InvalidRequest(f"This model does not accept '{name}'.", field=f"{path}.{name}")
     # Templates use the role "system" for OpenAI's "developer".
     role = "system" if message.role == "developer" else message.role
     return {**({"name": extra["name"]} if "name" in extra else {}), "role": role, "content": _text(message, path)}

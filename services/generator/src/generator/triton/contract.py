@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model on Triton: those of the vLLM backend, or of TensorRT-LLM's ensemble.
+"""The inputs and outputs of a model on Triton, with the vLLM backend or as an ensemble of TensorRT-LLM.
 
 https://github.com/triton-inference-server/vllm_backend#sending-your-first-inference,
 https://github.com/triton-inference-server/tensorrtllm_backend/blob/main/docs/model_config.md
@@ -20,7 +20,7 @@ _ANSWER = "text_output"
 _OUTPUT_TOKENS = "num_output_tokens"
 _INPUT_TOKENS = "num_input_tokens"
 _FINISH_REASON = "finish_reason"
-# Switches of a model that has them: streaming, the answer without the prompt, and token counts.
+# Boolean inputs that some models have: for streaming, an answer without the prompt, and token counts.
 _SWITCHES = (
     "stream",
     "exclude_input_in_output",
@@ -28,7 +28,7 @@ _SWITCHES = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-# A parameter of the OpenAI API, and its tensors in versions of TensorRT-LLM's ensemble.
+# Parameters of the OpenAI API, with the names of their tensors in different versions of TensorRT-LLM's ensemble.
 _TENSORS = {
     "max_tokens": ("max_tokens", "request_output_len"),
     "min_tokens": ("min_tokens", "min_length"),
@@ -43,7 +43,7 @@ _TENSORS = {
 }
 _STOPS = ("stop_words",)
 _BAD_WORDS = ("bad_words",)
-_MOST_TOKENS = 1 << 31  # a larger number is no token count
+_MOST_TOKENS = 1 << 31  # a larger number is not a valid token count
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,10 @@ class Piece:
 
     Attributes:
         text: The next piece of the answer.
-        reason: The finish reason in the OpenAI API's terms; empty if the answer continues or none was sent.
-        asked: Tokens of the prompt; None if they are not counted.
-        said: Tokens of this piece; None if they are not counted.
+        reason: The finish reason by its name in the OpenAI API; empty if the answer continues, or if the model sent
+            no reason.
+        asked: The tokens of the prompt; None if the model does not count them.
+        said: The tokens of this piece; None if the model does not count them.
     """
 
     text: bytes
@@ -102,7 +103,7 @@ class Described:
         """Return the tensors of a request.
 
         Raises:
-            InvalidRequest: The model does not have a parameter that changes the answer; the error names it.
+            InvalidRequest: The request sets a parameter that the model does not have; the error names it.
         """
         made = [self._tensor(_PROMPT, [prompt], "messages")]
         made += [self._tensor(name, [True], name) for name in _SWITCHES if name in self.inputs]
@@ -116,12 +117,15 @@ class Described:
             if name is not None:
                 made.append(self._tensor(name, [value], parameter))
             elif not sampling.is_neutral(parameter):
-                raise InvalidRequest(f"This model takes no '{parameter}'.", field=parameter)
+                raise InvalidRequest(f"This model does not accept '{parameter}'.", field=parameter)
         made += self._words(_STOPS, sampling.stops, "stop")
         return made + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
-        """Return the stop words. Without support we cut the answer ourselves; older ensembles require a list."""
+        """Return the tensor of stop words; none if the model has no such input, or does not need an empty one.
+
+        Without the input, the generator itself cuts the answer. Older ensembles require the input.
+        """
         name = self._first(names)
         if name is None or (not words and self.inputs[name].optional):
             return []
@@ -148,7 +152,8 @@ def described(config: Any) -> Described:
     prompt = inputs.get(_PROMPT)
     if prompt is None or prompt.datatype != "BYTES" or _ANSWER not in outputs:
         raise NotSupported(
-            f"The model '{config.name}' does not turn {_PROMPT} into {_ANSWER}, as vLLM's and TensorRT-LLM's do.",
+            f"The model '{config.name}' does not turn {_PROMPT} into {_ANSWER}. "
+            "Serve a model with the vLLM or the TensorRT-LLM backend.",
             resource=config.name,
         )
     window = config.parameters["context_window"].string_value if "context_window" in config.parameters else ""
@@ -156,7 +161,7 @@ def described(config: Any) -> Described:
 
 
 def piece(outputs: Mapping[str, list[Any]]) -> Piece:
-    """Parse a response.
+    """Return the piece in a response of the model.
 
     Raises:
         Unavailable: An output has an unexpected type.
@@ -179,7 +184,7 @@ def _tokens(counts: Sequence[int]) -> int | None:
 
 
 def _datatype(declared: Any) -> str:
-    """Return the type on the wire: ``TYPE_STRING`` of a configuration is ``BYTES``."""
+    """Return the name of an input's type on the wire; ``TYPE_STRING`` of a configuration is ``BYTES``."""
     from tritonclient.grpc.model_config_pb2 import DataType
 
     name = str(DataType.Name(declared.data_type)).removeprefix("TYPE_")

@@ -110,7 +110,7 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
     for name, value in members.items():
         known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
         if not known and value not in _NOTHING.get(name, ()):
-            raise InvalidRequest(f"This model takes no '{name}'.", field=name)
+            raise InvalidRequest(f"This model does not accept '{name}'.", field=name)
     stops = [read.stop] if isinstance(read.stop, str) else read.stop or []
     _check(read, stops)
     given = {

@@ -1,15 +1,15 @@
-"""Ends an answer at a stop sequence, for any boundaries of its pieces."""
+"""Cuts an answer at a stop sequence, also if the sequence is split over several pieces."""
 
 from collections.abc import Sequence
 
 
 class StopCutter:
-    """Passes text up to the first stop sequence, and holds back a possible beginning of one.
+    """Passes text on up to the first stop sequence, and holds back text that may be the start of one.
 
-    The first one is the one that is complete first; of several that end together, the longest.
+    The first stop sequence is the one that ends first. Of several that end together, it is the longest.
 
     Attributes:
-        stopped: A stop sequence came; no more text follows.
+        stopped: A stop sequence has come, and no more text follows.
 
     >>> cutter = StopCutter(["END"])
     >>> [cutter.feed(piece) for piece in ("an EN", "tire ", "END of")]
@@ -23,7 +23,7 @@ class StopCutter:
         self.stopped = False
 
     def feed(self, piece: str) -> str:
-        """Take a piece; return the text that is certain."""
+        """Take a piece; return the text that cannot belong to a stop sequence."""
         if self.stopped or not self._longest:
             return "" if self.stopped else piece
         text = self._held + piece
@@ -36,12 +36,12 @@ class StopCutter:
         return text[: len(text) - begun]
 
     def close(self) -> str:
-        """Return the held text at the end."""
+        """Return the text that is still held back at the end of the answer."""
         held, self._held = self._held, ""
         return held
 
     def _begun(self, text: str) -> int:
-        """Return the length of the longest end of the text that begins a stop sequence."""
+        """Return the length of the longest end of the text that is the start of a stop sequence."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-length:]
             if any(stop.startswith(end) for stop in self._stops):
