@@ -77,13 +77,12 @@ class OpenAiChat:
     def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, limited: bool = True) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides.
 
-        The pipeline raises errors of a request that names an index, after it has checked that the index exists.
+        If a request names an index, the pipeline raises its errors, after it has checked that the index exists.
 
         Args:
             request: The request.
-            searched: Indexes that are searched in any case, also where the chat brings tools. The profile allows
-                them.
-            limited: The limits of the profile are checked; else another dialect has done so.
+            searched: Indexes that are always searched, also if the chat has tools. The profile allows them.
+            limited: Check the limits of the profile; else another dialect has checked them.
         """
         raw = json_fields.members(request.body)
         known = _fields(raw, _READ_FIRST)
@@ -248,7 +247,7 @@ def _conversation(
     detectors: Detectors,
     kept: bytes,
 ) -> Turn:
-    """Return the turn of a request that is not passed through, with its messages; ``kept`` is its JSON."""
+    """Return the turn with its messages, for a request that is not passed through; ``kept`` is its JSON."""
     *history, last = messages
     asks = last.role == "user" and not last.content_json
     return replace(

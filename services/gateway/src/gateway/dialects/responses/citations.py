@@ -20,10 +20,10 @@ def files_of(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
 
 
 class Citations:
-    """Finds the marks of passages in a text that grows by pieces, however the marks are split over them.
+    """Finds the marks of passages in a text that arrives in pieces. A mark may be split over several pieces.
 
     Args:
-        files: Of what the answer rests on.
+        files: The files that the answer can cite.
     """
 
     def __init__(self, files: Files) -> None:
@@ -32,13 +32,13 @@ class Citations:
         self._at = 0
 
     def __bool__(self) -> bool:
-        """Whether there are files that a text can cite."""
+        """Return whether there are files that a text can cite."""
         return bool(self._files)
 
     def feed(self, text: str) -> list[dict[str, Any]]:
         """Append a piece; return the annotations of the marks that it completes.
 
-        ``index`` is the place of the mark's first character in the text.
+        ``index`` is the position of the mark's first character in the text.
         """
         if not self._files:
             return []
@@ -55,7 +55,7 @@ class Citations:
             if end < 0:
                 at = said.rfind("[")
                 break
-            # The innermost bracket is the mark's.
+            # A mark begins at the last opening bracket before its end.
             at = said.rfind("[", at, end)
             file = self._files.get(said[at + 1 : end])
             if file is not None:
@@ -68,5 +68,5 @@ class Citations:
 
 
 def file_id(passage: Passage) -> str:
-    """Return the id of a passage's document as a file: the same one each time."""
+    """Return the file id of a passage's document. It is the same each time."""
     return keys.file_id(passage.index, passage.document_id)

@@ -1,4 +1,4 @@
-"""``POST /v1/responses/compact``: a summary that takes the place of a conversation."""
+"""``POST /v1/responses/compact``: a summary that replaces a conversation."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ READ = (
     *("detectors", "image", "input", "instructions", "model", "previous_response_id", "prompt_cache_key"),
     *("prompt_cache_options", "prompt_cache_retention", "service_tier"),
 )
-"""Members of a request."""
+"""Members that a request may have."""
 
 _encode = msgspec.json.encode
 
@@ -30,7 +30,7 @@ class Compactions:
     """`Dialect` of ``POST /v1/responses/compact``.
 
     Args:
-        responses: Reads what a request shares with those for responses.
+        responses: Reads the members that are the same as in requests for responses.
     """
 
     name = "responses"
@@ -79,7 +79,7 @@ class CompactionExchange(ResponsesExchange):
         return _encode(said)
 
     def _users(self) -> list[Item]:
-        """The messages of the user that no earlier summary covers, as the detectors left them."""
+        """Return the user's messages that no earlier summary covers, as the detectors left them."""
         before: list[Item] = []
         for item in self.before.items:
             before = [] if item["type"] == COMPACTION else [*before, item]

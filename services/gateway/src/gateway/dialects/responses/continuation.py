@@ -1,4 +1,4 @@
-"""What a Responses request continues, and whether its response is stored: read before anything is looked up."""
+"""The stored data that a Responses request continues, and whether its response is stored."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,11 @@ _REFERENCE = b"item_reference"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a request says of what is stored.
+    """The members of a request that are about stored data.
 
     Attributes:
-        previous: Id of the response that it continues; empty: none.
-        conversation: Id of the conversation that it continues; empty: none.
+        previous: Id of the response that the request continues; empty: none.
+        conversation: Id of the conversation that the request continues; empty: none.
         references: Ids of the items that its input names.
         store: Its response is stored.
     """
@@ -33,20 +33,20 @@ class Continuation:
 
     @property
     def continues(self) -> bool:
-        """Whether anything must be looked up."""
+        """Return whether the gateway must look anything up."""
         return bool(self.previous or self.conversation or self.references)
 
 
 def read(body: bytes, policy: ResponsePolicy) -> Continuation:
-    """Return what a request says of what is stored.
+    """Return the members of a request that are about stored data.
 
     Args:
-        body: As it came.
-        policy: The profile's.
+        body: The body of the request.
+        policy: The profile's policy.
 
     Raises:
         InvalidRequest: A member is wrong.
-        NotFound: An id can name nothing.
+        NotFound: The gateway never gives such an id.
     """
     raw = json_fields.members(body)
     said = json_fields.pick(raw, _READ)
@@ -97,21 +97,21 @@ def resolved(body: bytes, before: Before) -> bytes:
             name = Fields(item, f"input[{at}]").text("id")
             if name not in known:
                 raise missing(name, f"input[{at}].id")
-            # The passages of a stored search are those that the user could see then.
+            # The user may have lost access to the passages of a stored search.
             item = {kind: value for kind, value in known[name].items() if kind != "results"}
         said.append(item)
     return msgspec.json.encode(raw | {"input": said})
 
 
 def missing(name: str, field: str) -> NotFound:
-    """The error that an id names nothing of this user."""
+    """Return the error for an id that names no data of this user."""
     kinds = {"previous_response_id": "response", "response_id": "response"}
     kind = kinds.get(field, "conversation" if field.startswith("conversation") else "item")
     return NotFound(f"{field}: there is no {kind} {name[:100]!r}.", field=field, resource=name[:100])
 
 
 def refuse_off(policy: ResponsePolicy, asked: Continuation) -> None:
-    """Refuse what continues something where nothing is stored.
+    """Refuse a request that continues stored data if the profile stores nothing.
 
     Raises:
         InvalidRequest: The profile stores nothing.

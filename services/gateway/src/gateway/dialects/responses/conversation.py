@@ -1,4 +1,4 @@
-"""The chat that the items of an input become."""
+"""The chat that is built from the items of an input."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ Item = dict[str, Any]
 
 
 class Summary(msgspec.Struct):
-    """What is encrypted in a compaction item.
+    """The content of a compaction item, before encryption.
 
     Attributes:
         text: The summary.
@@ -27,7 +27,7 @@ class Summary(msgspec.Struct):
     whole: bool = False
 
     def sealed(self, sealed: Sealed) -> str:
-        """Return it encrypted.
+        """Return the encrypted summary.
 
         Raises:
             Unavailable: No key is known.
@@ -47,10 +47,10 @@ class Conversation:
 
     Attributes:
         messages: The messages, as OpenAI's chat completions have them.
-        paths: Of each message, the place of its first item in the request; empty: it is not the request's.
-        drops: Items of tools that are not offered here are left out; else they are refused.
-        dropped: Kinds of those that were left out.
-        sealed: Opens encrypted contents; None: they are kept as they came.
+        paths: For each message, the path of its first item in the request; empty: the request does not have it.
+        drops: Leave out items of tools that are not offered here; else refuse them.
+        dropped: Kinds of the items that were left out.
+        sealed: Decrypts encrypted contents; None: they are kept as they came.
         tools: Gets the tools that items bring; None: items are kept as they came.
         configuration: The latest settings of the answer that items bring.
         compacts: Its last item asks for a summary.
@@ -76,18 +76,18 @@ class Conversation:
         self.paths.append(path)
 
     def think(self, text: str) -> None:
-        """Take what the model thought before its next message."""
+        """Take reasoning of the model, which belongs to the model's next message."""
         self._thought = f"{self._thought}\n{text}" if self._thought else text
 
     def compact(self, said: Fields, path: str) -> None:
-        """Put the summary of a compaction item in the place of what was said before, instructions excepted.
+        """Replace the earlier messages by the summary of a compaction item. Instructions stay.
 
         Args:
             said: The item.
-            path: Its place.
+            path: Its path.
 
         Raises:
-            InvalidRequest: It cannot be read.
+            InvalidRequest: The item cannot be read.
         """
         if self.sealed is None:
             return
@@ -101,7 +101,7 @@ class Conversation:
         self.add(self._summary, path)
 
     def call(self, call_id: str, name: str, arguments: str, path: str) -> None:
-        """Append a call of a tool to the answer that it belongs to: the message right before it, if that is one."""
+        """Append a tool call to the last message if that is an answer; else append an answer with the call."""
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         if self.messages and self.messages[-1]["role"] == "assistant" and not self._thought:
             self.messages[-1].setdefault("tool_calls", []).append(call)

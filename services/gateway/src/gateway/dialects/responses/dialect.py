@@ -29,12 +29,12 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 class _Composed(OpenAiExchange):
-    """A chat whose answer is put together and written here: the model never gets the request as it came."""
+    """A chat request that this dialect composes and answers. No model gets the client's own body."""
 
     composed = True
 
     def __init__(self, turn: Turn, *, streaming: bool, **_: bool) -> None:
-        self.turn, self.streaming = turn, streaming  # nothing is written in it
+        self.turn, self.streaming = turn, streaming  # this class writes no answer
 
 
 class Responses:
@@ -42,7 +42,7 @@ class Responses:
 
     Args:
         similarity_threshold: As of `OpenAiChat`.
-        sealing: Encrypts what clients keep for the platform; None: nothing is encrypted.
+        sealing: Encrypts the contents that clients keep for the platform; None: nothing is encrypted.
     """
 
     name = "responses"
@@ -57,7 +57,7 @@ class Responses:
 
         Args:
             request: The request.
-            made: What writes the answer.
+            made: The class that writes the answer.
         """
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
@@ -98,7 +98,7 @@ def _check_prompt(request: ChatRequest, asked: Asked) -> None:
     """Check that the prompt of a request names an assistant that the caller may use.
 
     Raises:
-        NotFound: It does not.
+        NotFound: It names no such assistant.
     """
     if asked.said.get("prompt") is None:
         return
@@ -108,7 +108,7 @@ def _check_prompt(request: ChatRequest, asked: Asked) -> None:
 
 
 def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> tuple[str, ...]:
-    """The indexes of a file search; none where there is no such search.
+    """Return the indexes of a file search; empty without a file search.
 
     Raises:
         PermissionDenied: The profile does not let requests choose one of them.
@@ -120,7 +120,7 @@ def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> t
 
 
 def _searching(turn: Turn, search: FileSearch) -> Turn:
-    """The turn with what a file search says of its search."""
+    """Return the turn with the search options of a file search."""
     if not turn.retrieval.indexes:
         return turn
     found = turn.retrieval
@@ -138,9 +138,9 @@ def _searching(turn: Turn, search: FileSearch) -> Turn:
 
 
 def _tool(request: ChatRequest, asked: Asked) -> SearchTool | None:
-    """What lets the model search; None: the platform searches first.
+    """Return the tool with which the model searches; None: the platform searches first.
 
-    A front end that answers each chat from its indexes searches in any case.
+    If the front end answers every chat from its indexes, the platform always searches first.
     """
     frontend = request.frontend.serving(asked.model, request.principal)
     most = min(frontend.searches, asked.said.get("max_tool_calls") or frontend.searches)
@@ -156,7 +156,7 @@ def _tool(request: ChatRequest, asked: Asked) -> SearchTool | None:
 
 
 def _renamed(error: CausewayError, asked: Asked) -> CausewayError:
-    """The error, about the members that the request has in place of a chat's messages."""
+    """Return the error with the names and paths of the Responses request in place of those of the chat."""
 
     def place(match: re.Match[str]) -> str:
         at = int(match[1])

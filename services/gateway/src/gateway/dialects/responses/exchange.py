@@ -1,4 +1,4 @@
-"""The answer to a Responses request: one object, or events that tell how it comes about."""
+"""The answer to a Responses request: one object, or the events of its progress."""
 
 import time
 from collections.abc import Sequence
@@ -47,23 +47,23 @@ class ResponsesExchange:
     """`Exchange` of one response.
 
     Args:
-        turn: What is asked.
+        turn: The turn.
         asked: The request.
-        before: What it continues.
-        sealed: Encrypts what the client keeps.
+        before: The stored data that it continues.
+        sealed: Encrypts contents for the client.
         streaming: Whether the answer is streamed.
-        sources: Whether an index was asked for by its name; then ``source_nodes`` are there.
+        sources: Whether the request names an index; the response then has ``source_nodes``.
 
     Attributes:
         asked: As given.
         before: As given.
-        background: It runs without a client that waits.
+        background: Whether it runs in the background, without a client that waits.
         response_id: Id of the response.
         store: Whether it is stored; the response says so.
         headers: Headers of the answer.
         created: When it was made, in seconds since 1970.
         usage: The tokens; None: they are not known.
-        compacts: Nothing but a summary of the conversation is asked for.
+        compacts: Whether the request asks only for a summary of the conversation.
     """
 
     compacts = False
@@ -101,21 +101,21 @@ class ResponsesExchange:
 
     @property
     def count(self) -> int:
-        """How many events were written."""
+        """Return the number of written events."""
         return self._events.count
 
     @property
     def has_begun(self) -> bool:
-        """Whether its first events were written."""
+        """Return whether the first events were written."""
         return self._begun
 
     def begin(self) -> bytes:
-        """Return the events that tell that it begins."""
+        """Write the first events, and return all events that were not returned yet."""
         self._begin()
         return self._events.taken()
 
     def queued(self) -> bytes:
-        """Return the response as it waits for a gateway."""
+        """Return the response with the status ``queued``."""
         return _encode(self._object(QUEUED))
 
     def render(self, batch: Batch) -> bytes:
@@ -123,7 +123,7 @@ class ResponsesExchange:
         texts: list[str] = []
         for event in batch:
             if type(event) is Delta and not (event.delta_json or event.choice_json):
-                # Nearly every event is one: those of a batch are written together.
+                # Nearly every event is a delta with text alone. The deltas of a batch are written together.
                 if event.choice == 0:
                     texts.append(event.text)
                 continue
@@ -170,7 +170,7 @@ class ResponsesExchange:
         self._output.say(texts)
 
     def _whole(self, completion: dict[str, Any]) -> None:
-        """Take an answer that the model server gave in one piece, of which the first choice counts."""
+        """Take an answer that the model server sent in one piece. Only its first choice counts."""
         self._model = self.turn.answers_as or str(completion.get("model") or self._model)
         self._begin()
         choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
@@ -188,7 +188,7 @@ class ResponsesExchange:
             self.usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`: an event tells of the error, and the response ends as failed."""
+        """See `Exchange`. The event ``error`` comes first; then the response ends as failed."""
         self._begin()
         self._output.end("incomplete")
         self._events.add("error", **error_of(error), param=error.field)
@@ -200,7 +200,7 @@ class ResponsesExchange:
         return self._events.taken()
 
     def logged(self, data: bytes) -> bytes:
-        """Return the bytes that end the stream as the log has them."""
+        """Return the last bytes of a stream in the form for the log."""
         if not self._last_logged:
             return data
         before = data.rfind(b"\n\n", 0, -2)
@@ -215,21 +215,21 @@ class ResponsesExchange:
         return _encode(self.final())
 
     def final(self) -> dict[str, Any]:
-        """Return the response of an answer that is complete."""
+        """Return the finished response."""
         reason = _REASONS.get(self._reason, "")
         return self._object("incomplete" if reason else "completed", reason=reason)
 
     def record_begun(self, profile: str, status: str = IN_PROGRESS) -> Stored:
-        """Return what is stored of the response while it is not over.
+        """Return the stored form of a response that has not ended.
 
         Args:
             profile: Name of the front end.
-            status: How far it is.
+            status: The status of the response.
         """
         return self._stored(profile, {**self._object(status), "output": []})
 
     def record_failed(self, profile: str, error: CausewayError) -> Stored:
-        """Return what is stored of the response where it failed; what is open of its output ends.
+        """End the open output items, and return the stored form of a response that failed.
 
         Args:
             profile: Name of the front end.
@@ -240,7 +240,7 @@ class ResponsesExchange:
         return self._stored(profile, self._object("failed", error))
 
     def record(self, profile: str) -> Stored:
-        """Return what is stored of the response, once all is said but that it is complete.
+        """End the open output items, and return the stored form of the finished response.
 
         Args:
             profile: Name of the front end.
@@ -260,7 +260,7 @@ class ResponsesExchange:
         return Stored(self.response_id, profile, said, items, self.before.chain, sources)
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
-        """An item with the passages of a search, which are shown where they are asked for."""
+        """Return an item in its stored form: a search has its passages, even if the client did not ask for them."""
         results = self._output.results.get(item["id"])
         return item if results is None else {**item, "results": results}
 
@@ -272,7 +272,7 @@ class ResponsesExchange:
             queued = msgspec.Raw(_encode(self._object(QUEUED)))
             self._events.add("response.created", response=queued)
             self._events.add("response.queued", response=queued)
-        # It is in two events, and may be large.
+        # It is encoded once, because it may be large and is in two events.
         begun = msgspec.Raw(_encode(self._object(IN_PROGRESS)))
         if not self.background:
             self._events.add("response.created", response=begun)
@@ -280,13 +280,13 @@ class ResponsesExchange:
         self._tell_search()
 
     def _tell_search(self) -> None:
-        """Write the events of the search that came before the model, once it is known."""
+        """Write the events of the platform's search, if its results are known."""
         if self.asked.tools.search is not None and self.context is not None and self.context.query:
             self._output.begin_search()
             self._searched(self.context.query, self.context.passages)
 
     def _shown(self) -> dict[str, Any]:
-        """What of the request the response repeats; what is stored, as the detectors left it."""
+        """Return the members of the request that the response repeats; after the detectors if it is stored."""
         if not self.before.store:
             return self.asked.shown
         judged = None if self.context is None else self.context.judged
@@ -313,7 +313,7 @@ class ResponsesExchange:
         self._add_last(self.final())
 
     def _add_last(self, final: dict[str, Any]) -> None:
-        """Write the last event; the log gets it without findings, which have the words that were taken out."""
+        """Write the last event. The log gets it without findings, because they contain text that was removed."""
         kind = f"response.{final['status']}"
         if self.before.store and (left := moderation.without_findings(final)) != final:
             self._last_logged = encoded(kind, self._events.count, response=left)

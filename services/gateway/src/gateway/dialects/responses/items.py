@@ -25,7 +25,7 @@ HOSTED = (
 """Kinds of items of tools that are not offered here."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""How much a model may think."""
+"""The values of ``reasoning.effort``: how much a model may reason."""
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _DETAILS = ("auto", "low", "high", "original")
@@ -49,25 +49,25 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
     """Add items to a conversation.
 
     Args:
-        items: As the request has them, references replaced by what they name.
+        items: The items of the request, with the named items in place of references.
         into: Gets the messages.
-        path: Where the items stand in the request; empty: elsewhere.
+        path: The path of the items in the request; empty: the request does not have them.
 
     Returns:
-        The items as they are stored: with their kind, and without what the reference does not know; None for those
-        that were left out.
+        The items in their stored form: with their kind, and without members that the API reference does not have;
+        None for an item that was left out.
 
     Raises:
-        InvalidRequest: Names the item that is wrong.
+        InvalidRequest: An item is wrong. The error names it.
     """
     kept: list[Item | None] = []
     for at, item in enumerate(items):
         if into.compacts:
-            raise InvalidRequest(f"{path}[{at}] must not be behind a compaction_trigger.", field=f"{path}[{at}]")
+            raise InvalidRequest(f"{path}[{at}] must not follow a compaction_trigger.", field=f"{path}[{at}]")
         place = f"{path}[{at}]" if path else ""
         kept.append(_read(item, into, place))
         if place and (item.get("type") == COMPACTION):
-            # Detectors judge no message that the summary replaces, so that none of these is stored.
+            # Detectors do not judge the messages that the summary replaces, so these are not stored.
             places = {*into.paths, *(f"{path}[{number}]" for number, each in enumerate(kept) if _sets(each))}
             kept = [each if f"{path}[{number}]" in places else None for number, each in enumerate(kept)]
     return kept
@@ -128,7 +128,7 @@ def _message(said: Fields, into: Conversation, path: str) -> Item:
     if role not in ROLES:
         raise said.wrong("role", f"must be one of {', '.join(ROLES)}")
     content, shown = _content(said, "content", path)
-    # Templates of models know one name for what comes before the user.
+    # The chat templates of models know only one role for instructions.
     into.add({"role": "system" if role == "developer" else role, "content": content}, path)
     if isinstance(shown, str):
         shown = [{"type": "output_text" if role == "assistant" else "input_text", "text": shown}]
@@ -136,7 +136,7 @@ def _message(said: Fields, into: Conversation, path: str) -> Item:
 
 
 def _content(said: Fields, name: str, path: str) -> tuple[Any, Any]:
-    """A text or a list of parts: as chats have it, and as it is stored.
+    """Return a text or a list of parts, first in the form of chats and then in the stored form.
 
     Raises:
         InvalidRequest: It is neither, or a part is not supported.
@@ -189,7 +189,7 @@ def _file(said: Fields) -> tuple[Item, Item]:
 
 
 def _reasoning(said: Fields, into: Conversation) -> Item:
-    """Read what a model thought before; it belongs to the answer that follows."""
+    """Read earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
     thought = "" if into.sealed is None else into.sealed.opened(REASONING, said)
@@ -206,7 +206,7 @@ def _reasoning(said: Fields, into: Conversation) -> Item:
 
 
 def _compaction(said: Fields, into: Conversation, path: str) -> Item:
-    """Read a summary that takes the place of what was said before."""
+    """Read a summary, which replaces the earlier messages."""
     item = {"type": COMPACTION, "encrypted_content": _required(said, "encrypted_content")}
     into.compact(said, path)
     return item
@@ -220,7 +220,7 @@ def _file_search(said: Fields, into: Conversation, path: str) -> Item:
     for at, result in enumerate(said.items("results") or ()):
         each = Fields(result if isinstance(result, dict) else {}, f"{said.path('results')}[{at}]")
         found.append({name: each.text(name) for name in ("file_id", "filename", "text")})
-    # The passages of a stored search are those that the user could see then.
+    # The user may have lost access to the passages of a stored search.
     if found and path:
         searched = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
         passages = "\n".join(f"{each['filename']}: {each['text']}" for each in found)
@@ -230,7 +230,7 @@ def _file_search(said: Fields, into: Conversation, path: str) -> Item:
 
 
 def _additional_tools(said: Fields, into: Conversation) -> Item:
-    """Read tools that are offered from this item on; the model knows all of them from the begin."""
+    """Read additional tools. The model gets all of them at once, not only from this item on."""
     said.one_of("role", ("developer",))
     listed = said.items("tools") or []
     shown = listed if into.tools is None else into.tools.offer(listed, said.path("tools"))
@@ -238,7 +238,7 @@ def _additional_tools(said: Fields, into: Conversation) -> Item:
 
 
 def _configuration(said: Fields, into: Conversation) -> Item:
-    """Read settings of the answer, which hold until others replace them."""
+    """Read settings of the answer. They apply until later settings replace them."""
     item: Item = {"type": "configuration_update"}
     if effort := said.object("reasoning").one_of("effort", EFFORTS):
         item["reasoning"] = {"effort": effort}

@@ -1,4 +1,4 @@
-"""Members of a response that are made of what the platform knows."""
+"""Members of a response that the platform makes: search results, token counts, errors."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def search_result(passage: Passage) -> dict[str, Any]:
 
 
 def usage_of(usage: Usage | None) -> dict[str, Any] | None:
-    """Return the numbers of tokens, with the model server's details of them where it sends some."""
+    """Return the token counts, with the details that the model server sends."""
     if usage is None:
         return None
     said = members_of(usage.raw_json) if usage.raw_json else {}
@@ -52,7 +52,7 @@ def _count(details: dict[str, Any], name: str) -> int:
 
 
 def error_of(error: CausewayError) -> dict[str, str]:
-    """Return a failure as a response has it: its few codes, and the words for the client."""
+    """Return the ``error`` of a response: a code of the API reference, and the message for the client."""
     if isinstance(error, RateLimited):
         return {"code": "rate_limit_exceeded", "message": error.message}
     code = "server_error" if http_status(error) >= _INVALID else "invalid_prompt"

@@ -13,7 +13,7 @@ def detectors(said: Fields) -> dict[str, Any]:
     """Return the ``detectors`` of a request, with the one that its ``moderation`` names.
 
     Raises:
-        InvalidRequest: It names none, or a mode is wrong.
+        InvalidRequest: ``moderation`` names no detector, or a mode is wrong.
     """
     asked = said.object("moderation")
     block: dict[str, Any] = dict(said.object("detectors").members())
@@ -30,17 +30,17 @@ def detectors(said: Fields) -> dict[str, Any]:
 
 
 def results(model: str, found: Sequence[Detections]) -> dict[str, Any]:
-    """Return what a detector found, as the reference has it: categories and scores, no words.
+    """Return the findings of a detector in the form of the API reference: categories and scores, no text.
 
     Args:
-        model: Its name.
-        found: What all detectors found.
+        model: The detector's name.
+        found: The findings of all detectors.
     """
     return {side.value: _result(model, [each for each in found if each.direction is side]) for side in _SIDES}
 
 
 def without_findings(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response without what detectors found, which can have words that were taken out."""
+    """Return a response without the findings, which can contain text that was removed."""
     return {name: value for name, value in said.items() if name not in _FOUND} | {"moderation": None}
 
 

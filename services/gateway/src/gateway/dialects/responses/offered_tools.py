@@ -1,4 +1,4 @@
-"""The names of a request's tools: those of the request, and those of the functions that a model calls."""
+"""The names of tools in a request, and the names of the functions that a model calls for them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ class Offered:
     """A tool that the model knows as a function.
 
     Attributes:
-        name: As the request has it.
-        namespace: The namespace that it is in; empty: none.
-        custom: Its input is one text.
+        name: Its name in the request.
+        namespace: The name of its namespace; empty: none.
+        custom: It is a custom tool, whose input is one text.
     """
 
     name: str
@@ -24,11 +24,11 @@ class Offered:
 
 
 Functions = Mapping[str, Offered]
-"""By the name of the function, the tools that differ from it."""
+"""Custom tools and tools in namespaces, by the names of their functions."""
 
 
 def function_name(namespace: str, name: str) -> str:
-    """Return the name by which a model knows a tool: with its namespace, and no longer than model servers take."""
+    """Return the name of a tool's function: it has the namespace, and 64 characters at most."""
     if not namespace:
         return name
     whole = f"{namespace}{'' if namespace.endswith('__') else '__'}{name}"

@@ -13,12 +13,12 @@ from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolC
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What clients see of an answer beside its text.
+    """The parts of an answer that clients get besides its text.
 
     Attributes:
         summarises: Reasoning is shown as a summary.
         logprobs: Log probabilities are shown.
-        sealed: Encrypts the reasoning for the next request; None: the client does not want it.
+        sealed: Encrypts the reasoning for the next request; None: the client does not ask for it.
     """
 
     summarises: bool = False
@@ -31,13 +31,13 @@ class Output:
 
     Args:
         events: Gets the events.
-        owner: Id of the response without its prefix; the items are named after it.
-        functions: The tools that are called otherwise than their functions.
-        shown: What clients see of it.
+        owner: Id of the response without its prefix; the ids of the items contain it.
+        functions: Custom tools and tools in namespaces, by the names of their functions.
+        shown: The parts that clients get besides the text.
 
     Attributes:
         items: The items, in order.
-        results: What each search found, by the id of its item.
+        results: The results of each search, by the id of its item.
     """
 
     def __init__(self, events: Events, owner: str, functions: Functions, shown: Shown) -> None:
@@ -55,7 +55,7 @@ class Output:
         """Take the next piece of the answer.
 
         Raises:
-            Unavailable: The model server sent something that cannot be read.
+            Unavailable: The model server sent data that cannot be read.
         """
         if delta.delta_json:
             for part in delta.parts:
@@ -72,17 +72,17 @@ class Output:
             (message if message is not None else self._speak()).text(delta.text, delta.choice_json)
 
     def say(self, texts: list[str]) -> None:
-        """Take pieces of text that have nothing beside them."""
+        """Take pieces of text without other data."""
         if pieces := [text for text in texts if text]:
             message = self._message
             (message if message is not None else self._speak()).texts(pieces)
 
     def rest_on(self, passages: Iterable[Passage]) -> None:
-        """Let marks of these passages be citations."""
+        """Make the marks of these passages citations."""
         self._files |= files_of(passages)
 
     def begin_search(self) -> None:
-        """Tell that a search begins; `end_search` comes before anything else."""
+        """Write the events of a search that begins. The next call must be `end_search`, or `end`."""
         self._end_thinking("completed")
         self._end_message("completed")
         item_id = self._id("fs")
@@ -95,12 +95,12 @@ class Output:
         self._tell_search("searching")
 
     def end_search(self, query: str, results: list[dict[str, Any]], *, shown: bool) -> None:
-        """Tell what a search found.
+        """Write the events of a search that ends.
 
         Args:
-            query: What was searched for; empty: the search failed, because it had no query.
-            results: What was found.
-            shown: The client gets it.
+            query: The query; empty: the search failed, because it had no query.
+            results: The results.
+            shown: The client gets the results.
         """
         item, self._search = self._search, None
         assert item is not None
@@ -112,10 +112,10 @@ class Output:
         self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
 
     def compact(self, sealed: str) -> None:
-        """Tell that a summary takes the place of the conversation.
+        """Write the events of a summary that replaces the conversation.
 
         Args:
-            sealed: The summary, encrypted.
+            sealed: The encrypted summary.
         """
         item = {"id": self._id("cmp"), "type": COMPACTION, "encrypted_content": sealed}
         at = len(self.items)
@@ -129,7 +129,7 @@ class Output:
         self._events.add(f"response.file_search_call.{state}", **place)
 
     def end(self, status: str) -> None:
-        """End what is still open.
+        """End the open items.
 
         Args:
             status: ``completed`` or ``incomplete``.
@@ -146,7 +146,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The text of all messages."""
+        """Return the text of all messages."""
         parts = (part for item in self.items if item["type"] == "message" for part in item["content"])
         return "".join(part.get("text", "") for part in parts)
 

@@ -1,4 +1,4 @@
-"""The parts of an answer while they grow, and the events that tell of them."""
+"""The growing parts of an answer, and their events."""
 
 import json
 import secrets
@@ -21,7 +21,7 @@ _THOUGHT = "response.reasoning_text"
 
 
 def _head(kind: str) -> bytes:
-    """The begin of an event that tells of a piece, up to the piece."""
+    """Return the start of an event with a piece, up to the piece."""
     name = kind.encode()
     return b'event: %b.delta\ndata: {"type":"%b.delta","delta":' % (name, name)
 
@@ -36,7 +36,7 @@ class Events:
     """Numbers events and writes them.
 
     Args:
-        obfuscates: Pieces have random characters beside them, so that the length of an event does not tell theirs.
+        obfuscates: Add random characters to pieces. They hide the length of a piece.
 
     Attributes:
         out: The bytes of the events that were not taken yet.
@@ -53,14 +53,14 @@ class Events:
         self._number += 1
 
     def piece(self, head: bytes, piece: str, tail: bytes) -> None:
-        """Write an event whose members are encoded already but for one text: the hot path."""
+        """Write an event with a piece. This is the hot path: all other members are already encoded."""
         if self._obfuscates:
             head = _padded(head, len(piece))
         self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
         self._number += 1
 
     def pieces(self, head: bytes, pieces: list[str], tail: bytes) -> None:
-        """Write events as `piece` does, for pieces that came together."""
+        """Write an event for each of several pieces that came together."""
         if self._obfuscates:
             for piece in pieces:
                 self.piece(head, piece, tail)
@@ -71,17 +71,17 @@ class Events:
 
     @property
     def count(self) -> int:
-        """How many there are, those that were taken included."""
+        """Return the number of events, including those that were taken."""
         return self._number
 
     def taken(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the events that were written since the last call."""
         out, self.out = b"".join(self.out), []
         return out
 
 
 def _padded(head: bytes, length: int) -> bytes:
-    """The begin of an event with random characters for a piece of this length."""
+    """Return the start of an event with random characters for a piece of this length."""
     padding = secrets.token_urlsafe(_PADDED_TO)[: -length % _PADDED_TO].encode()
     return head.replace(b'"delta":', b'"obfuscation":"%b","delta":' % padding)
 
@@ -105,7 +105,7 @@ class Message:
         events.add("response.output_item.added", item=self.item, output_index=at)
 
     def texts(self, pieces: list[str]) -> None:
-        """Append pieces of text that have nothing beside them."""
+        """Append pieces of text without other data."""
         if self._cites:
             for piece in pieces:
                 self.text(piece, b"")
@@ -158,7 +158,7 @@ class Message:
         self._events.add("response.output_item.done", item=self.item, output_index=self._at)
 
     def _text_part(self) -> dict[str, Any]:
-        """The part that texts are appended to."""
+        """Return the open text part; begin one if necessary."""
         part = self._part
         if part is None or part["type"] != "output_text":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -196,7 +196,7 @@ class Message:
 
 
 class Thinking:
-    """What the model thinks: shown as a summary where the client asked for one, else as it is."""
+    """The model's reasoning: a summary if the client asked for one, else reasoning text."""
 
     def __init__(self, events: Events, at: int, item_id: str, sealed: Sealed | None, *, summarises: bool) -> None:
         self._events, self._at, self._summarises, self._sealed = events, at, summarises, sealed
@@ -232,7 +232,7 @@ class Thinking:
 
 
 class Call:
-    """A call of a function, or of a custom tool, whose one text the model wrote as an argument."""
+    """A call of a function or of a custom tool. The model writes a custom tool's input as a function's argument."""
 
     def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: Offered) -> None:
         self._events, self._at, self._custom = events, at, tool.custom
@@ -257,7 +257,7 @@ class Call:
         """End it as ``completed`` or ``incomplete``."""
         arguments = "".join(self._pieces)
         if self._custom:
-            # A text within JSON can be read once it is whole.
+            # A string in JSON cannot be decoded before it is complete.
             text = self.item["input"] = _custom_input(arguments)
             self._events.add("response.custom_tool_call_input.delta", **self._place, delta=text)
             self._events.add("response.custom_tool_call_input.done", **self._place, input=text)
@@ -268,7 +268,7 @@ class Call:
 
 
 def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
-    """The log probabilities of a piece, as the reference has them."""
+    """Return the log probabilities of a piece in the form of the API reference."""
     said = members_of(choice_json).get("logprobs")
     tokens = said.get("content") if isinstance(said, dict) else None
     shown = []
@@ -288,7 +288,7 @@ def _token(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tokens as events have them: without their bytes."""
+    """Return the tokens in the form for events, without their bytes."""
     shown = []
     for token in tokens:
         top = [{"token": each["token"], "logprob": each["logprob"]} for each in token["top_logprobs"]]
@@ -297,7 +297,7 @@ def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _custom_input(arguments: str) -> str:
-    """The text that a model wrote for a custom tool; what is no such argument is the text itself."""
+    """Return the input that a model wrote for a custom tool: the one argument, else the whole text."""
     try:
         said = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What is stored of a response: what the policies left of the request, and what was released of the answer."""
+"""The stored form of a response: the request after the detectors, and the released answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +22,10 @@ def input_left(
     """Return the items of an input as the detectors left them.
 
     Args:
-        items: As the request has them; None for those that were left out.
-        paths: The places of the chat's messages in the request.
+        items: The items of the request; None for an item that was left out.
+        paths: The paths of the chat's messages in the request.
         asked: The turn before the detectors.
-        judged: The turn behind them; None: they stopped it, and nothing is kept.
+        judged: The turn after the detectors; None: they stopped it, and no item is kept.
     """
     if judged is None:
         return ()
@@ -37,7 +37,7 @@ def input_left(
         if old != new:
             _replace(kept, paths, places[at], new)
     if asked.question != judged.question:
-        # What was put together from several messages is one message now.
+        # The question can come from several messages. It is one message now.
         first, *others = list(places)[count:] or [len(before) - 1]
         _replace(kept, paths, first, after[-1])
         for place in others:
@@ -67,15 +67,15 @@ def shown_left(shown: dict[str, Any], asked: Turn, judged: Turn | None) -> dict[
 
 
 def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
-    """A tool as it was offered to the model."""
+    """Return a tool as it was offered to the model."""
     if shown["type"] == "namespace":
         inside = [_tool(each, judged, shown["name"]) for each in shown["tools"]]
-        # The names of its functions begin with its own, and the first one's description with its own.
+        # Its functions' names contain its name. The first function's description contains its description.
         name = _WITHHELD if all(each["name"] == _WITHHELD for each in inside) else shown["name"]
         return {"type": "namespace", "name": name, "description": "", "tools": inside}
     function = judged.get(function_name(namespace, shown.get("name", "")))
     if function is None:
-        # Its name was changed, or it is the platform's own.
+        # A detector changed its name, or it is the platform's own tool.
         return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _UNSAID
     if shown["type"] == "custom":
         return {"type": "custom", "name": shown["name"], "description": function.get("description", "")}
@@ -90,7 +90,7 @@ def _messages(turn: Turn) -> list[Message]:
 
 
 def _number(paths: list[str], place: int) -> int | None:
-    """The number of the input item that a message was made from."""
+    """Return the number of the input item that a message was made from; None: it is not from an item."""
     path = paths[place] if place < len(paths) else ""
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
@@ -110,7 +110,7 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
     elif "output" in item:
         kept[number] = {**item, "output": new.words}
     elif item["type"] == COMPACTION:
-        # The encrypted content has the words that were taken out.
+        # The encrypted content still has the text that the detectors removed.
         said = [{"type": "input_text", "text": new.text}]
         kept[number] = {"type": "message", "role": "developer", "content": said}
     elif item["type"] == "file_search_call":
@@ -122,19 +122,19 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
 
 
 def _replace_reasoning(kept: list[Item | None], end: int, text: str) -> None:
-    """Put a text in the place of what the model thought before an item."""
+    """Replace the model's reasoning before an item by a text."""
     left = [{"type": "reasoning_text", "text": text}] if text else []
     for number in range(end - 1, -1, -1):
         item = kept[number]
         if item is None or item["type"] != "reasoning":
             return
-        # The encrypted content has the words that were taken out.
+        # The encrypted content still has the text that the detectors removed.
         kept[number] = {"type": "reasoning", "summary": [], **({"content": left} if left else {})}
         left = []
 
 
 def _replace_settings(kept: list[Item | None], judged: dict[str, Any]) -> None:
-    """Put tools and the form of the answer in place as they were offered to the model."""
+    """Replace the tools and the format of the answer by those that the model got."""
     by_name = {tool["function"].get("name"): tool["function"] for tool in judged.get("tools", ())}
     for number, item in enumerate(kept):
         if item is None:

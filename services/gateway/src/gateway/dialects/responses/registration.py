@@ -1,4 +1,4 @@
-"""The route of the Responses API."""
+"""The routes of the Responses API that answer."""
 
 from gateway.dialects.exchange import Dialect
 from gateway.dialects.openapi import DETECTORS, PROBLEM, Schema, operation

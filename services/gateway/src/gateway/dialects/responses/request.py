@@ -1,4 +1,4 @@
-"""What a Responses request says: checked, and translated into the chat that the model is asked."""
+"""Checks a Responses request and translates it into a chat for the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gateway.dialects.responses.tools import Tools
 from gateway.domain import CompactionOptions
 
 OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members that are the platform's."""
+"""Members of the platform, which the API reference does not have."""
 
 READ = (
     *(
@@ -44,7 +44,7 @@ READ = (
     "truncation",
     *service_options.READ,
 )
-"""Members of the reference that are read."""
+"""Members of the API reference that the gateway reads."""
 
 IGNORED = ("client_metadata",)
 """Members that change nothing here."""
@@ -53,7 +53,7 @@ _TAKEN = ("index_name", "detectors", *READ)
 _KNOWN = frozenset((*READ, *IGNORED, *OURS))
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
-"""Of `INCLUDABLE`: the reasoning, encrypted for the next request."""
+"""A value of `INCLUDABLE`: the reasoning, encrypted for the next request."""
 
 INCLUDABLE = (
     *("file_search_call.results", "message.output_text.logprobs", ENCRYPTED_REASONING),
@@ -73,24 +73,24 @@ _encode = msgspec.json.encode
 
 @dataclass(slots=True)
 class Asked:
-    """A request.
+    """A checked request, and its translation.
 
     Attributes:
         said: Its members.
         model: Name of the model or assistant that it asks; empty: it names none.
-        body: The chat that it becomes, as a request of OpenAI's chat completions.
-        paths: Where the messages of that chat stand in the request.
-        count: How many items there are, those that it continues included.
-        own: The items of its input, as they are stored; None for those that were left out.
+        body: The chat for the model, as the body of a request of OpenAI's chat completions.
+        paths: The paths of that chat's messages in the request.
+        count: The number of items, including those that it continues.
+        own: The items of its input in their stored form; None for an item that was left out.
         tools: Its tools.
-        include: What it wants to see besides.
+        include: The values of its ``include``.
         summarises: The model's reasoning is shown as a summary.
         logprobs: The tokens' log probabilities are shown.
         shown: The members of the response that repeat the request.
         dropped: Kinds of the items that were left out.
-        obfuscates: Pieces of the answer have random characters beside them, which hide their lengths.
+        obfuscates: Pieces of the answer come with random characters, which hide the pieces' lengths.
         compaction: When the model summarises the conversation; None: it does not.
-        moderation: The detector that the response tells the results of; empty: none.
+        moderation: The detector whose results the response has; empty: none.
     """
 
     said: Fields
@@ -111,16 +111,16 @@ class Asked:
 
 
 def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
-    """Return what a request says.
+    """Check a request and translate it.
 
     Args:
-        body: As it came, references replaced by what they name.
+        body: The body of the request, with the named items in place of references.
         before: The items that it continues.
-        sealed: Opens encrypted contents.
-        refuse_unknown: Tools that are not offered here, and their items, are refused; else they are dropped.
+        sealed: Decrypts encrypted contents.
+        refuse_unknown: Refuse tools that are not offered here, and their items; else drop them.
 
     Raises:
-        InvalidRequest: Names the member that is wrong.
+        InvalidRequest: A member is wrong. The error names it.
     """
     raw = json_fields.members(body)
     for name in raw:
@@ -184,7 +184,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
 
 
 def _compaction(said: Fields) -> CompactionOptions | None:
-    """When the model summarises the conversation before it answers."""
+    """Return when the model summarises the conversation before it answers; None: never."""
     found = None
     for at, entry in enumerate(said.items("context_management") or ()):
         each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
@@ -195,7 +195,7 @@ def _compaction(said: Fields) -> CompactionOptions | None:
 
 
 def _configured(said: Fields, update: Item) -> Fields:
-    """The members of a request with the settings that items of the conversation bring, which come later."""
+    """Return the members of a request with the settings from items of the conversation, which have priority."""
     changed = {}
     for name, value in update.items():
         said.object(name)
@@ -212,14 +212,14 @@ def _include(said: Fields) -> frozenset[str]:
 
 
 def _reasoning(said: Fields) -> bool:
-    """Whether the model's reasoning is shown as a summary."""
+    """Return whether the model's reasoning is shown as a summary."""
     reasoning = said.object("reasoning")
     summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
     return any(summaries)
 
 
 def _parameters(said: Fields, *, logprobs: bool) -> dict[str, Any]:
-    """The members of the chat that are for the model."""
+    """Return the members of the chat that are parameters of the model."""
     text = said.object("text")
     found = {
         "temperature": said.number("temperature", 0, 2),
@@ -256,7 +256,7 @@ def metadata(said: Fields) -> dict[str, str]:
     """Return metadata: pairs of short strings.
 
     Raises:
-        InvalidRequest: They are too many, too long or no strings.
+        InvalidRequest: There are too many pairs, or a key or a value is too long, or a value is not a string.
     """
     pairs = dict(said.members())
     if len(pairs) > _MOST_METADATA:
@@ -271,7 +271,7 @@ def metadata(said: Fields) -> dict[str, str]:
 
 
 def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
-    """What of the request the response repeats."""
+    """Return the members of the request that the response repeats."""
     text = said.object("text")
     form = text.object("format")
     kind = form.text("type") or "text"

@@ -13,7 +13,7 @@ REASONING, COMPACTION = "reasoning", "compaction"
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The encrypted contents of one user in one front end.
+    """Encrypts and decrypts the contents of one user in one front end.
 
     Attributes:
         sealing: Encrypts; None: there are no keys.
@@ -26,14 +26,14 @@ class Sealed:
     profile: str
 
     def seal(self, kind: str, text: str) -> str:
-        """Return a text encrypted; empty where no key is known."""
+        """Return the encrypted text; empty if no key is known."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
     def opened(self, kind: str, said: Fields) -> str:
-        """Return the text of an item's ``encrypted_content``; empty where the item has none.
+        """Return the text of an item's ``encrypted_content``; empty if the item has none.
 
         Raises:
-            InvalidRequest: It is none of this user and this front end.
+            InvalidRequest: The content was not made for this user and this front end.
             Unavailable: The keys are not known yet.
         """
         content = said.text("encrypted_content")
@@ -41,5 +41,5 @@ class Sealed:
             return ""
         text = None if self.sealing is None else self.sealing.opened(self.owner, self.profile, kind, content)
         if text is None:
-            raise said.wrong("encrypted_content", "cannot be read: this user got no such content here")
+            raise said.wrong("encrypted_content", "cannot be read: it was not made for this user in this front end")
         return text

@@ -1,4 +1,4 @@
-"""Members of a request that are for the service and the model server: who asks, caches, programs, prompts."""
+"""Members of a request for the service and the model server: the user, caches, access programs, prompts."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ READ = ("access_programs", "image", "prompt", "prompt_cache_options", *FORWARDED
 
 _UNSAID: dict[str, Any] = {
     **dict.fromkeys(READ),
-    # No item of an input is changed: what cannot be taken is refused or named in a header.
+    # The gateway changes no input item. It refuses an item that it does not support, or names it in a header.
     "input_transformations": [],
     "moderation": None,
     "prompt_cache_diagnostics": None,
 }
-"""What the response says of a request that says nothing."""
+"""These members of a response whose request has none of them."""
 
 _CACHE_MODES = ("implicit", "explicit")
 _CACHE_TIMES = ("30m", "12h")
@@ -40,10 +40,10 @@ def forwarded(said: Fields) -> dict[str, Any]:
 
 
 def shown(said: Fields) -> dict[str, Any]:
-    """Return what the response says of them.
+    """Return these members as the response repeats them.
 
     Raises:
-        InvalidRequest: A member asks for what the platform does not have.
+        InvalidRequest: A member asks for a feature that the platform does not have.
     """
     if said.names().isdisjoint(READ):
         return _UNSAID
@@ -66,7 +66,7 @@ def prompt_name(said: Fields) -> str:
     """Return the name of the assistant that a request names as its prompt; empty: none.
 
     Raises:
-        InvalidRequest: It asks for what assistants do not have, or for another model beside it.
+        InvalidRequest: It uses a feature that assistants do not have, or the request also names another model.
     """
     if said.get("prompt") is None:
         return ""
@@ -88,7 +88,7 @@ def _prompt(said: Fields) -> dict[str, Any] | None:
 
 
 def _cache_options(said: Fields) -> dict[str, Any]:
-    """How the model server shall keep what it read; the server does not know the response to compare with."""
+    """Return the cache options for the model server, which does not know the response to compare with."""
     options = said.object("prompt_cache_options")
     if options.flag("prewarm"):
         raise options.wrong("prewarm", "is not supported: each request is answered")

@@ -24,15 +24,15 @@ FILE_SEARCH = "file_search"
 
 @dataclass(frozen=True, slots=True)
 class FileSearch:
-    """A search in indexes that a request asks for.
+    """The search that a request asks for with the tool ``file_search``.
 
     Attributes:
-        indexes: Their names, which the request calls vector stores.
-        path: Where the request names them.
+        indexes: Names of the indexes, which the request calls vector stores.
+        path: The path of these names in the request.
         top: Most passages; None: as many as fit.
-        minimum_score: Passages below are left out.
-        metadata: What must stand in a document's metadata.
-        dense_weight: What meaning counts for in a hybrid search.
+        minimum_score: Passages with a lower score are left out; None: no passage is.
+        metadata: Pairs that the metadata of a document must contain.
+        dense_weight: The weight of the dense score in a hybrid search, 0 to 1; None: the default.
     """
 
     indexes: tuple[str, ...]
@@ -48,17 +48,16 @@ class Tools:
     """The tools of one request.
 
     Attributes:
-        chat: Those for the model, as functions of chat completions.
-        shown: All that are offered, as the response repeats them.
-        functions: By the names of the functions, the tools that differ from them: custom ones, and those in
-            namespaces.
+        chat: The tools for the model, as functions of chat completions.
+        shown: All offered tools, as the response repeats them.
+        functions: Custom tools and tools in namespaces, by the names of their functions.
         search: The file search; None: the request has none.
         dropped: Kinds of the tools that are not offered here.
-        choice: What the response says of the model's choice.
-        chat_choice: The same for the model; None: nothing.
-        first_choice: What the model must call first where it searches by itself: ``required`` is any tool; empty:
-            nothing.
-        refuse_unknown: A tool that is not offered here is refused; else it is dropped.
+        choice: ``tool_choice`` as the response repeats it.
+        chat_choice: ``tool_choice`` for the model; None: it is left out.
+        first_choice: The tool that the model must call first if the model itself searches; ``required``: any tool;
+            empty: it may answer without a call.
+        refuse_unknown: Refuse a tool that is not offered here; else drop it.
     """
 
     chat: list[dict[str, Any]] = field(default_factory=list)
@@ -75,11 +74,11 @@ class Tools:
         """Offer tools; return them as the response repeats them.
 
         Args:
-            listed: As the request has them.
-            path: Their place in the request.
+            listed: The tools, as the request has them.
+            path: Their path in the request.
 
         Raises:
-            InvalidRequest: One is wrong, or not offered here.
+            InvalidRequest: A tool is wrong, or is not offered here.
         """
         before = len(self.shown)
         for at, tool in enumerate(listed):
@@ -113,10 +112,10 @@ def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") 
     """Offer a function; return it as the response repeats it.
 
     Args:
-        tool: As the request has it.
-        tools: Get it.
-        namespace: Name of the namespace that it is in; empty: none.
-        about: What the model is told before its description.
+        tool: The function, as the request has it.
+        tools: Gets the function.
+        namespace: The name of its namespace; empty: none.
+        about: Text for the model, before the function's description.
     """
     function: dict[str, Any] = {"name": _name(tool)}
     if description := tool.text("description"):
@@ -131,9 +130,9 @@ def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") 
 
 
 def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
-    """Offer the tools of a namespace, each as a function whose name begins with that of the namespace.
+    """Offer the tools of a namespace, each as a function whose name begins with the name of the namespace.
 
-    The first one's description tells the model what the namespace is.
+    The description of the first function begins with the description of the namespace.
     """
     name, description = _name(tool), tool.text("description")
     about, shown = description, []
@@ -155,13 +154,13 @@ def _offer(function: dict[str, Any], tool: Offered, tools: Tools, about: str) ->
         tools.functions[called] = tool
     if about:
         function = function | {"description": f"{about}\n{function.get('description', '')}".strip()}
-    # Of two tools of one name the later one counts.
+    # The later of two tools with the same name counts.
     tools.chat = [each for each in tools.chat if each["function"]["name"] != called]
     tools.chat.append({"type": "function", "function": function | {"name": called}})
 
 
 def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
-    """Offer a tool that takes one text, as a function with one argument, which is a string; see `_function`."""
+    """Offer a custom tool as a function with one string argument; see `_function`."""
     name, description, form = _name(tool), tool.text("description"), tool.object("format")
     shown: dict[str, Any] = {"type": "custom", "name": name}
     if description:
@@ -171,9 +170,9 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") ->
     if kind == "grammar":
         syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
         if not syntax or not definition:
-            raise form.wrong("definition", "must stand beside a syntax")
+            raise form.wrong("definition", "must come with a syntax")
         shown["format"] |= {"syntax": syntax, "definition": definition}
-        # No model server takes grammars beside a chat's functions: the model is told it in words.
+        # Model servers take no grammar with the functions of a chat, so the description contains it.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
     parameters = {
         "type": "object",
@@ -190,7 +189,7 @@ def _file_search(tool: Fields) -> FileSearch:
     field = tool.path("vector_store_ids")
     names = tool.texts("vector_store_ids")
     if not names:
-        raise tool.wrong("vector_store_ids", "must name an index at least")
+        raise tool.wrong("vector_store_ids", "must name at least one index")
     ranking = tool.object("ranking_options")
     weights = ranking.object("hybrid_search")
     dense, sparse = weights.number("embedding_weight", 0, 1e6), weights.number("text_weight", 0, 1e6)
@@ -206,7 +205,7 @@ def _file_search(tool: Fields) -> FileSearch:
 
 
 def _filters(said: Fields) -> tuple[Equals, ...]:
-    """What a filter asks of the metadata; only equality, and several of these, can be searched for."""
+    """Return the conditions of a filter on the metadata. A filter is ``eq``, or several of them in ``and``."""
     kind = said.text("type")
     if not kind:
         return ()
@@ -226,7 +225,7 @@ def choose(said: Fields, tools: Tools) -> None:
     """Read ``tool_choice``.
 
     Raises:
-        InvalidRequest: It is none, or insists on a tool that is not offered.
+        InvalidRequest: It has a wrong form, or requires a tool that is not offered.
     """
     choice = said.get("tool_choice")
     if choice is None:
@@ -234,7 +233,7 @@ def choose(said: Fields, tools: Tools) -> None:
     if isinstance(choice, str):
         tools.choice = said.one_of("tool_choice", _MODES) or "auto"
         if choice == "required" and not tools.shown:
-            raise said.wrong("tool_choice", "requires a tool, and none of those that are named is offered here")
+            raise said.wrong("tool_choice", "requires a tool, but no tool of the request is offered here")
         tools.chat_choice = choice if tools.chat and choice != "auto" else None
         tools.first_choice = choice if choice == "required" else ""
         if choice == "none":
@@ -251,7 +250,7 @@ def choose(said: Fields, tools: Tools) -> None:
         tools.choice = {"type": kind, "name": name}
         tools.chat_choice = {"type": "function", "function": {"name": called}}
     elif kind == FILE_SEARCH and tools.search is not None:
-        # Where the platform searches, the model then answers.
+        # If the platform searches before the model answers, the model may not call other tools.
         tools.first_choice = FILE_SEARCH
         tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat else None
     else:
@@ -259,7 +258,7 @@ def choose(said: Fields, tools: Tools) -> None:
 
 
 def _allow(chosen: Fields, tools: Tools) -> None:
-    """Leave only the tools that a choice names."""
+    """Remove the tools that a choice does not name."""
     mode = chosen.one_of("mode", ("auto", "required")) or "auto"
     listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
     names = set()
@@ -292,7 +291,7 @@ def _name(said: Fields) -> str:
 
 
 def parameters(tools: Tools, said: Fields) -> dict[str, Any]:
-    """Return the members of a chat that offer tools to the model; nothing where there is no tool for it."""
+    """Return the members of a chat that offer tools to the model; empty if there is no tool for it."""
     if not tools.chat:
         return {}
     members: dict[str, Any] = {"tools": tools.chat}
