@@ -1,4 +1,4 @@
-"""The search: candidates, fusion, and the steps that work on the passages that were found.
+"""The search: candidates, fusion, and the steps after them (diversity, neighbours, captions).
 
-`retrieval` runs the steps. Rerankers are in `rerankers`; embedding the query is in `embedding`.
+`retrieval` runs the steps. `rerankers` has the rerankers. `embedding` embeds the query.
 """

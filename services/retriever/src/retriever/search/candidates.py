@@ -1,4 +1,4 @@
-"""What the searches of all indexes found: one set of candidates with their scores, fused to one order."""
+"""The candidates that the searches of all indexes found, with their scores, fused into one order."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +27,11 @@ _CANDIDATES_FACTOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A query with what was made of it.
+    """A query with its resolved options, vectors and terms.
 
     Attributes:
-        pool: How many passages are to be read: as many as are asked for, or as a reranker gets.
-        terms: The words for each index, whose documents may be in other languages.
+        pool: Number of passages to read: as many as the query asks for, or as many as the reranker gets.
+        terms: The query's terms for each index. They differ between indexes in different languages.
     """
 
     query: Query
@@ -43,28 +43,31 @@ class Request:
 
     @property
     def depth(self) -> int:
-        """How many candidates each search brings."""
+        """The number of candidates that each search returns."""
         return max(_CANDIDATES_FACTOR * self.query.top, self.pool, _LEAST_CANDIDATES)
 
     @property
     def fuses_scores(self) -> bool:
-        """Whether it is a hybrid search, by scores."""
+        """Whether this is a hybrid search that fuses scores."""
         return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
 
     def remote(self, index: Index) -> RemoteSearches | None:
-        """What finds candidates with both scores in one call, where both are wanted and a call costs something."""
+        """Return the index's searches that find candidates with both scores in one call.
+
+        Return None if the store is in this process, or if the query does not need both scores.
+        """
         return index.collection.remote if self.fuses_scores and not self.query.skip_missing_scores else None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the searches of one index brought, at one of its revisions.
+    """The results of the searches of one index, at one of its revisions.
 
     Attributes:
-        revision: The index's.
+        revision: The revision of the index.
         dense: Hits by cosine.
         sparse: Hits by BM25.
-        scored: What else is known of them; None where each search was a call of its own.
+        scored: The missing scores and the chunks. None if each search was a separate call.
     """
 
     revision: int
@@ -74,13 +77,13 @@ class Found:
 
 
 async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, Found]:
-    """Search indexes as the mode says: those across a network at once, those in this process in turn."""
+    """Search the indexes: those on a server concurrently, those in this process one after the other."""
     remote = [index for index in indexes if index.collection.remote is not None]
     found = dict(zip(remote, await together(*(_search(each, request, timer) for each in remote)), strict=True))
     for index in indexes:
         if index not in found:
             if found:
-                await asyncio.sleep(0)  # a search over many indexes lets others in
+                await asyncio.sleep(0)  # lets other tasks run between two indexes
             found[index] = await _search(index, request, timer)
     return {index: found[index] for index in indexes}
 
@@ -110,9 +113,9 @@ class Candidates:
     """The candidates of a search.
 
     Args:
-        found: What each index brought.
-        request: What is searched for.
-        encoder: Knows a passage's words.
+        found: The results of each index.
+        request: The query.
+        encoder: Computes the terms of passages.
         timer: Times the steps.
     """
 
@@ -140,7 +143,7 @@ class Candidates:
         self._timer = timer
 
     async def order(self, most: int | None = None) -> list[Hit]:
-        """Return all of them in one order, by the mode's own score or by the fused one; or ``most`` of the best."""
+        """Return all candidates, or the best ``most``, ordered by the mode's own score or by the fused score."""
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
@@ -157,7 +160,7 @@ class Candidates:
             return self._fused(words, most)
 
     async def add_missing(self, ids: Iterable[str]) -> None:
-        """Finds out what is not known yet of these: cosine (where the query has a vector) and BM25 score."""
+        """Add the missing BM25 scores of these chunks, and the missing cosines if the query has a vector."""
         ids = list(ids)
         if self._request.vectors:
             await self.add_dense(ids)
@@ -166,7 +169,7 @@ class Candidates:
                 self.sparse.update(await self._among(index, self._request.terms[index], missing))
 
     async def add_dense(self, ids: Iterable[str]) -> None:
-        """Finds out the cosines that are not known yet."""
+        """Add the missing cosines of these chunks."""
         with self._timer.time("dense"):
             for index, missing in self._missing(ids, self.dense).items():
                 vector = self._request.vectors.get(index.spec.space)
@@ -176,7 +179,7 @@ class Candidates:
                     self.dense.update(vector.similarities(hits))
 
     async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
-        """Reads them; one that is gone meanwhile is left out."""
+        """Read the passages of these hits. Leave out passages that were removed meanwhile."""
         with self._timer.time("fuse"):
             await self._read([hit.id for hit in hits])
             self._forget_older_versions()
@@ -184,7 +187,7 @@ class Candidates:
         return [self._passage(hit, names) for hit in hits if hit.id in self._documents]
 
     def _forget_older_versions(self) -> None:
-        """What was read at several times may be of several versions of a document: the newest one holds."""
+        """Keep only the newest version of each document, because the reads may have seen different versions."""
         newest: dict[tuple[Index, str], int] = {}
         for id_, document in self._documents.items():
             key = (self._home[id_], document.document_id)
@@ -207,11 +210,11 @@ class Candidates:
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
     async def _with_more_words(self, first: Sequence[Hit]) -> Mapping[str, float]:
-        """BM25 scores for the query with further words; what these have found is among the candidates then."""
+        """Return BM25 scores for the expanded query, and add the chunks that it finds to the candidates."""
         best = [hit.id for hit in first[: expansion.BACKGROUND]]
         with self._timer.time("expand"):
             await self._read_chunks(best)
-            # The language of the words is the document's.
+            # The record says the language of the chunk.
             await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
             feedback = self._words_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
@@ -230,7 +233,7 @@ class Candidates:
     async def _by_further_words(
         self, index: Index, terms: Terms, words: dict[str, float], known: set[str]
     ) -> list[Hit]:
-        """What further words find in an index; adds the scores that the store tells beside it."""
+        """Search an index with the expanded query. Add the other scores that the store returns to ``words``."""
         scope = index.scope(self._request.principal, self._request.query.filter)
         remote = self._request.remote(index)
         if remote is None:
@@ -243,12 +246,12 @@ class Candidates:
         return scored.sparse
 
     def _learn(self, scored: Scored) -> None:
-        """Take in what a remote search tells beside its hits."""
+        """Add the cosines and the chunks that a remote search returned with its hits."""
         self.dense = {**scored.cosines, **self.dense}
         self._chunks = {**scored.chunks, **self._chunks}
 
     def _words_of(self, ids: Iterable[str]) -> list[Terms]:
-        """The words of candidates that were read, where they are known."""
+        """Return the terms of the candidates that were read and whose language the encoder supports."""
         found = [
             (self._chunks[id_].text, self._chunks[id_].analysis or self._documents[id_].analysis)
             for id_ in ids
@@ -261,13 +264,13 @@ class Candidates:
         ]
 
     async def _among(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
-        """BM25 scores of these chunks; 0 where they have none of the words."""
+        """Return the BM25 scores of these chunks; 0 for chunks that have none of the terms."""
         scores = dict.fromkeys(ids, 0.0)
         scores.update(await index.collection.sparse(terms, len(ids), index.scope(self._request.principal), ids))
         return scores
 
     async def _read(self, ids: Sequence[str]) -> None:
-        """Chunks and their documents, both by chunk id; those of versions that are not shown are left out."""
+        """Read chunks and their documents. Leave out chunks of versions that are not visible."""
         await self._read_chunks(ids)
         await self._read_records([id_ for id_ in ids if id_ in self._chunks])
 
@@ -279,7 +282,7 @@ class Candidates:
             self._chunks.update(here)
 
     async def _read_records(self, ids: Iterable[str]) -> None:
-        """Documents of chunks; a chunk of a version that its record does not name is forgotten."""
+        """Read the documents of chunks. Remove each chunk whose version differs from its document's record."""
         for index, missing in self._missing(ids, self._documents).items():
             names = {self._chunks[id_].document_id for id_ in missing}
             records = await index.collection.records(list(names))
@@ -291,7 +294,7 @@ class Candidates:
                     index.collection.outdated(self._chunks.pop(id_).document_id)
 
     def _by_model(self) -> list[dict[str, float]]:
-        """Cosines of each embedding model."""
+        """Return the cosines, separately for each embedding model."""
         names = {index: index.spec.embedding_model for index in set(self._home.values())}
         models: dict[str, dict[str, float]] = {}
         if len(set(names.values())) == 1:
@@ -310,7 +313,7 @@ class Candidates:
         return grouped
 
     def _source(self, id_: str) -> Source:
-        """The searches that found a chunk by themselves; further words are words."""
+        """Return which searches found a chunk. Expansion terms count as sparse search."""
         if id_ not in self._by_meaning:
             return Source.SPARSE
         return Source.BOTH if id_ in self._by_words else Source.DENSE
@@ -335,7 +338,7 @@ class Candidates:
 
 
 def _compared(vector: QueryVector, scored: Scored) -> Scored:
-    """What a remote search told, with cosines as `QueryVector.similarities` has them."""
+    """Return the result of a remote search with its cosines scaled as by `QueryVector.similarities`."""
     if not vector.model.cosine_floor:
         return scored
     cosines = {id_: vector.model.similarity(cosine) for id_, cosine in scored.cosines.items()}

@@ -1,4 +1,4 @@
-"""Captions: the sentences of a passage that answer the query best, told by their words."""
+"""Captions: the sentences of a passage whose words match the query best."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +15,10 @@ _LEAST_CHARACTERS = 12
 
 
 def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -> list[Passage]:
-    """The passages with captions, up to two sentences each, in the order of the text.
+    """Return the passages with captions, up to two sentences each, in the order of the text.
 
-    One that has captions already keeps them; one that has no word of the query gets none. A word weighs the more,
-    the fewer of all the sentences have it.
+    A passage that has captions keeps them. A passage without a word of the query gets none. Words that are rare in
+    the sentences have a higher weight.
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [
@@ -38,7 +38,7 @@ def _best(split: Sequence[str], words: Sequence[Terms], weights: dict[int, float
     scores = [sum(weights.get(index, 0.0) for index in set(each.indices)) for each in words]
     order = sorted(range(len(split)), key=lambda at: (-scores[at], at))
     best = [at for at in order[:_SENTENCES] if scores[at] > 0]
-    # A second sentence that has hardly anything of the query only makes the caption longer.
+    # A second sentence that hardly matches the query only makes the caption longer.
     best = [at for at in best if scores[at] >= scores[best[0]] / 2]
     return tuple(split[at] for at in sorted(best))
 

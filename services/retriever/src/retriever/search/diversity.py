@@ -1,7 +1,7 @@
-"""Passages that say something new: maximal marginal relevance.
+"""Diversity of passages by maximal marginal relevance.
 
-Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. How alike two passages are is told by their
-words, which every mode and every embedding model has.
+Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. The likeness
+of two passages is computed from their terms, which are available in every mode and for every embedding model.
 """
 
 import math
@@ -11,17 +11,17 @@ from retriever.ports.store import Terms
 
 
 def diverse(scores: Sequence[float], words: Sequence[Terms], diversity: float, count: int) -> list[int]:
-    """Places of the passages to take, in the order in which to show them.
+    """Return the positions of the passages to show, in their order.
 
-    Each next one is the best by ``(1 - diversity) * relevance - diversity * likeness``: relevance is the score as a
-    share of the best one (of the way from the least one, where that is below 0), likeness the cosine to the most
-    similar one taken before.
+    Each step takes the passage with the highest ``(1 - diversity) * relevance - diversity * likeness``. Relevance
+    is the score divided by the best score, after a shift if the lowest score is negative. Likeness is the cosine to
+    the most similar passage taken before.
 
     Args:
-        scores: Of the passages, best first.
-        words: Of the passages.
-        diversity: 0 (the order stays) to 1 (only what is new counts).
-        count: How many to take.
+        scores: The scores of the passages, best first.
+        words: The terms of the passages.
+        diversity: From 0 (keep the order) to 1 (ignore relevance).
+        count: Number of passages to take.
     """
     vectors = [_unit(each) for each in words]
     least, best = min((0.0, *scores)), max(scores, default=0.0)

@@ -1,9 +1,9 @@
-"""Further words for a query, from the passages that a first search has found: relevance feedback without a model.
+"""Query expansion from the passages that a first search found: pseudo-relevance feedback.
 
-A passage that answers a question often shares words with the other ones that do, and not with the question: "fare"
-where somebody asks what a ticket costs. The words that the best passages have in common, and the other candidates
-have not, are searched for as well, with a small weight. After the relevance models of Lavrenko and Croft 2001,
-https://doi.org/10.1145/383952.383972, with weights that were measured (docs/retrieval.md).
+Passages that answer a question often share words that the question does not have: "fare" for the question what a
+ticket costs. The search adds, with a small weight, words that the best passages share and that are rare among the
+other candidates. The method follows the relevance models of Lavrenko and Croft 2001,
+https://doi.org/10.1145/383952.383972. The weights were measured (docs/retrieval.md).
 """
 
 import heapq
@@ -16,21 +16,21 @@ from operator import neg
 from retriever.ports.store import Terms
 
 FEEDBACK = 5
-"""The best passages, that the words come from."""
+"""Number of best passages that supply the words."""
 BACKGROUND = 30
-"""The best candidates; a word that most of them have says nothing."""
+"""Number of best candidates to compare with. A word that most of them have is ignored."""
 LEAST_BACKGROUND = 15
-"""With fewer candidates nothing tells what the best ones have in common from what all have."""
+"""With fewer candidates, words of the best ones cannot be told apart from words of all."""
 _WORDS = 10
 _WEIGHT = 0.1  # of the best word; the query's own have 1
 
 
 def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
-    """A query with the words that its best passages have in common.
+    """Return the query, expanded by the words that its best passages share.
 
     Args:
-        query: As it was asked.
-        candidates: The words of the first `BACKGROUND` candidates, best first.
+        query: The terms of the query.
+        candidates: The terms of the first `BACKGROUND` candidates, best first.
     """
     if len(candidates) < LEAST_BACKGROUND:
         return query
@@ -51,5 +51,5 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
 
 
 def rarity(frequency: int, count: int) -> float:
-    """The inverse document frequency that BM25 has."""
+    """Return the inverse document frequency, as BM25 defines it."""
     return math.log(1 + (count - frequency + 0.5) / (frequency + 0.5))

@@ -1,4 +1,4 @@
-"""Fusion of rankings. Fused hits are in the order of `domain.ranking`."""
+"""Fusion of rankings. Fused hits have the order of `domain.ranking`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,11 +9,11 @@ RRF_K = 60
 
 
 def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] | None = None) -> list[Hit]:
-    """Fuses rankings by rank: a chunk's score is the sum of 1 / (60 + rank) over those that it is in, ranks from 1.
+    """Fuse rankings by rank. A chunk's score is the sum of 1 / (60 + rank) over its rankings; ranks start at 1.
 
     Args:
         rankings: Each best first.
-        weights: What a rank in each is multiplied by; None: 1.
+        weights: The weight of each ranking. None: 1.
 
     >>> by_cosine = [Hit("a", 0.9), Hit("b", 0.8)]
     >>> by_words = [Hit("b", 12.0), Hit("c", 7.0)]
@@ -31,17 +31,17 @@ def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] 
 def combined(
     dense: Sequence[Mapping[str, float]], words: Mapping[str, float], dense_weight: float, most: int | None = None
 ) -> list[Hit]:
-    """Fuses by score: the weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1.
+    """Fuse by score: return the weighted mean of cosine and BM25 score, each divided by its maximum; 0 to 1.
 
-    Cosines below 0 count as 0, and so does what is not known; hits of score 0 are in the order of their cosines.
+    Negative cosines and missing scores count as 0. Hits with score 0 are ordered by their cosines.
     This is the convex combination with theoretical minima of Bruch, Gai, Ingber 2023,
     https://doi.org/10.1145/3596512.
 
     Args:
-        dense: Cosines by chunk, those of each embedding model by themselves.
+        dense: Cosines by chunk, one mapping for each embedding model.
         words: BM25 scores by chunk.
-        dense_weight: The cosine's part, 0 to 1.
-        most: No more than so many of the best are returned.
+        dense_weight: Weight of the cosine, 0 to 1.
+        most: Maximum number of hits.
 
     >>> combined([{"a": 0.9, "b": 0.45}], {"b": 12.0}, dense_weight=0.5)
     [Hit(id='b', score=0.75), Hit(id='a', score=0.5)]
@@ -59,7 +59,7 @@ def combined(
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:
-    """Scores as shares of the best one, times a weight."""
+    """Return the scores divided by the best score, times a weight."""
     highest = max(scores.values(), default=0.0)
     if highest <= 0:
         return dict.fromkeys(scores, 0.0)

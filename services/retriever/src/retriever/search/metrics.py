@@ -1,4 +1,4 @@
-"""Metrics and the span of a search, in OpenTelemetry's terms for retrieval.
+"""Metrics and the span of a search. Names follow OpenTelemetry's conventions for retrieval.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -29,12 +29,12 @@ _best = metrics.amounts(
 
 
 class SearchSpan:
-    """One search: a span around it, and its steps once it has ended. A context manager.
+    """A context manager that traces one search and records its steps at the end.
 
     Args:
-        query: What is searched for.
+        query: The query.
         timer: Times the steps.
-        content: The span holds the words of the query.
+        content: Whether the span has the text of the query.
     """
 
     def __init__(self, query: Query, timer: StepTimer, *, content: bool) -> None:
@@ -72,7 +72,7 @@ class SearchSpan:
         self._context.__exit__(kind, error, stack)
 
     def found(self, retrieved: Retrieved) -> None:
-        """Takes over how much was found, and how good the best of it is."""
+        """Record the number of passages and the cosine of the first one."""
         labels = {"causeway.retrieval.mode": self._query.mode.value}
         _passages.record(len(retrieved.passages), labels)
         self._span.set_attribute("causeway.retrieval.passages", len(retrieved.passages))

@@ -1,6 +1,6 @@
-"""Passages with what stands around them: the chunks before and after, of the same page and section.
+"""Extension of passages by their neighbours: the chunks before and after them in the same page and section.
 
-Neighbours belong to the same version of the same document, so whoever may see the passage may see them.
+Neighbours belong to the same version of the document. So a caller that may see the passage may see them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,22 @@ from retriever.indexes.open_index import Index
 from retriever.ports.store import StoredChunk
 
 _MOST_AHEAD = 64
-"""Passages whose neighbours are asked for at once."""
+"""Number of passages whose neighbours are read concurrently."""
 
 
 async def extended(
     passages: Sequence[Passage], count: int, top: int, indexes: Mapping[str, Index]
 ) -> list[Passage]:
-    """The first ``top`` passages, best first, each with up to ``count`` chunks before it and as many after it.
+    """Return the ``top`` best passages, each extended by up to ``count`` chunks on either side.
 
-    No chunk is in two passages: the better one has it; a passage that a better one holds is left out,
-    and the next one takes its place.
+    Each chunk is in one passage only, the best one. A passage whose chunk is part of a better passage is left out,
+    and the next passage takes its place.
 
     Args:
         passages: Best first.
-        count: How many to each side.
-        top: How many passages to make.
-        indexes: Those of the passages, by name.
+        count: Number of chunks on each side.
+        top: Number of passages to return.
+        indexes: The indexes of the passages, by name.
     """
     taken: dict[tuple[str, str], set[int]] = {}
     result: list[Passage] = []
@@ -56,7 +56,10 @@ async def _read(passage: Passage, count: int, indexes: Mapping[str, Index]) -> l
 async def _read_ahead(
     passages: Sequence[Passage], count: int, indexes: Mapping[str, Index]
 ) -> dict[str, list[StoredChunk]]:
-    """What is across a network at once, also of passages that may turn out to be part of better ones."""
+    """Read the neighbours in remote stores concurrently.
+
+    Some may not be needed, because a passage may turn out to be part of a better one.
+    """
     ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MOST_AHEAD]
     return dict(
         zip(
@@ -68,7 +71,10 @@ async def _read_ahead(
 
 
 def _around(passage: Passage, chunks: Mapping[int, StoredChunk]) -> list[StoredChunk]:
-    """The chunk itself and those next to it without a gap, as far as page and section go; none where it is gone."""
+    """Return the chunk and its neighbours without a gap in the same page and section.
+
+    Return an empty list if the chunk was removed.
+    """
     if passage.number not in chunks:
         return []
     first = last = passage.number

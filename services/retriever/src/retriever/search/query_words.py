@@ -1,4 +1,4 @@
-"""The words of a query, in the languages of the index that it goes to."""
+"""The terms of a query, in the languages of the index that is searched."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,13 +12,13 @@ from retriever.ports.term_encoder import TermEncoder
 class QueryWords:
     """Makes the sparse vectors of queries.
 
-    A query has few words, by which languages are easily mistaken. So its language is the index's; only in an index
-    of several languages of the Latin script is it detected, among these, and where it may be one or the other, the
-    words are searched for as both have them.
+    A query is too short to detect its language reliably. So it is analysed in the index's language. If an index has
+    several languages of the Latin script, the language is detected among these. If several are likely, the terms of
+    all of them are used.
 
     Args:
         encoder: Makes the sparse vectors.
-        detector: Tells languages.
+        detector: Detects languages.
     """
 
     def __init__(self, encoder: TermEncoder, detector: LanguageDetector) -> None:
@@ -26,7 +26,7 @@ class QueryWords:
         self._detector = detector
 
     async def of(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
-        """Return the words of a query for each index."""
+        """Return the terms of a query for each index."""
         made: dict[tuple[str, ...], Terms] = {}
         words: dict[Index, Terms] = {}
         for index in indexes:
@@ -47,7 +47,7 @@ class QueryWords:
         if by_script is not None:
             return (by_script,)
         latin = sorted(known.keys() & LATIN)
-        # Latin words in a text without spaces were cut by its tokenizer.
+        # The tokenizer of these languages also splits the Latin words in their texts.
         unspaced = sorted(known.keys() & UNSPACED)[:1]
         if latin:
             return (*await self._detector.likely(text, latin), *unspaced)
@@ -55,7 +55,7 @@ class QueryWords:
 
 
 def merged(each: Iterable[Terms]) -> Terms:
-    """Return all words of several analyses of one query."""
+    """Return the union of the terms of several analyses of one query."""
     weights: dict[int, float] = {}
     for terms in each:
         weights.update(zip(terms.indices, terms.weights, strict=True))

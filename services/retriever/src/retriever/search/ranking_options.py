@@ -1,4 +1,4 @@
-"""Ranking options of a search: the query's, else those of its indexes, else the defaults."""
+"""Ranking options of a search, from the query, else from its indexes, else the defaults."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ DENSE_WEIGHT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """What holds for one search.
+    """The ranking options of one search.
 
     Attributes:
-        fusion: How the rankings of a hybrid search become one.
-        dense_weight: What meaning counts for in it, 0 to 1, words having the rest.
-        expand: Further words are searched for.
+        fusion: How a hybrid search fuses its rankings.
+        dense_weight: Weight of the dense ranking, 0 to 1. The sparse ranking has the rest.
+        expand: Whether the query is expanded.
     """
 
     fusion: Fusion
@@ -28,13 +28,13 @@ class RankingOptions:
 
 
 def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingOptions:
-    """How a query's searches are options.
+    """Return the ranking options of a query.
 
-    All passages come in one order, so that what the settings of its indexes say holds only where they agree.
+    All passages are ranked together. So an index setting applies only if all searched indexes agree on it.
 
     Args:
-        query: What it says itself comes first.
-        settings: Of the indexes that it goes to.
+        query: The query. Its own options take precedence.
+        settings: The settings of the searched indexes.
     """
     settings = tuple(settings)
     fusion = _first(query.fusion, _agreed(each.fusion for each in settings), Fusion.SCORES)

@@ -1,12 +1,13 @@
-"""Retrieve: embed the query, search by meaning and by words, fuse, read the passages, and put them in order.
+"""Retrieval: embed the query, run dense and sparse search, fuse, read the passages, and order them.
 
-The query is embedded first, in a thread of the embedder. After it everything about one index happens in one go: the
-embedded store's searches take a millisecond or two and hold the interpreter's lock, so that overlapping them with
-anything would gain nothing, and nothing can change between them. Where the loop was given up after all (between two
-indexes, or in a store across a network) the indexes' revisions tell whether another version of a document has come
-to be seen meanwhile; then those indexes are searched again: a document is always found in exactly one version.
+The query is embedded first, in a thread of the embedder. Then all searches of one index run without giving up the
+event loop. Searches of the embedded store take one or two milliseconds and hold the interpreter's lock, so
+concurrency
+would gain nothing, and no document can change between them. Between two indexes, and in a remote store, other tasks
+run. If an index's revision has changed afterwards, a new version of a document has become visible, and the index is
+searched again. So a search always sees exactly one version of a document.
 
-What comes after that works on the passages that were read: a reranker, diversity, neighbours, captions.
+The later steps work on the passages that were read: reranking, diversity, neighbours, captions.
 """
 
 import contextlib
@@ -36,23 +37,23 @@ MAX_INDEXES = 100
 MAX_NEIGHBOURS = 10
 MAX_QUERY_LENGTH = 100_000  # code points
 _DIVERSE_POOL = 50
-"""Passages that diverse ones are chosen from, at least."""
+"""Minimum number of passages that diverse ones are chosen from."""
 _MOST_PLACES = 4
 _MOST_ROUNDS = 20
-"""Searches again where a document was replaced meanwhile."""
+"""Limit of repeated searches while documents are replaced."""
 
 
 class Retrieval:
     """Finds passages.
 
     Args:
-        indexes: Where to search.
-        vectors: Makes the query's vectors.
-        encoder: Makes sparse vectors of passages.
-        words: Makes those of queries.
-        scheduler: Has bulk work wait for searches.
-        reranking: Orders what was found.
-        trace_content: Traces hold the words of queries.
+        indexes: The indexes.
+        vectors: Computes the query's vectors.
+        encoder: Computes the sparse vectors of passages.
+        words: Computes the sparse vectors of queries.
+        scheduler: Makes bulk work wait for searches.
+        reranking: Reranks the passages.
+        trace_content: Whether traces have the text of queries.
     """
 
     def __init__(
@@ -75,16 +76,18 @@ class Retrieval:
         self._trace_content = trace_content
 
     async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
-        """The passages that answer the query best.
+        """Return the passages that answer the query best.
 
-        Each has both scores, unless the query leaves the missing ones out. A search by words alone goes on without
-        a cosine where there is no vector of the query, unless the query sets a minimum. Cosines of two models say
-        nothing of each other: each is taken as a share of its model's best, or by its rank.
+        Each passage has both scores, unless the query skips the missing ones. If the query cannot be embedded, a
+        sparse
+        search returns passages without cosines, unless the query sets a minimum cosine. Cosines of different models
+        are
+        not comparable. So each is divided by the best cosine of its model, or replaced by its rank.
 
         Raises:
-            InvalidRequest: Naming the field.
-            NotFound: An index does not exist, or a reranker.
-            Conflict: An index has vectors of a model that is not configured.
+            InvalidRequest: A field is wrong.
+            NotFound: An index or the reranker does not exist.
+            Conflict: The embedding model of an index is not configured.
             Unavailable, DeadlineExceeded, RateLimited: A model does not answer.
         """
         _check(query)
@@ -113,12 +116,12 @@ class Retrieval:
         return Retrieved(tuple(best), timer.steps(), reranked.reranker, reranked.not_reranked)
 
     async def _all_words(self, principal: Principal, query: Query) -> Terms:
-        """The query's words in all languages of its indexes."""
+        """Return the query's terms in all languages of its indexes."""
         indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
         return merged((await self._words.of(query.text, indexes)).values())
 
     def _pool(self, query: Query, top: int) -> int:
-        """How many passages are read before the best are chosen."""
+        """Return how many passages are read before the best are chosen."""
         reranker = self._reranking.reranker_for(query)
         return max(
             top * _places(query),
@@ -130,7 +133,7 @@ class Retrieval:
         if not query.diversity:
             return passages[:top]
         with timer.time("diversify"):
-            # What a reranker was not given has no score that could be compared with the others'.
+            # Passages that the reranker did not get have no comparable score.
             comparable = [each for each in passages if each.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
             words = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
@@ -164,7 +167,7 @@ class Retrieval:
     async def _passages(self, found: Mapping[Index, Found], request: Request, timer: StepTimer) -> list[Passage]:
         query = request.query
         candidates = Candidates(found, request, self._encoder, timer)
-        # What is not near enough gives way to what comes after it.
+        # A minimum cosine removes candidates, so all of them are needed to fill the pool.
         order = await candidates.order(request.pool if query.minimum_dense_score is None else None)
         if query.minimum_score is not None:
             order = [hit for hit in order if hit.score >= query.minimum_score]
@@ -179,7 +182,7 @@ class Retrieval:
 
 
 def _places(query: Query) -> int:
-    """How many passages may become one by their neighbours, within reason."""
+    """Return how many passages to read for each result, because neighbours may merge passages."""
     return min(1 + 2 * query.neighbours, _MOST_PLACES)
 
 

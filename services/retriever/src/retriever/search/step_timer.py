@@ -8,7 +8,7 @@ from retriever.domain.query import Step
 
 
 class StepTimer:
-    """Adds up the wall time of named steps, in the order in which they first came."""
+    """Sums the wall time of named steps, in the order of their first start."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -16,7 +16,7 @@ class StepTimer:
 
     @contextlib.contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """Times a step, or one more part of it; of parts that overlap the time counts once."""
+        """Time a step, or another part of it. The time of overlapping parts counts once."""
         begin = time.perf_counter()
         self._seconds.setdefault(name, 0.0)
         alone = not self._running.get(name)
@@ -29,5 +29,5 @@ class StepTimer:
                 self._seconds[name] += time.perf_counter() - begin
 
     def steps(self) -> tuple[Step, ...]:
-        """The steps so far."""
+        """Return the steps so far."""
         return tuple(Step(name, seconds * 1000) for name, seconds in self._seconds.items())
