@@ -250,7 +250,7 @@ async def test_statuses_and_messages(stub: Any, edge_bench: Bench) -> None:
         (
             stub.Upsert(iter([begin(edge_bench, 4)])),
             grpc.StatusCode.FAILED_PRECONDITION,
-            "Generation 5 of document 'd' is there; 4 is older.",
+            "Generation 5 of document 'd' is stored; 4 is older.",
         ),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -630,7 +630,7 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
         await rpc.unary(stub.GetIndexRebuild, looking, soon())
     rebuild.settings.embedding_model = "hashed-words-32"
     rebuild.settings.language = "tlh"
-    with pytest.raises(InvalidRequest, match="'tlh' is no language of text search") as caught:
+    with pytest.raises(InvalidRequest, match="'tlh' is not a language of text search") as caught:
         await rpc.unary(stub.RebuildIndex, rebuild, soon())
     assert caught.value.field == "settings.language"
     rebuild.settings.language = "de"

@@ -1,4 +1,4 @@
 """Documents in an index: upsert, update, deletion, reading and listing.
 
-Searching for passages belongs to `search`; which indexes exist belongs to `indexes`.
+`search` finds passages. `indexes` creates and deletes indexes.
 """

@@ -1,4 +1,4 @@
-"""What the indexes hold: reading, listing and removing documents and indexes."""
+"""The catalogue: reading, listing and deleting documents and indexes."""
 
 import base64
 import binascii
@@ -24,20 +24,20 @@ DEFAULT_PAGE_SIZE = 100
 MAX_TEXT_LENGTH = 1_000_000  # code points in one answer
 MAX_CHUNKS = 100
 DEFAULT_CHUNKS = 50
-_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata: with the text, and the rest, an answer stays below 16 MiB
+_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata, so that a whole answer stays below 16 MiB
 _TEXT_CHUNKS = 64  # read at a time
-_LIKELY_LENGTH = 500  # code points that a chunk adds, or more: how many to read first
+_LIKELY_LENGTH = 500  # expected code points of a chunk; determines how many chunks to read first
 
 
 class Catalogue:
-    """The documents of the indexes, as far as the asker may see them."""
+    """The documents of the indexes. Each method is limited to documents that the caller may see."""
 
     def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
 
     @retry_when_replaced
     async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
-        """One record.
+        """Return one record.
 
         Raises:
             NotFound: There is no such index or document, or not for the asker.
@@ -54,14 +54,14 @@ class Catalogue:
     async def document_with_text(
         self, principal: Principal, index_name: str, document_id: str, part: TextRange
     ) -> tuple[Document, DocumentText]:
-        """One record, and a part of its text.
+        """Return one record and a part of its text.
 
         Raises:
-            NotFound: There is no such index or document, or not for the asker.
-            InvalidRequest: So much text is not given at once.
+            NotFound: The index or the document does not exist, or the caller may not see it.
+            InvalidRequest: The part is too long.
         """
         if part.length > MAX_TEXT_LENGTH:
-            raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters are given at once.", field="text_length")
+            raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters can be read at once.", field="text_length")
         found = await self.document(principal, index_name, document_id)
         return found, await text_of(await self._indexes.get(principal.tenant, index_name), found, part)
 
@@ -69,13 +69,15 @@ class Catalogue:
     async def documents(
         self, principal: Principal, index_name: str, filter_: Filter, asked: PageRequest
     ) -> DocumentPage:
-        """A page of records, ordered by document id. A condition on ``page``, a chunk's field, holds for none.
+        """Return a page of records, ordered by document id.
 
-        It has fewer than were asked for where their metadata are too large for one answer.
+        No record meets a condition on ``page``, which is a field of chunks. The page is shorter than requested if
+        the
+        metadata are too large for one answer.
 
         Raises:
             NotFound: There is no such index.
-            InvalidRequest: There is no such page.
+            InvalidRequest: The page does not exist.
         """
         size = _check(asked)
         after = _from_token(asked.token)
@@ -97,11 +99,11 @@ class Catalogue:
     async def chunks(
         self, principal: Principal, index_name: str, document_id: str, first: int, count: int
     ) -> tuple[Document, tuple[ListedChunk, ...]]:
-        """Return one record, and its chunks from a number on, in order; a count of 0 is the default.
+        """Return one record and its chunks from number ``first`` on, in order. A count of 0 means the default.
 
         Raises:
             NotFound: There is no such index or document, or not for the asker.
-            InvalidRequest: So many chunks are not given at once.
+            InvalidRequest: The count is too high.
         """
         if count > MAX_CHUNKS:
             raise InvalidRequest(f"A page has 1 to {MAX_CHUNKS} chunks.", field="page_size")
@@ -115,9 +117,9 @@ class Catalogue:
 
     @retry_when_replaced
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
-        """Removes documents, and first the files that were within them.
+        """Delete documents, after the files that were inside them.
 
-        None of them is found once this has returned, nor after a restart.
+        The deletion is durable when this returns.
 
         Raises:
             NotFound: There is no such index.
@@ -140,7 +142,7 @@ class Catalogue:
         return Deleted(tuple(deleted), tuple(not_found))
 
     async def index(self, principal: Principal, index_name: str) -> IndexSpec:
-        """What an index is; it costs no look at what is in it.
+        """Return the specification of an index, without reading its content.
 
         Raises:
             NotFound: There is no such index.
@@ -149,7 +151,7 @@ class Catalogue:
 
     @retry_when_replaced
     async def summary(self, principal: Principal, index_name: str) -> IndexSummary:
-        """What an index is, with the numbers of what the asker may see in it.
+        """Return an index with the numbers of documents and chunks that the caller may see.
 
         Raises:
             NotFound: There is no such index.
@@ -158,37 +160,37 @@ class Catalogue:
 
     @retry_when_replaced
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
-        """The tenant's indexes, ordered by name, each with the numbers of what the asker may see."""
+        """Return the tenant's indexes, ordered by name, with the numbers that the caller may see."""
         return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
-        """Rebuilds an index without what was removed from it; it goes on serving.
+        """Compact an index: reclaim the space of removed points. The index remains available.
 
         Raises:
             NotFound: There is no such index.
-            PermissionDenied: The asker is no administrator.
-            Unavailable: It could not be done; nothing changed.
+            PermissionDenied: The caller is not an administrator.
+            Unavailable: The compaction failed; nothing changed.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
-            raise PermissionDenied("Only administrators can have an index compacted.", resource=index_name)
+            raise PermissionDenied("Only administrators can compact an index.", resource=index_name)
         await index.collection.compact()
 
     async def delete_index(self, principal: Principal, index_name: str) -> None:
-        """Removes an index with everything in it.
+        """Delete an index with all its documents.
 
         Raises:
             NotFound: There is no such index.
-            PermissionDenied: It holds documents that the asker may not see.
+            PermissionDenied: The index has documents that the caller may not see.
         """
         await (await self._indexes.get(principal.tenant, index_name)).check_sees_all(principal)
         await self._indexes.delete(principal.tenant, index_name)
 
 
 async def text_of(index: Index, document: Document, part: TextRange) -> DocumentText:
-    """Return a part of a document's text, put together from its chunks."""
+    """Return a part of a document's text, joined from its chunks."""
     text = ""
-    passed = number = 0  # code points in front of the text, chunks that were read
+    passed = number = 0  # code points before the part, chunks that were read
     begun = complete = False
     while number < document.chunk_count and len(text) <= part.length and not complete:
         missing = part.length - len(text) + part.offset - passed
@@ -218,7 +220,7 @@ async def _counted(index: Index, principal: Principal) -> IndexSummary:
 
 
 async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
-    """Return the ids of the files within documents, at any depth, the innermost first."""
+    """Return the ids of the files inside documents, at any depth, innermost first."""
     found: list[str] = []
     outer: Sequence[str] = [each for each in document_ids if await _visible(index, principal, each) is not None]
     while outer:
@@ -231,7 +233,7 @@ async def _members(index: Index, principal: Principal, document_ids: Sequence[st
 
 
 def _is_member(document: Document) -> bool:
-    """Whether a document was a file within another; the id tells, because metadata may say anything."""
+    """Return whether a document was a file inside another. The id proves it; metadata alone may be wrong."""
     facts = msgspec.json.decode(document.metadata_json or b"{}", type=dict[str, object])
     name = document.sourcefile.removeprefix(f"{facts.get(keys.PART_OF)}/")
     return document.document_id == keys.member_id(str(facts.get(keys.PART_OF_ID)), name)
@@ -253,7 +255,7 @@ def _check(asked: PageRequest) -> int:
     if size > MAX_PAGE_SIZE:
         raise InvalidRequest(f"A page has 1 to {MAX_PAGE_SIZE} documents.", field="page_size")
     if asked.token and asked.offset is not None:
-        raise InvalidRequest("A page begins at a token or at an offset, not at both.", field="offset")
+        raise InvalidRequest("Send a page token or an offset, not both.", field="offset")
     if size * (asked.text_length or 0) > MAX_TEXT_LENGTH:
         raise InvalidRequest(
             f"A page has at most {MAX_TEXT_LENGTH} characters of text; {size} documents of {asked.text_length} "
@@ -264,7 +266,7 @@ def _check(asked: PageRequest) -> int:
 
 
 def _fitting(ids: Sequence[str], records: Mapping[str, Document]) -> Sequence[str]:
-    """As many as one answer can hold, at least one where there is any."""
+    """Return as many ids as one answer can hold, at least the first one."""
     size = 0
     for place, id_ in enumerate(ids):
         size += len(records[id_].metadata_json) if id_ in records else 0
@@ -281,4 +283,4 @@ def _from_token(token: str) -> str | None:
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode() if token else None
     except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("Not a token that a listing gave.", field="page_token") from error
+        raise InvalidRequest("The page token is not one that a listing returned.", field="page_token") from error

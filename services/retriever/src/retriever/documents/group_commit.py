@@ -1,8 +1,9 @@
-"""Group commit: small documents that are ready at the same time are stored in one step, with one write to the disk.
+"""Group commit: stores small documents that are ready at the same time with one write to the disk.
 
-While one group is being written the next one gathers. Each document is acknowledged when its group is safe on the
-disk. Where a group cannot be stored its documents are stored one after the other as large ones are
-(`documents.versions`), so that each fails with an error of its own, or not at all.
+While one group is written, the next one gathers. Each document is acknowledged when its group is durable. If a
+group cannot be stored, its documents are stored one by one, like large documents (`documents.versions`). So an
+error
+affects only the document that causes it.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ from retriever.ports.whole_documents import WholeDocument, WholeDocuments
 _log = structlog.get_logger(__name__)
 
 MOST_CHUNKS = 16
-"""Of a document, and of a group: so many the engine takes in about 3 ms."""
+"""Maximum of a document and of a group. The engine stores this many in about 3 ms."""
 _GATHER_SECONDS = 0.001
-"""How long a group waits for documents that are under way."""
+"""How long a group waits for documents that are still being received."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,14 +36,14 @@ class _Entry:
 
 
 class _Queue:
-    """The documents of one index that wait."""
+    """The waiting documents of one index."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.waiting: list[_Entry] = []
 
     def take(self) -> list[_Entry]:
-        """Return the next group: the first document, and those behind it that fit."""
+        """Return the next group: the first document and the next ones that fit."""
         count = chunks = 0
         for entry in self.waiting:
             chunks += len(entry.whole.points)
@@ -57,7 +58,7 @@ class GroupCommit:
     """Stores small documents in groups.
 
     Args:
-        indexes: Where they go.
+        indexes: The indexes.
     """
 
     def __init__(self, indexes: Indexes) -> None:
@@ -65,7 +66,7 @@ class GroupCommit:
         self._queues: weakref.WeakKeyDictionary[Index, _Queue] = weakref.WeakKeyDictionary()
 
     def takes(self, index: Index, chunks: int) -> bool:
-        """Return whether documents of so many chunks are stored in groups."""
+        """Return whether documents with this number of chunks are stored in groups."""
         return chunks <= MOST_CHUNKS and isinstance(index.collection, WholeDocuments)
 
     def waiting(self, index: Index) -> int:
@@ -74,7 +75,7 @@ class GroupCommit:
         return len(queue.waiting) if queue is not None else 0
 
     async def put(self, index: Index, whole: WholeDocument) -> Document:
-        """Store a version, and remove the one that is there. The document is held (`Index.changing`).
+        """Store a version and remove the previous one. The caller holds the document (`Index.changing`).
 
         A cancellation takes effect after the document is stored.
 
@@ -89,7 +90,7 @@ class GroupCommit:
         queue = self._queues.setdefault(index, _Queue())
         queue.waiting.append(entry)
         async with queue.turn:
-            if not entry.done:  # else a document before it has taken it along
+            if not entry.done:  # otherwise an earlier document has stored it with its group
                 if len(queue.waiting) < index.writers:
                     await asyncio.sleep(_GATHER_SECONDS)
                 await self._write(index, queue.take())
@@ -122,7 +123,7 @@ class GroupCommit:
         whole = entry.whole
 
         async def stage() -> Document:
-            # The group may have got as far as the record.
+            # The group may have written the record already.
             if whole.former is None:
                 await index.collection.remove_record(whole.document.document_id)
             else:

@@ -1,6 +1,6 @@
-"""Storing documents: a generation that comes as begin, chunks, commit, or other fields for the one that is there.
+"""Upserts of documents (begin, chunks, commit), and updates of the fields of stored documents.
 
-How a version takes the place of another, and what a crash in the middle leaves, is in `documents.versions`.
+`documents.versions` replaces one version by another and describes the effect of a crash.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ _LONGEST_SEPARATOR = 10_000
 
 
 class Upserts:
-    """Takes documents in.
+    """Stores documents.
 
     Args:
         indexes: Where they go.
         groups: Stores small documents.
-        words: Makes the sparse vectors.
-        concurrent: Upserts that run at a time, each with two messages in memory.
-        waiting: Upserts that may wait for one of these to end; more are refused.
+        words: Computes the sparse vectors.
+        concurrent: Maximum number of concurrent upserts, each with two messages in memory.
+        waiting: Maximum number of waiting upserts; more are refused.
         idle_seconds: How long to wait for the next message of a stream.
     """
 
@@ -62,14 +62,14 @@ class Upserts:
         self._idle_seconds = idle_seconds
 
     async def upsert(self, steps: AsyncIterator[UpsertStep]) -> Upserted:
-        """Stores what the steps bring, wholly or not at all.
+        """Store the document of these steps atomically.
 
         Raises:
-            InvalidRequest: Naming the field; nothing changed.
-            StaleGeneration: A newer generation is there.
-            PermissionDenied: The document is there, and the caller may not see it.
+            InvalidRequest: A field is wrong; nothing changed.
+            StaleGeneration: A newer generation is stored.
+            PermissionDenied: The document exists, and the caller may not see it.
             RateLimited: Too many upserts wait already.
-            DeadlineExceeded: The next message did not come.
+            DeadlineExceeded: The next message did not arrive in time.
         """
         begin = await self._next(steps)
         if not isinstance(begin, Begin):
@@ -95,20 +95,21 @@ class Upserts:
             await self._slots.acquire()
 
     async def update(self, principal: Principal, index_name: str, document: Document) -> Updated:
-        """Gives a document other fields and a higher generation, and keeps its chunks.
+        """Set fields and a higher generation of a document, and keep its chunks.
 
         Args:
-            principal: Who asks.
-            index_name: Where the document is.
-            document: Its id and ``sha256``, and what to set: metadata, access, category, language, generation. Its
-                ``sourcefile``, where it says one, must be the stored one's: chunks are indexed with it.
+            principal: The caller.
+            index_name: The index of the document.
+            document: The id and ``sha256`` of the document, and the fields to set: metadata, access, category,
+            language,
+                generation. ``sourcefile`` must be empty or unchanged, because chunks are indexed with it.
 
         Raises:
-            InvalidRequest: Naming the field; nothing changed.
-            NotFound: There is no such index or document, or its content is another one.
-            StaleGeneration: A newer generation is there.
-            PermissionDenied: The document is there, and the caller may not see it.
-            RateLimited: Too many wait already.
+            InvalidRequest: A field is wrong; nothing changed.
+            NotFound: The index or the document does not exist, or its content differs.
+            StaleGeneration: A newer generation is stored.
+            PermissionDenied: The document exists, and the caller may not see it.
+            RateLimited: Too many upserts wait already.
         """
         check_document(document)
         await self._take_slot()
@@ -200,13 +201,13 @@ class Upserts:
             async with asyncio.timeout(self._idle_seconds):
                 return await anext(steps, None)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"No message came for {self._idle_seconds:g} s.") from error
+            raise DeadlineExceeded(f"No message arrived for {self._idle_seconds:g} s.") from error
 
 
 def _check(begin: Begin) -> IndexSpec:
     check_document(begin.document)
     if not begin.embedding_model:
-        raise InvalidRequest("The model that made the vectors is not named.", field="embedding_model")
+        raise InvalidRequest("The embedding model of the vectors is missing.", field="embedding_model")
     if not 1 <= begin.dimension <= MAX_DIMENSION:
         raise InvalidRequest(f"Vectors have 1 to {MAX_DIMENSION} numbers.", field="dimension")
     return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension, language=AUTO)
@@ -215,7 +216,7 @@ def _check(begin: Begin) -> IndexSpec:
 def _check_count(commit: Commit, count: int) -> None:
     if commit.chunk_count != count:
         raise InvalidRequest(
-            f"The commit speaks of {commit.chunk_count} chunks, {count} came.", field="commit.chunk_count"
+            f"The commit names {commit.chunk_count} chunks, but {count} were sent.", field="commit.chunk_count"
         )
 
 
@@ -237,7 +238,7 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
         field = f"chunks[{place}]"
         if chunk.number != expected + place:
             raise InvalidRequest(
-                f"Chunk {chunk.number} came where {expected + place} was due.", field=f"{field}.number"
+                f"Chunk {chunk.number} was sent where {expected + place} was expected.", field=f"{field}.number"
             )
         if not chunk.text.strip():
             raise InvalidRequest("The text is blank.", field=f"{field}.text")
@@ -253,13 +254,13 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest(
                 f"The vector has {len(chunk.vector)} numbers instead of {dimension}.", field=f"{field}.vector"
             )
-        # A length near 1 also rules out what is not a number, and infinity.
+        # A length near 1 also excludes NaN and infinity.
         if not abs(math.hypot(*chunk.vector) - 1) <= _UNIT_TOLERANCE:
-            raise InvalidRequest("The vector is not of length 1.", field=f"{field}.vector")
+            raise InvalidRequest("The vector does not have length 1.", field=f"{field}.vector")
 
 
 async def _copy(index: Index, stored: Document, wanted: Document) -> Document:
-    """Stores the chunks of one version once more, as those of another; the record."""
+    """Store the chunks of one version as chunks of another, and return its record."""
     count = 0
     async for points in index.collection.points_of(stored.version):
         again = [replace(point, id=_chunk_id(index.spec, wanted, point.chunk)) for point in points]
@@ -273,7 +274,7 @@ def _is_same_content(stored: Document, sent: Document) -> bool:
 
 
 def _says(document: Document) -> tuple[object, ...]:
-    """What an update sets, besides the generation; the order and the spelling of metadata do not matter."""
+    """Return what an update sets, except the generation. Metadata are normalised."""
     metadata = json.dumps(json.loads(document.metadata_json or b"{}"), sort_keys=True)
     access = frozenset(document.access.oids), frozenset(document.access.groups)
     return metadata, access, document.category, document.language

@@ -1,16 +1,14 @@
-"""Putting one version of a document in the place of another, wholly or not at all.
+"""Atomic replacement of one version of a document by another.
 
-1. *Begin*: the document is marked. From here until the end it is locked, and seen as its record says.
-2. *Stage*: chunks are stored as they come, under ids that depend on what they are alone, and nobody sees them.
-3. *Commit*: the catalogue's record is replaced, which decides for good, and with it the new version is seen, and
-   the old one is not. Then the log goes to the disk; what is answered after it is never lost.
-4. *Settle*, in every case: the chunks that the record does not name are removed, and the mark with them.
+1. *Begin*: The document is marked. Until the end it is locked, and readers see the version that its record names.
+2. *Stage*: Chunks are stored as they arrive. Their ids depend only on their content. No reader sees them yet.
+3. *Commit*: The catalogue's record is replaced. Readers now see the new version and not the old one. Then the log
+   is synced to the disk, so that an acknowledged document is never lost.
+4. *Settle*, in every case: The chunks that the record does not name are removed, then the mark.
 
-A process that dies between two of these leaves the mark, and the next start, or another process where several share
-a store, settles (`retriever.indexes.lifecycle`): up to
-the record's replacement the old version is whole, from it on the new one.
-
-A store in the process takes small documents in one step instead: `documents.group_commit`.
+If the process dies between two steps, the mark remains. The next start, or another process that shares the store,
+settles the document (`retriever.indexes.lifecycle`). Before the record is replaced, the old version is complete;
+afterwards the new one is. An embedded store stores small documents in one step instead (`documents.group_commit`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,21 +28,21 @@ _log = structlog.get_logger(__name__)
 
 
 def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
-    """Whether what was sent is what is there already: a message that was delivered again.
+    """Return whether the sent version is already stored, because a message was delivered twice.
 
     Raises:
-        StaleGeneration: A newer generation is there.
-        PermissionDenied: The document is there, and the caller may not see it.
+        StaleGeneration: A newer generation is stored.
+        PermissionDenied: The document exists, and the caller may not see it.
     """
     same = stored.generation == sent.generation
-    # Who sends the same again need not be able to see it: a worker stores on behalf of others.
+    # A repeated message needs no access to the document: a worker stores on behalf of others.
     if not may_see(principal, stored.access) and not (same and stored.sha256 == sent.sha256):
         raise PermissionDenied(
-            f"Document '{sent.document_id}' is there, and not open to you.", resource=sent.document_id
+            f"Document '{sent.document_id}' exists, and you have no access to it.", resource=sent.document_id
         )
     if stored.generation > sent.generation:
         raise StaleGeneration(
-            f"Generation {stored.generation} of document '{sent.document_id}' is there; "
+            f"Generation {stored.generation} of document '{sent.document_id}' is stored; "
             f"{sent.generation} is older.",
             resource=sent.document_id,
             details={"stored_generation": str(stored.generation)},
@@ -58,13 +56,13 @@ async def put(
     document: Document,
     stage: Callable[[], Awaitable[Document]],
 ) -> Document:
-    """Stores a version, and removes the one that is there. The document is held.
+    """Store a version and remove the previous one. The caller holds the document.
 
     Args:
-        indexes: Of which ``index`` is one.
-        index: Where to.
+        indexes: All indexes.
+        index: The index of the document.
         document: The new version.
-        stage: Stores its chunks, and returns the record of what it has stored.
+        stage: Stores the chunks and returns the record.
 
     Returns:
         The record.
@@ -93,7 +91,7 @@ async def _undo(index: Index, document_id: str) -> None:
     try:
         await index.settle(document_id)
     except (NotFound, Unavailable):
-        return  # the index was deleted or replaced, with all that came in
+        return  # the index was deleted or replaced, with the new chunks
     except Exception:
-        # The mark stays: the version is not seen, and the next start settles it.
+        # The mark remains, so readers do not see the version, and the next start settles it.
         _log.exception("an upsert that failed could not be cleared away", document=document_id)

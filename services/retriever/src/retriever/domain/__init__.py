@@ -1,4 +1,4 @@
-"""The types that the retriever works with, and the rules that hold for them alone.
+"""The domain types of the retriever, and their rules.
 
-Nothing here knows a wire format, a store or an event loop.
+This package does not depend on wire formats, stores or an event loop.
 """

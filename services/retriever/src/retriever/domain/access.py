@@ -1,7 +1,6 @@
-"""Access lists as tokens: a document carries those that open it, a caller those it holds; one in common suffices.
+"""Access lists as tokens. A caller may see a document if they have a token in common.
 
-The same tokens are compared inside a search (by the store) and on single records (here), so that the two can never
-disagree.
+The store compares the same tokens in a search as this module does for single records, so both always agree.
 """
 
 from servicekit.principal import Principal
@@ -12,14 +11,14 @@ EVERYBODY = "*"
 
 
 def readers(access: AccessControl) -> list[str]:
-    """Tokens that open a document."""
+    """Return the tokens that give access to a document."""
     if not access.oids and not access.groups:
         return [EVERYBODY]
     return [*(f"oid:{oid}" for oid in access.oids), *(f"group:{group}" for group in access.groups)]
 
 
 def held_by(principal: Principal) -> frozenset[str] | None:
-    """Tokens that a caller holds; None where access lists do not bind the caller."""
+    """Return the tokens of a caller, or None if access lists do not apply to the caller."""
     if principal.sees_everything:
         return None
     return frozenset(
@@ -28,6 +27,6 @@ def held_by(principal: Principal) -> frozenset[str] | None:
 
 
 def may_see(principal: Principal, access: AccessControl) -> bool:
-    """Whether a caller may see a document."""
+    """Return whether a caller may see a document."""
     held = held_by(principal)
     return held is None or not held.isdisjoint(readers(access))

@@ -1,4 +1,4 @@
-"""Changes of documents: what a caller asks for, and what became of it."""
+"""Changes of documents: requests and their outcomes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ UpsertStep = Begin | Sequence[Chunk] | Commit
 
 
 class Outcome(Enum):
-    """What became of an upsert."""
+    """The outcome of an upsert."""
 
     CREATED = "created"
     REPLACED = "replaced"
@@ -40,7 +40,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """The document as it stands after an upsert."""
+    """The document after an upsert."""
 
     outcome: Outcome
     document: Document
@@ -48,7 +48,7 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """The document as it stands after an update; ``changed``: something besides its generation is other."""
+    """The document after an update. ``changed``: whether anything but its generation changed."""
 
     changed: bool
     document: Document
@@ -56,7 +56,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Documents that were removed, as they were, and the ids of those that are not there for the asker."""
+    """The removed documents, and the ids of those that do not exist or that the caller may not see."""
 
     documents: tuple[Document, ...]
     not_found: tuple[str, ...]

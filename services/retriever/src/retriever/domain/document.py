@@ -9,12 +9,12 @@ from retriever.domain.language import LEGACY
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 _ENCODED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#?[]\\"}
-"""What ends a path, a name in brackets, or begins something else in a URL."""
+"""Characters with a special meaning in a URL or in a citation in brackets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Who may see a document; both lists empty: everybody in its tenant."""
+    """Who may see a document. If both lists are empty, all users of its tenant may."""
 
     oids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -22,10 +22,11 @@ class AccessControl:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A record of the catalogue; the fields are those of ``document.proto``.
+    """A record of the catalogue. The fields are those of ``document.proto``.
 
-    ``language`` is what the document, or who sent it, says; ``text_language`` is the one that text search has it
-    in, empty in an index that knows no languages (`domain.language`).
+    ``language`` is the language that the document or its sender declares. ``text_language`` is the language in
+    which
+    text search analyses it; it is empty in an index without languages (`domain.language`).
     """
 
     document_id: str
@@ -47,7 +48,7 @@ class Document:
 
     @property
     def analysis(self) -> str:
-        """The language that the words of its chunks are cut and stemmed by."""
+        """The language whose tokenizer and stemmer apply to its chunks."""
         return self.text_language or LEGACY
 
     @property
@@ -56,10 +57,11 @@ class Document:
         return Version(self.document_id, self.generation)
 
     def cited_as(self, page: int) -> str:
-        """How a page of it is cited: ``file.pdf#page=3``; page 0 stands for a format without pages.
+        """Return the citation of a page: ``file.pdf#page=3``. Page 0 means a format without pages.
 
-        Front ends put what is cited into a URL as it is. So characters that would end the name there are encoded in
-        the names of documents whose originals can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
+        Front ends put citations into URLs unchanged. So characters that would end the name are encoded if the
+        original
+        can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
         """
         name = self.sourcefile or self.document_id
         if self.original:
@@ -78,9 +80,11 @@ class Version(NamedTuple):
 class Chunk:
     """One retrievable piece of a document.
 
-    ``text`` is shown and cited, ``indexed_text`` is what ``vector`` (L2-normalised) and the words are made of. The
-    first ``overlap`` code points of the text repeat the chunk before; where none do, ``separator`` stands between
-    the two in the document, None for a blank line.
+    ``text`` is shown and cited. ``vector`` (L2-normalised) and the terms are computed from ``indexed_text``. The
+    first
+    ``overlap`` code points of the text repeat the chunk before. Without an overlap, ``separator`` is between the
+    two in
+    the document; None means a blank line.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""A document's fields as conditions see them: flat pairs of a name and a scalar, several where there is a list."""
+"""A document's fields as filters see them: pairs of a name and a scalar, one pair for each item of a list."""
 
 import re
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from retriever.domain.filter import METADATA_PREFIX, Field
 
 MAX_METADATA_BYTES = 64 * 1024
 TEXT_LANGUAGE = "text_language"
-"""For the retriever's own conditions: requests cannot name it."""
+"""For the retriever's own conditions. Requests cannot use it."""
 _MAX_ID_LENGTH = 512
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def fields_of(document: Document) -> list[Field]:
-    """The fields of a document that conditions may ask for; a chunk has its ``page`` besides.
+    """Return the fields of a document that conditions may test. A chunk also has its ``page``.
 
-    Nested metadata are named by dotted paths, the items of a list by the list's own path; null has no value.
+    Nested metadata have dotted paths. Items of a list have the path of the list. Null values are left out.
     """
     return [
         ("document_id", document.document_id),
@@ -44,10 +44,10 @@ def _flatten(path: str, value: Any) -> Iterator[Field]:
 
 
 def check_document(document: Document) -> None:
-    """What must hold of a document before it is stored.
+    """Check a document before it is stored.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: A field is wrong.
     """
     if not document.document_id.strip() or len(document.document_id) > _MAX_ID_LENGTH:
         raise InvalidRequest(

@@ -1,18 +1,18 @@
-"""Filters: conditions that a document or a chunk has to meet."""
+"""Filters: conditions that a document or a chunk must meet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 Scalar = str | int | float | bool
 Field = tuple[str, Scalar]
-"""A name, and a value that it has; there are several where the value is a list."""
+"""A name and a value. A list has one pair for each item."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchAny:
-    """The field, or one item of it where it is a list, equals one of the values.
+    """The field, or an item of it if it is a list, equals one of the values.
 
-    A number equals a number of the same value, 1 and 1.0 for example; true, 1 and "1" are all different.
+    Numbers are compared by value: 1 equals 1.0. But true, 1 and "1" differ.
     """
 
     field: str
@@ -21,7 +21,7 @@ class MatchAny:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The field, or one item of it where it is a list, is a number within the bounds that are set."""
+    """The field, or an item of it if it is a list, is a number within the bounds that are set."""
 
     field: str
     gt: float | None = None
@@ -32,14 +32,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """All of ``must``, at least one of ``should`` where there is any, and none of ``must_not``."""
+    """All of ``must``, at least one of ``should`` unless it is empty, and none of ``must_not``."""
 
     must: tuple["Condition", ...] = ()
     should: tuple["Condition", ...] = ()
     must_not: tuple["Condition", ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it says anything."""
+        """Return whether the filter has conditions."""
         return bool(self.must or self.should or self.must_not)
 
 
@@ -56,12 +56,12 @@ METADATA_PREFIX = "metadata."
 
 
 def is_field(name: str) -> bool:
-    """Whether a condition may ask for the field: a plain one, or ``metadata.<key>`` with dots for nesting."""
+    """Return whether a condition may test the field: a plain one, or ``metadata.<key>`` with dots for nesting."""
     return name in PLAIN_FIELDS or (name.startswith(METADATA_PREFIX) and name != METADATA_PREFIX)
 
 
 def holds(condition: Condition, fields: Sequence[Field]) -> bool:
-    """Return whether fields meet a condition, for stores whose engine does not evaluate conditions."""
+    """Return whether fields meet a condition. For stores whose engine does not evaluate conditions."""
     match condition:
         case Filter():
             return (

@@ -1,4 +1,4 @@
-"""Indexes: what they are, their settings, and the errors that name them."""
+"""Indexes: their specifications, settings and errors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -13,7 +13,7 @@ _CHUNK_TOKENS = range(16, 8193)
 
 
 class Fusion(Enum):
-    """How the rankings of a hybrid search become one."""
+    """How a hybrid search fuses its rankings."""
 
     SCORES = "scores"
     RANKS = "ranks"
@@ -21,15 +21,15 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """What holds for an index alone; None: what the service that asks was configured with.
+    """The settings of one index. None: the default of the calling service.
 
     Attributes:
-        chunk_tokens: Most tokens of a chunk's text.
-        chunk_overlap: Most tokens that a chunk repeats of the one before.
-        fusion: How a search fuses that does not say.
-        dense_weight: What meaning counts for in a hybrid search that does not say, 0 to 1.
-        expand: Whether a search that does not say looks for further words.
-        ocr: Whether text in images is recognised for what is added.
+        chunk_tokens: Maximum number of tokens of a chunk's text.
+        chunk_overlap: Maximum number of tokens that a chunk repeats of the one before.
+        fusion: Default fusion of hybrid searches.
+        dense_weight: Default weight of the dense ranking in hybrid searches, 0 to 1.
+        expand: Whether searches expand the query by default.
+        ocr: Whether ingestion recognises text in images.
     """
 
     chunk_tokens: int | None = None
@@ -40,10 +40,10 @@ class IndexSettings:
     ocr: bool | None = None
 
     def checked(self) -> Self:
-        """Return the settings, once they are known to make sense.
+        """Return the settings after checking them.
 
         Raises:
-            InvalidRequest: Naming the field.
+            InvalidRequest: A setting is wrong.
         """
         tokens, overlap = self.chunk_tokens, self.chunk_overlap
         if tokens is not None and tokens not in _CHUNK_TOKENS:
@@ -52,22 +52,24 @@ class IndexSettings:
             )
         if overlap is not None and overlap >= (tokens or _CHUNK_TOKENS[-1]):
             raise InvalidRequest(
-                "A chunk repeats fewer tokens of the one before than it has.", field="settings.chunk_overlap"
+                "A chunk must have more tokens than it repeats of the one before.", field="settings.chunk_overlap"
             )
         if self.dense_weight is not None and not 0 <= self.dense_weight <= 1:
             raise InvalidRequest("dense_weight is a number from 0 to 1.", field="settings.dense_weight")
         return self
 
     def changed(self, new: "IndexSettings", names: Iterable[str]) -> "IndexSettings":
-        """Return these settings with the named ones of the new ones.
+        """Return these settings with the named ones replaced by the new ones.
 
         Raises:
-            InvalidRequest: A name is not that of a setting, or the result makes no sense.
+            InvalidRequest: A name is not a setting, or the result is wrong.
         """
         names, known = tuple(names), {each.name for each in fields(self)}
         if unknown := sorted(set(names) - known):
             name = unknown[0][:100]
-            raise InvalidRequest(f"'{name}' is no setting that can be changed in place.", field=f"settings.{name}")
+            raise InvalidRequest(
+                f"'{name}' is not a setting that can be changed in place.", field=f"settings.{name}"
+            )
         return replace(self, **{name: getattr(new, name) for name in names}).checked()
 
     def names(self) -> tuple[str, ...]:
@@ -77,9 +79,10 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """What an index is, as long as it exists, or until it is rebuilt.
+    """The properties of an index that only a rebuild changes.
 
-    ``language`` is that of its texts for text search (`domain.language`); earlier versions stored none.
+    ``language`` is the language of its texts for text search (`domain.language`). Earlier versions did not store
+    it.
     """
 
     tenant: str
@@ -91,13 +94,13 @@ class IndexSpec:
 
     @property
     def space(self) -> tuple[str, int]:
-        """Where its vectors lie: a query has one vector for all indexes of the same space."""
+        """The vector space. A query has one vector for all indexes of the same space."""
         return self.embedding_model, self.dimension
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """An index, with the numbers of what the asker may see in it."""
+    """An index with the numbers of documents and chunks that the caller may see."""
 
     spec: IndexSpec
     documents: int
@@ -106,19 +109,19 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a snapshot or an index holds."""
+    """The numbers of documents and chunks in a snapshot or an index."""
 
     documents: int
     chunks: int
 
 
 class Replaced(Unavailable):
-    """Another collection has taken the index's place; whoever asks again gets that one."""
+    """Another collection has replaced the index. A retry finds the new one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Index '{name}' was replaced just now.", resource=name)
 
 
 def no_such_index(name: str) -> NotFound:
-    """The error for an index that does not exist, or not for this tenant."""
+    """Return the error for an index that the tenant does not have."""
     return NotFound(f"No such index: '{name}' exists.", field="index", resource=name)

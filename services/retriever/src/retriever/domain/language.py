@@ -1,7 +1,8 @@
-"""Languages of text search: which there are, and which one a text's script tells.
+"""The languages of text search, and their detection by script.
 
-A language is named by its ISO 639-1 code. Of some the script tells enough: there is one stemmer, or one tokenizer,
-for it. The others share the Latin script and are told apart by their words (`languages.detector`).
+A language is named by its ISO 639-1 code. Some scripts determine the language, because they have only one stemmer
+or
+tokenizer. The languages of the Latin script are detected by their words (`languages.detector`).
 """
 
 import re
@@ -9,13 +10,13 @@ import re
 from servicekit.errors import InvalidRequest
 
 AUTO = "auto"
-"""Setting of an index: each document has the language that it is written in."""
+"""Index setting: each document is analysed in its own language."""
 LEGACY = "legacy"
-"""What an index of an earlier version has: all words were cut and stemmed as English ones. A rebuild ends it."""
+"""Language of indexes of earlier versions: all words were analysed as English, until the index is rebuilt."""
 DEFAULT = "en"
 
 UNSPACED = frozenset({"ja", "th", "zh"})
-"""Written without spaces between words."""
+"""Languages without spaces between words."""
 LATIN = frozenset({"da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "no", "pt", "ro", "sv", "tr"})
 LANGUAGES = LATIN | UNSPACED | {"ar", "el", "ko", "ru"}
 
@@ -30,27 +31,27 @@ _SCRIPTS = {
 }
 _RUNS = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _SCRIPTS.items()) + r"|[^\W\d_]")
 _WEIGHTS = {"han": 3, "ja": 3, "ko": 3}
-"""A sign of these scripts says as much as three letters of others."""
+"""A character of these scripts counts as much as three letters of others."""
 _JAPANESE = 0.05
-"""Share of kana among the signs from which on a text is Japanese; Chinese texts have none."""
+"""Share of kana from which on a text is Japanese. Chinese texts have no kana."""
 
 
 def checked(said: str) -> str:
-    """Return the language that an index is to have.
+    """Return the language setting of an index after checking it.
 
     Raises:
-        InvalidRequest: There is no such language.
+        InvalidRequest: The language is unknown.
     """
     if said == AUTO or said in LANGUAGES:
         return said
     known = ", ".join(sorted(LANGUAGES))
     raise InvalidRequest(
-        f"'{said[:100]}' is no language of text search. There are {AUTO}, {known}.", field="settings.language"
+        f"'{said[:100]}' is not a language of text search. Use {AUTO}, {known}.", field="settings.language"
     )
 
 
 def of_script(text: str) -> str | None:
-    """Return the language that the script of most of a text tells; None where that is Latin, or tells nothing.
+    """Return the language of a text's main script. Return None if the script is Latin or unknown.
 
     >>> of_script("東京は日本の首都です"), of_script("GPU 价格"), of_script("Häuser")
     ('ja', 'zh', None)
@@ -69,9 +70,9 @@ def of_script(text: str) -> str | None:
 
 
 def analysed_as(text: str, language: str) -> str:
-    """Return the language whose words a text of a document has, the document being in ``language``.
+    """Return the language in which to analyse a text of a document in ``language``.
 
-    A part of a document in another script is analysed by that.
+    A text in another script is analysed in the language of its script.
     """
     script = None if language == LEGACY else of_script(text)
     # A heading in a Japanese document may have no kana.

@@ -7,7 +7,7 @@ from retriever.domain.document import Document
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """A part of a document's text, and whether there is more of it behind."""
+    """A part of a document's text, and whether more text follows."""
 
     text: str
     is_truncated: bool
@@ -15,13 +15,13 @@ class DocumentText:
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """Which part of a document's text.
+    """The requested part of a document's text.
 
     Attributes:
-        length: Most code points.
-        offset: Code points to pass over.
-        first_page: Text of earlier pages is left out, and does not count as passed over; 0: none is.
-        last_page: Text of later pages is left out; 0: none is.
+        length: Maximum number of code points.
+        offset: Code points to skip.
+        first_page: First page to include. Text of earlier pages does not count for ``offset``. 0: no limit.
+        last_page: Last page to include. 0: no limit.
     """
 
     length: int
@@ -30,13 +30,13 @@ class TextRange:
     last_page: int = 0
 
     def has_page(self, page: int) -> bool:
-        """Return whether it takes text of a page."""
+        """Return whether the range includes a page."""
         return self.first_page <= page and (not self.last_page or page <= self.last_page)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedChunk:
-    """A chunk of a document as it is listed; the fields are those of ``retriever.proto``."""
+    """A chunk in a listing. The fields are those of ``retriever.proto``."""
 
     id: str
     number: int
@@ -48,13 +48,13 @@ class ListedChunk:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page of a listing.
+    """A request for a page of a listing.
 
     Attributes:
-        size: Most documents; 0: the default.
-        token: The ``next_token`` of the page before; empty for the first.
-        offset: Documents to pass over; None where the token says where the page begins.
-        text_length: Code points to give of each document's text; None: none.
+        size: Maximum number of documents. 0: the default.
+        token: The ``next_token`` of the page before. Empty for the first page.
+        offset: Documents to skip. None if the token defines where the page begins.
+        text_length: Code points to return of each document's text. None: no text.
     """
 
     size: int = 0
@@ -65,9 +65,11 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page of a listing; ``next_token`` is empty on the last, ``total`` counts all pages.
+    """A page of a listing.
 
-    ``texts`` has one for each document, where they were asked for.
+    ``next_token`` is empty on the last page. ``total`` counts the documents of all pages. ``texts`` has one text
+    for
+    each document if the request asks for texts.
     """
 
     documents: tuple[Document, ...]

@@ -1,4 +1,4 @@
-"""What is asked of the retriever, and what it finds. No wire type, no store's type."""
+"""Queries and their results."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +8,7 @@ from retriever.domain.filter import NO_FILTER, Filter
 from retriever.domain.index import Fusion
 
 DEFAULT_TOP = 10
-"""Passages of a query that does not say how many (``RetrieveRequest.top``)."""
+"""Default of ``RetrieveRequest.top``."""
 MAX_TOP = 1000
 
 
@@ -22,11 +22,11 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """That a reranker is to order what was found.
+    """A request to rerank the passages.
 
     Attributes:
-        reranker: Its name; empty: the default one.
-        minimum_score: Passages that it rates lower are left out.
+        reranker: Name of the reranker. Empty: the default one.
+        minimum_score: Passages with a lower score are left out.
     """
 
     reranker: str = ""
@@ -35,9 +35,9 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for, and where; the fields are those of ``RetrieveRequest``.
+    """A search request. The fields are those of ``RetrieveRequest``.
 
-    Where ``fusion``, ``dense_weight`` and ``expand`` are None, `search.ranking_options` chooses them.
+    If ``fusion``, ``dense_weight`` or ``expand`` is None, `search.ranking_options` chooses it.
     """
 
     indexes: tuple[str, ...]
@@ -58,7 +58,7 @@ class Query:
 
 
 class Source(Enum):
-    """Which searches found a passage by themselves."""
+    """Which searches found a passage."""
 
     BOTH = "both"
     DENSE = "dense"
@@ -67,12 +67,12 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk that was found, with all that is known of it.
+    """A found chunk with its document and scores.
 
     Attributes:
-        text: Its text, with that of its neighbours where they were asked for.
-        first: Number of the first chunk whose text it has.
-        last: Number of the last one.
+        text: The text of the chunk, and of its neighbours if the query asks for them.
+        first: Number of the first chunk in the text.
+        last: Number of the last chunk in the text.
         captions: The sentences that answer the query best, in the order of the text.
     """
 
@@ -95,7 +95,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the work and its wall time."""
+    """A step of a search and its wall time."""
 
     name: str
     milliseconds: float
@@ -103,11 +103,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Passages, best first, and where the time went.
+    """The passages, best first, and the wall time of each step.
 
     Attributes:
-        reranker: The reranker whose order it is; empty where there is none.
-        not_reranked: Why a reranker that was to order them did not; empty where it did, or where none was wanted or
+        reranker: The reranker that ordered the passages; empty if none did.
+        not_reranked: Why the requested reranker failed; empty if it did not, or if none was requested or
             configured.
     """
 

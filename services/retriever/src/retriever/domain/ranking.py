@@ -1,4 +1,4 @@
-"""Hits of a search and their order. Everything is ordered by (score, id): the same hits give the same order."""
+"""Hits of a search, ordered by score and id so that the order is deterministic."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,29 +7,29 @@ from typing import NamedTuple
 
 
 class Hit(NamedTuple):
-    """A chunk that a search found, by its id, and its score there."""
+    """The id of a found chunk and its score."""
 
     id: str
     score: float
 
 
 def ranked(hits: Iterable[Hit]) -> list[Hit]:
-    """Highest score first, ties by id."""
-    # Two sorts by members, the second one stable, take a third of the time of one with a function.
+    """Return the hits, highest score first, ties by id."""
+    # Two stable sorts by members take a third of the time of one sort with a key function.
     by_id = sorted(hits, key=_ID)
     by_id.sort(key=_SCORE, reverse=True)
     return by_id
 
 
 def best(scores: Mapping[str, float], most: int | None = None) -> list[Hit]:
-    """Return chunks with these scores in the same order; no more than the ``most`` best ones.
+    """Return the ``most`` best hits of these scores, in the order of `ranked`.
 
     >>> best({"a": 1.0, "b": 3.0, "c": 1.0}, most=2)
     [Hit(id='b', score=3.0), Hit(id='a', score=1.0)]
     """
     items: Iterable[tuple[str, float]] = scores.items()
     if most is not None and most < len(scores):
-        # Sorting all by score alone, and few by id, is faster than sorting all by both.
+        # Sorting all by score and a few by id is faster than sorting all by both.
         least = sorted(scores.values(), reverse=True)[most - 1] if most else math.inf
         items = [item for item in items if item[1] >= least]
     return ranked(map(Hit._make, items))[:most]
