@@ -222,7 +222,7 @@ async def test_one_that_fails_again_and_again_is_left_alone() -> None:
         with pytest.raises(Unavailable, match="away"):
             await reranker.rate("q", ["a"])
     assert reranker.is_resting()
-    with pytest.raises(Unavailable, match="left alone"):
+    with pytest.raises(Unavailable, match="not called for a while"):
         await reranker.rate("q", ["a"])
     assert len(fake.asked) == 3
     clock.now += 11

@@ -1,4 +1,4 @@
-"""Rerankers on servers, over HTTP and on Triton.
+"""Clients of reranker servers, over HTTP and on Triton.
 
-The decision when to call them, and what to do when they fail, belongs to `rerankers`.
+`rerankers` decides when to call them and handles their failures.
 """

@@ -1,7 +1,7 @@
-"""Rerankers behind HTTP: ``POST {url}/rerank`` as Cohere, Jina, vLLM, Infinity have it, or as Hugging Face's TEI.
+"""Rerankers over HTTP: ``POST {url}/rerank`` in the API of Cohere, Jina, vLLM and Infinity, or of TEI.
 
 Cohere's: https://docs.cohere.com/reference/rerank; TEI's: https://huggingface.github.io/text-embeddings-inference.
-The two differ in the names of the texts and of the scores, and in whether the list of scores stands in an object.
+The APIs differ in the names of the texts and scores, and in whether the list of scores is inside an object.
 """
 
 import math
@@ -27,7 +27,7 @@ _NOT_READY = (502, 503, 504)
 
 
 class HttpReranker:
-    """Asks a server; see `rerankers.port.Reranker`. Connected by the first request."""
+    """A client of a reranker server; see `ports.reranker.Reranker`. The first request connects."""
 
     def __init__(self, entry: HttpEntry) -> None:
         self._entry = entry
@@ -36,7 +36,7 @@ class HttpReranker:
         self._session: aiohttp.ClientSession | None = None
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """One request for all of the texts."""
+        """Rate all texts in one request."""
         try:
             async with self._connected().post(
                 self._url, data=self._body(query, texts), headers=self._headers()
@@ -49,17 +49,17 @@ class HttpReranker:
         try:
             return _ratings(msgspec.json.decode(body), len(texts))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Unranked(f"{self._who} sent something else than a score for each text.") from error
+            raise Unranked(f"{self._who} did not send a score for each text.") from error
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # How many requests there are at a time, and how long one may take, is `ResilientReranker`'s.
+            # `ResilientReranker` limits the time and the number of requests.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)
             )
@@ -85,14 +85,14 @@ class HttpReranker:
         _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, said=said)
         patience = retry_after(answer.headers)
         if answer.status == _TOO_MANY:
-            return RateLimited(f"{self._who} takes no more at present.", retry_after=patience)
+            return RateLimited(f"{self._who} takes no more requests at present.", retry_after=patience)
         if answer.status in _NOT_READY:
             return Unavailable(f"{self._who} is not ready.", retry_after=patience)
         return Unranked(f"{self._who} answered with status {answer.status}.")
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
-    """The body; None where it is longer than any answer could be."""
+    """Return the body, or None if it is too long."""
     body = bytearray()
     async for piece in answer.content.iter_any():
         body += piece
@@ -102,17 +102,17 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
 
 
 def _ratings(said: Any, count: int) -> list[Rating]:
-    """One for each text.
+    """Return the rating of each text.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: There is not.
+        ValueError, TypeError, KeyError, AttributeError: A rating is missing or malformed.
     """
     items = said if isinstance(said, list) else said["results"]
     ratings: list[Rating | None] = [None] * count
     for item in items:
         score = float(item["relevance_score"] if "relevance_score" in item else item["score"])
         if not (0 <= item["index"] < count and math.isfinite(score)):
-            raise ValueError(f"the index {item['index']} or the score {score} is none")
+            raise ValueError(f"the index {item['index']} or the score {score} is invalid")
         ratings[item["index"]] = Rating(score, _captions(item.get("captions") or ()))
     whole = [rating for rating in ratings if rating is not None]
     if len(whole) < count:
@@ -121,5 +121,5 @@ def _ratings(said: Any, count: int) -> list[Rating]:
 
 
 def _captions(said: Sequence[Any]) -> tuple[str, ...]:
-    """Not part of either API; servers that add them send texts, or objects with one."""
+    """Return the captions. Some servers add them to the API, as texts or as objects with a text."""
     return tuple(each if isinstance(each, str) else str(each["text"]) for each in said)

@@ -1,4 +1,4 @@
-"""``rerankers.yaml``: which rerankers there are (docs/retrieval.md)."""
+"""The configuration file ``rerankers.yaml`` (docs/retrieval.md)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ class _Entry(BaseModel):
 
     @property
     def public_model(self) -> str:
-        """What the server calls it."""
+        """The model name for the server."""
         return self.model or self.name
 
 
@@ -51,7 +51,7 @@ Entry = Annotated[HttpEntry | TritonEntry, Field(discriminator="kind")]
 
 
 class RerankersFile(BaseModel):
-    """The whole file; the first reranker is the default where none is named."""
+    """The whole file. Without ``default``, the first reranker is the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,15 +60,15 @@ class RerankersFile(BaseModel):
 
 
 def read(path: Path, environ: Mapping[str, str]) -> tuple[Entry, ...]:
-    """A file's rerankers, the default first.
+    """Return the rerankers of a file, the default first.
 
     Args:
-        path: Of the file; paths in it are relative to its directory.
-        environ: Variables that it may name.
+        path: The file. Paths in it are relative to its directory.
+        environ: The variables that the file may reference.
 
     Raises:
-        BadFile: It is wrong, with file, line and key.
-        OSError: It cannot be read.
+        BadFile: The file is wrong. The message has file, line and key.
+        OSError: The file cannot be read.
     """
     document = Document(path.read_bytes(), str(path))
     file = document.validated(RerankersFile, {"environ": environ, "folder": path.parent})

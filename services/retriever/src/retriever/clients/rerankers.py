@@ -1,4 +1,4 @@
-"""The rerankers of a configuration file, with their clients."""
+"""Creates the rerankers of a configuration file with their clients."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from retriever.rerankers.resilience import ResilientReranker
 
 
 def open_rerankers(path: Path | None, environ: Mapping[str, str]) -> Rerankers:
-    """Return the rerankers of a file; none without a file. The first call of each opens its connection.
+    """Return the rerankers of a file, or an empty registry without a file. Each connects at its first call.
 
     Raises:
         InvalidRequest: The file cannot be used; the message has file, line and key.
@@ -36,7 +36,7 @@ def _resilient(entry: reranker_file.Entry) -> ResilientReranker:
 
 
 def _made(entry: reranker_file.Entry) -> Reranker:
-    # Imported where they are used: each brings a library that only who has such a server shall pay for.
+    # Imported here, because each imports a library that other configurations do not need.
     if isinstance(entry, reranker_file.HttpEntry):
         from retriever.clients.http_reranker import HttpReranker
 

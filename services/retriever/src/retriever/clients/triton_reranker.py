@@ -1,8 +1,9 @@
-"""Cross-encoders on a Triton Inference Server: token ids of query and passage in, one logit or two out.
+"""Cross-encoders on a Triton Inference Server. They map token ids of query and passage to one or two logits.
 
-The model is one that was exported as it is, say a Hugging Face sequence classifier as ONNX: inputs ``input_ids``,
-``attention_mask`` and, where it has them, ``token_type_ids``; the first FP32 output holds the logits. One logit
-becomes a score by the logistic function, of two the second one's probability is the score: 0 to 1.
+The model is a plain export, for example a Hugging Face sequence classifier in ONNX. Its inputs are ``input_ids``,
+``attention_mask`` and optionally ``token_type_ids``. Its first FP32 output has the logits. The score, 0 to 1, is
+the
+logistic function of one logit, or the probability of the second of two.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _KNOWN = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class TritonReranker:
-    """Asks over gRPC; connected by the first request. See `rerankers.port.Reranker`.
+    """A client over gRPC; see `ports.reranker.Reranker`. The first request connects.
 
     Raises:
         ValueError: The tokenizer cannot be read.
@@ -47,7 +48,7 @@ class TritonReranker:
         self._model = TensorModel(address, entry.public_model, self._tensors)
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """Asks for a batch after the other, those of about the same length together."""
+        """Rate the texts in batches of similar length, one after the other."""
         encoded = await asyncio.to_thread(self._encode, query, texts)
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at]))
         ratings: dict[int, Rating] = {}
@@ -61,7 +62,7 @@ class TritonReranker:
         return [ratings[at] for at in range(len(texts))]
 
     async def aclose(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._model.aclose()
 
     def _encode(self, query: str, texts: Sequence[str]) -> list[tokenizers.Encoding]:
@@ -78,7 +79,7 @@ class TritonReranker:
         given = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
         logits, count = await self._model.infer(given, target), len(encoded)
         if logits is None or logits.size not in (count, 2 * count) or not np.isfinite(logits).all():
-            raise Unranked(f"{self._who} sent something else than one logit or two for each text.")
+            raise Unranked(f"{self._who} did not send one or two logits for each text.")
         classes = logits.reshape(count, -1).astype(np.float64)
         # The probability of the second of two classes is the logistic function of their difference.
         logit = classes[:, -1] - (classes[:, 0] if classes.shape[1] > 1 else 0.0)
@@ -86,7 +87,7 @@ class TritonReranker:
         return scores
 
     def _tensors(self, metadata: Any) -> tuple[list[tuple[str, str]], str]:
-        """Names and types of the inputs, and the name of the output."""
+        """Return the names and types of the inputs, and the name of the output."""
         inputs = [(each.name, each.datatype) for each in metadata.inputs]
         outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
         if not outputs or any(name not in _KNOWN or kind not in _TYPES for name, kind in inputs):
@@ -98,7 +99,7 @@ class TritonReranker:
         _log.warning("the reranker refused", reranker=self._entry.name, code=code, said=error.said)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return RateLimited(f"{self._who} takes no more at present.")
+                return RateLimited(f"{self._who} takes no more requests at present.")
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 return Unavailable(f"{self._who} cannot be reached, or its model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -107,7 +108,7 @@ class TritonReranker:
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which no tokenizer takes."""
+    """Return the text without lone surrogates, which tokenizers refuse."""
     return text.encode(errors="replace").decode()
 
 

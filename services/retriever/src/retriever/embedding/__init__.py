@@ -1,4 +1,4 @@
-"""Vectors of queries, and of texts that callers send, by the models of the library `embedding`.
+"""Vectors of queries and of callers' texts, computed by the models of the library `embedding`.
 
-Vectors of documents arrive with the documents, or come from a rebuild of their index (`indexes.rebuild`).
+Documents arrive with their vectors. A rebuild of an index (`indexes.rebuild`) computes new ones.
 """

@@ -1,4 +1,4 @@
-"""The vectors of a query: one for each embedding model that made an index it goes to."""
+"""The vectors of a query: one for each embedding model of the searched indexes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +23,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector, with the model that made it."""
+    """A query's vector and its model."""
 
     numbers: Sequence[float]
     model: EmbeddingModel
 
     def similarities(self, hits: list[Hit]) -> list[Hit]:
-        """Hits by cosine, with what the model's cosines say (`EmbeddingModel.similarity`); the order stays."""
+        """Return hits with their cosines scaled by `EmbeddingModel.similarity`, in the same order."""
         if not self.model.cosine_floor:
             return hits
         return [Hit(hit.id, self.model.similarity(hit.score)) for hit in hits]
@@ -40,12 +40,12 @@ Vectors = Mapping[tuple[str, int], QueryVector]
 
 
 class QueryVectors:
-    """Embeds queries. Vectors of the latest queries are kept: embedding takes more time than searching.
+    """Embeds queries and caches their vectors, because embedding takes longer than searching.
 
     Args:
-        models: Those that are configured.
-        patience: Seconds that a search by words waits for vectors that only its passages' cosines need.
-        most_bytes: That the kept vectors may take.
+        models: The configured models.
+        patience: Seconds that a sparse search waits for vectors that it needs only for cosines.
+        most_bytes: Size of the cache.
     """
 
     def __init__(self, models: EmbeddingModels, *, patience: float = 2.0, most_bytes: int = MOST_BYTES) -> None:
@@ -55,11 +55,11 @@ class QueryVectors:
         self._kept: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(most_bytes)
 
     async def needed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """The query's vector for each index's space; each model is asked once.
+        """Return the query's vector for each index's space. Each model is called once.
 
         Raises:
-            Conflict: An index has vectors of a model that is not configured.
-            CausewayError: What a model raises.
+            Conflict: The model of an index is not configured.
+            CausewayError: A model failed.
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
         asked = {model.name: model for model in models.values()}
@@ -85,7 +85,10 @@ class QueryVectors:
         return vectors
 
     async def welcome(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """As `needed`, without indexes whose model is not configured, and without any where one is away."""
+        """Return the vectors as `needed` does, or fewer: none for models that are not configured.
+
+        Return no vectors at all if a model fails or is slow.
+        """
         vectors: dict[tuple[str, int], QueryVector] = {}
         fitting = [spec for spec in specs if self._models.fitting(spec.embedding_model, spec.dimension)]
         try:

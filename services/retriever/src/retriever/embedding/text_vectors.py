@@ -1,4 +1,4 @@
-"""Vectors of texts, for callers who have no embedding model of their own."""
+"""Vectors of texts, for callers without an embedding model."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MAX_LENGTH = 1_000_000  # code points of all texts
 
 @dataclass(frozen=True, slots=True)
 class TextVector:
-    """A text's vector (L2-normalised), its tokens, and how many of these, the first ones, the vector is made of."""
+    """A text's vector (L2-normalised), its number of tokens, and the number of embedded tokens from the start."""
 
     vector: Sequence[float]
     tokens: int
@@ -24,18 +24,19 @@ class TextVector:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What a model made of texts, in their order."""
+    """The vectors of texts, in their order."""
 
     model: str
     vectors: tuple[TextVector, ...]
 
 
 class Embeddings:
-    """Embeds texts with the models of the indexes. Nothing is put before the texts: a caller whose text is a query
-    of a model that wants a prefix says so in the text.
+    """Embeds texts with the models of the indexes.
+
+    It adds no prefix to the texts. If a model requires one for queries, the caller adds it.
 
     Args:
-        models: Those that are configured.
+        models: The configured models.
     """
 
     def __init__(self, models: EmbeddingModels) -> None:
@@ -43,15 +44,15 @@ class Embeddings:
 
     @property
     def models(self) -> Sequence[Embedder]:
-        """The models, the default first."""
+        """The models, default first."""
         return tuple(model.plain for model in self._models)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embedded:
-        """Embeds texts; the end of one that is longer than the model reads is cut off.
+        """Embed texts. Texts that are too long for the model are truncated.
 
         Raises:
-            NotFound: There is no such model.
-            InvalidRequest: Naming the text; none was embedded.
+            NotFound: The model does not exist.
+            InvalidRequest: A text is wrong; no text was embedded.
             Unavailable, DeadlineExceeded, RateLimited: The model is closed, or its server does not answer.
         """
         found = self._models.get(model) if model else self._models.default
@@ -60,7 +61,7 @@ class Embeddings:
         embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)
-        # A thread at a time, with the loop in between: a tokenizer may hold the interpreter's lock.
+        # One thread call for each text lets the loop run in between: a tokenizer may hold the interpreter's lock.
         counts = [await asyncio.to_thread(embedder.tokenizer.count, text) for text in texts]
         return Embedded(
             embedder.model,

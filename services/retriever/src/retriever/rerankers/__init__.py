@@ -1,4 +1,4 @@
-"""The rerankers that are configured (``rerankers.yaml``), their time limits, and their step of a search.
+"""The configured rerankers (``rerankers.yaml``), their time limits, and the reranking step of a search.
 
-The clients of reranker servers are in `clients`.
+`clients` has the clients of reranker servers.
 """

@@ -1,4 +1,4 @@
-"""The rerankers that the service has, by their names."""
+"""The configured rerankers by name."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -9,10 +9,12 @@ from retriever.rerankers.resilience import ResilientReranker
 
 
 class Rerankers:
-    """Rerankers by name. Connections are opened by the first call, so a server may be away at the start.
+    """Rerankers by name.
+
+    The first call opens the connection, so a server may be unavailable at the start.
 
     Args:
-        rerankers: The first is the default; none: nothing is reranked.
+        rerankers: The default first. If empty, nothing is reranked.
     """
 
     def __init__(self, rerankers: Sequence[ResilientReranker] = ()) -> None:
@@ -20,10 +22,10 @@ class Rerankers:
         self.default = rerankers[0] if rerankers else None
 
     def get(self, name: str) -> ResilientReranker | None:
-        """A reranker; the default where no name is given, None where there are none at all.
+        """Return a reranker by name, or the default for an empty name. Return None if no reranker is configured.
 
         Raises:
-            NotFound: There is no such one.
+            NotFound: The reranker does not exist.
         """
         if not name:
             return self.default
@@ -32,11 +34,11 @@ class Rerankers:
         return self._rerankers[name]
 
     def resting(self) -> list[tuple[float, dict[str, str]]]:
-        """Which are left alone at present (1) and which are asked (0), as a gauge has it."""
+        """Return for each reranker whether its circuit breaker is open (1) or not (0), for a gauge."""
         return [(float(each.is_resting()), {"causeway.reranker": name}) for name, each in self._rerankers.items()]
 
     async def aclose(self) -> None:
-        """Closes them all."""
+        """Close them all."""
         async with AsyncExitStack() as closing:
             for each in self._rerankers.values():
                 closing.push_async_callback(each.aclose)

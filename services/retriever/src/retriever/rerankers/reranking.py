@@ -1,4 +1,4 @@
-"""What a search does with a reranker: its order, or the search's own and a word about why."""
+"""The reranking step of a search. If the reranker fails, the order of the search remains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Passages in the order that they are to have; the rest is as of `queries.Retrieved`."""
+    """The passages in their final order. The other fields are those of `domain.query.Retrieved`."""
 
     passages: list[Passage]
     reranker: str = ""
@@ -24,31 +24,32 @@ class Reranked:
 
 
 class Reranking:
-    """Has a reranker order what was found.
+    """Reranks passages.
 
     Args:
-        rerankers: Those that are configured.
+        rerankers: The configured rerankers.
     """
 
     def __init__(self, rerankers: Rerankers) -> None:
         self._rerankers = rerankers
 
     def reranker_for(self, query: Query) -> ResilientReranker | None:
-        """The one that a query wants, where it wants one and there are any.
+        """Return the reranker of a query. Return None if the query asks for none or none is configured.
 
         Raises:
-            NotFound: It names one that there is not.
+            NotFound: The query names a reranker that does not exist.
         """
         return None if query.rerank is None else self._rerankers.get(query.rerank.reranker)
 
     async def reranked(self, query: Query, passages: Sequence[Passage]) -> Reranked:
-        """The passages by the reranker's scores, less those that it rates too low.
+        """Return the passages ordered by the reranker's scores, without those below the minimum score.
 
-        Those that it was not given stand behind, without a score, and are left out where there is a minimum. Where
-        the reranker fails, all stay as they are.
+        Passages that the reranker did not get follow without a score. If there is a minimum score, they are left
+        out. If
+        the reranker fails, the passages are unchanged.
 
         Raises:
-            CausewayError: What it raises, where the configuration requires it.
+            CausewayError: The reranker failed, and its configuration requires it.
         """
         reranker = self.reranker_for(query)
         if reranker is None or query.rerank is None or not passages:
@@ -73,7 +74,7 @@ class Reranking:
 
 
 def _captions(query: Query, passage: Passage, rating: Rating) -> tuple[str, ...]:
-    """The reranker's captions, those that are the passage's own words."""
+    """Return the reranker's captions that are part of the passage's text."""
     return tuple(each for each in rating.captions if query.captions and each and each in passage.text)
 
 

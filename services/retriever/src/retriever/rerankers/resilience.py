@@ -11,23 +11,23 @@ from retriever.ports.reranker import Rating, Reranker, Unranked
 
 _log = structlog.get_logger(__name__)
 _FAILURES = 3
-"""In a row; then nobody asks for a while."""
+"""Consecutive failures that open the circuit breaker."""
 
 
 class ResilientReranker:
-    """A reranker that a search can rely on to end: with ratings, or with an error within its time.
+    """A reranker with a time-out, a concurrency limit and a circuit breaker.
 
-    Waiting for a turn counts against the time. After three failures in a row it is left alone for a while, so that
-    a dead server does not cost every search its time out; the first search after that tries again, alone.
+    The time-out includes the wait for a slot. After three consecutive failures the circuit breaker opens, so that a
+    dead server does not delay every search. After ``rest`` seconds one search tries again.
 
     Args:
-        reranker: Rates.
-        name: Of it.
-        candidates: How many passages it gets, at most.
-        required: A search that wants it fails with it.
+        reranker: The reranker to call.
+        name: The name of the reranker.
+        candidates: Maximum number of passages that it gets.
+        required: Whether a search fails if the reranker fails.
         timeout: Seconds for one answer.
-        concurrency: Answers that it works on at a time; others wait.
-        rest: Seconds that it is left alone.
+        concurrency: Maximum number of concurrent calls; others wait.
+        rest: Seconds that the circuit breaker stays open.
         now: The clock.
     """
 
@@ -55,19 +55,19 @@ class ResilientReranker:
         self._rests_until = 0.0
 
     def is_resting(self) -> bool:
-        """Whether it is left alone at present."""
+        """Return whether the circuit breaker is open."""
         return self._failures >= _FAILURES and self._now() < self._rests_until
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """See `rerankers.port.Reranker.rate`.
+        """Rate texts; see `ports.reranker.Reranker.rate`.
 
         Raises:
-            Unavailable: Also where it rests.
+            Unavailable: The circuit breaker is open, or the server is unavailable.
         """
         if self.is_resting():
-            raise Unavailable(f"The reranker '{self.name}' has failed several times and is left alone for a while.")
+            raise Unavailable(f"The reranker '{self.name}' has failed several times and is not called for a while.")
         if self._failures >= _FAILURES:
-            self._rests_until = self._now() + self._rest  # for the others, while this one tries
+            self._rests_until = self._now() + self._rest  # other searches wait while this one tries
         try:
             async with asyncio.timeout(self._timeout), self._turns:
                 ratings = await self._reranker.rate(query, texts)
@@ -83,16 +83,21 @@ class ResilientReranker:
             self._failed(failed)
             raise failed from error
         if self._failures >= _FAILURES:
-            _log.info("the reranker is back", reranker=self.name)
+            _log.info("the reranker is available again", reranker=self.name)
         self._failures = 0
         return ratings
 
     async def aclose(self) -> None:
-        """Closes it."""
+        """Close it."""
         await self._reranker.aclose()
 
     def _failed(self, error: CausewayError) -> None:
         self._failures += 1
         if self._failures >= _FAILURES:
             self._rests_until = self._now() + self._rest
-            _log.warning("the reranker is left alone", reranker=self.name, seconds=self._rest, error=error.message)
+            _log.warning(
+                "the reranker is not called for a while",
+                reranker=self.name,
+                seconds=self._rest,
+                error=error.message,
+            )
