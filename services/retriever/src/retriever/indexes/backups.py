@@ -1,4 +1,4 @@
-"""Indexes of all tenants, given away as snapshots and made from them: for the operator."""
+"""Backup and restore of the indexes of all tenants as snapshots, for the operator."""
 
 import asyncio
 import contextlib
@@ -23,23 +23,23 @@ _LONGEST_MANIFEST = 64 * 1024
 
 
 class Backups:
-    """Snapshots that pass through: each lies on the disk only while it is sent or received.
+    """Streams snapshots. Each is on the disk only while it is sent or received.
 
     Args:
         indexes: The indexes.
-        directory: Made with the first snapshot.
-        models: Those that are configured; what no one of them made is not restored.
+        directory: Directory for the snapshots, created with the first one.
+        models: The configured models. Snapshots with vectors of another model are refused.
     """
 
     def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels) -> None:
         self._indexes = indexes
         self._directory = directory
         self._models = models
-        # Each takes the room of its index on the disk.
+        # Each snapshot takes as much disk space as its index.
         self._one = asyncio.Lock()
 
     async def names(self) -> list[tuple[str, str]]:
-        """Return tenant and name of all indexes, those that are damaged too; ordered."""
+        """Return tenant and name of all indexes, including damaged ones, in order."""
         return await self._indexes.names()
 
     async def save(self, tenant: str, name: str) -> AsyncGenerator[bytes, None]:
@@ -47,7 +47,7 @@ class Backups:
 
         Raises:
             NotFound: There is no such index.
-            Unavailable: It cannot be read, or there is no room for its snapshot.
+            Unavailable: The index cannot be read, or the disk has no space for its snapshot.
         """
         index = await self._indexes.get(tenant, name)
         async with self._one, self._place() as place:
@@ -60,12 +60,12 @@ class Backups:
                     yield piece
 
     async def restore(self, tenant: str, name: str, manifest: bytes, pieces: AsyncIterator[bytes]) -> Contents:
-        """Make an index from a snapshot and return how much is in it.
+        """Create an index from a snapshot and return its numbers of documents and chunks.
 
         Raises:
-            Conflict: There is an index of this name.
-            InvalidRequest: The snapshot is damaged or cut off, or of vectors of a model that is not configured.
-            Unavailable: It could not be done; nothing changed.
+            Conflict: An index with this name exists.
+            InvalidRequest: The snapshot is damaged or incomplete, or its embedding model is not configured.
+            Unavailable: The restore failed; nothing changed.
         """
         if len(manifest) > _LONGEST_MANIFEST:
             raise InvalidRequest("The snapshot's manifest is too long.", field="manifest")
@@ -93,7 +93,7 @@ class Backups:
             self._directory.mkdir(parents=True, exist_ok=True)
             place = Path(tempfile.mkdtemp(dir=self._directory))
         except OSError as error:
-            raise Unavailable("There is no place for a snapshot on the retriever's disk.") from error
+            raise Unavailable("A snapshot cannot be created on the retriever's disk.") from error
         try:
             yield place
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The indexes of all tenants: which there are, and how they come, go, and take each other's place."""
+"""The indexes of all tenants: lookup, creation, replacement and deletion."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,24 @@ _TIDY_SECONDS = 15.0
 
 
 class Indexes:
-    """All indexes of all tenants. Made by `open`.
+    """All indexes of all tenants. `open` creates it.
 
     Attributes:
-        shield: For what must be done to its end once it has begun: commits, and settling after them.
+        shield: Runs work that must not be interrupted: commits, and settling after them.
     """
 
     def __init__(self, store: Store) -> None:
         self.shield = Shield()
         self._store = store
         self._indexes: dict[tuple[str, str], Index] = {}
-        # Indexes come and go one at a time.
+        # Serialises creation, replacement and deletion of indexes.
         self._changing = asyncio.Lock()
         self._tidying: asyncio.Task[None] | None = None
         self._interrupted: list[Index] = []
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
-        """The store's indexes, settled: those of a shared store now, each other one when it is first asked for."""
+        """Return the store's indexes. Settle those of a shared store now, others at their first use."""
         indexes = cls(store)
         if store.is_shared:
             await indexes.tidy()
@@ -45,7 +45,7 @@ class Indexes:
         return indexes
 
     async def tidy(self) -> None:
-        """Settle what a process that is gone has left in a shared store."""
+        """Settle the work that terminated processes have left in a shared store."""
         for collection in await self._store.tidy():
             index = self._of_collection(collection)
             if await _settle_abandoned(index) and index not in self._interrupted:
@@ -63,33 +63,33 @@ class Indexes:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes have them, too."""
+        """Whether other processes use the same indexes."""
         return self._store.is_shared
 
     async def noted(self) -> list[Index]:
-        """The indexes of all tenants that keep a note, but for those that are damaged."""
+        """Return the indexes of all tenants that have a note, except damaged ones."""
         noted = [key for key, note in (await self._store.notes()).items() if note]
         if self._store.is_shared:
             return [index for key in noted if (index := await self._find(key))]
         return [index for key in noted if (index := await self._opened(*key))]
 
     def interrupted(self) -> list[Index]:
-        """Return, once, the indexes in which `tidy` has found that a process is gone that rebuilt them."""
+        """Return the indexes whose rebuild a terminated process left, as `tidy` found them. Return each once."""
         found, self._interrupted = self._interrupted, []
         return found
 
     async def get(self, tenant: str, name: str, *, wait: bool = True) -> Index:
-        """An index of a tenant.
+        """Return an index of a tenant.
 
         Args:
-            tenant: Whose it is.
-            name: The index's.
+            tenant: The tenant.
+            name: The name of the index.
             wait: See `Collection.is_current`.
 
         Raises:
-            InvalidRequest: No index can have this name.
-            NotFound: The tenant has none of this name.
-            Unavailable: It cannot be opened.
+            InvalidRequest: The name is not valid.
+            NotFound: The tenant has no index with this name.
+            Unavailable: The index cannot be opened.
         """
         key = tenant, keys.index_name(name)
         index = self._published(key)
@@ -100,7 +100,7 @@ class Indexes:
         return index
 
     async def of(self, tenant: str) -> list[Index]:
-        """A tenant's indexes, but for those that are damaged, ordered by name."""
+        """Return a tenant's indexes, except damaged ones, ordered by name."""
         if self._store.is_shared:
             found = [index for index in await self._shared() if index.spec.tenant == tenant]
         else:
@@ -109,31 +109,29 @@ class Indexes:
         return sorted(found, key=lambda index: index.spec.name)
 
     async def names(self) -> list[tuple[str, str]]:
-        """Tenant and name of every index, those that are damaged too; ordered."""
+        """Return tenant and name of all indexes, including damaged ones, in order."""
         return sorted(await self._store.notes())
 
     @contextlib.asynccontextmanager
     async def changing(self, tenant: str, name: str, document_id: str) -> AsyncIterator[Index]:
-        """The index, with one document of it held by who changes it.
+        """Hold the lock of a document of an index while the caller changes it.
 
         Raises:
-            NotFound: The tenant has none of this name.
+            NotFound: The tenant has no index with this name.
         """
         while True:
             index = await self.get(tenant, name)
             async with index.changing(document_id):
-                if (
-                    self._indexes.get((tenant, name)) is index
-                ):  # it may have been replaced in the time waited for it
+                if self._indexes.get((tenant, name)) is index:  # otherwise it was replaced during the wait
                     yield index
                     return
 
     async def create(self, spec: IndexSpec) -> Index:
-        """Makes an index with nothing in it.
+        """Create an empty index.
 
         Raises:
-            InvalidRequest: No index can have this name.
-            Conflict: There is one of this name.
+            InvalidRequest: The name is not valid.
+            Conflict: An index with this name exists.
         """
         key = spec.tenant, keys.index_name(spec.name)
         async with self.writing(spec) as index:
@@ -144,10 +142,10 @@ class Indexes:
 
     @contextlib.asynccontextmanager
     async def writing(self, spec: IndexSpec) -> AsyncIterator[Index]:
-        """The index to write a document to; made where it is not there, and gone again if nothing was committed.
+        """Yield the index for an upsert. Create it if it does not exist, and remove it if nothing is committed.
 
         Raises:
-            InvalidRequest: No index can have this name, or this one has vectors of another model or length.
+            InvalidRequest: The name is not valid, or the index has vectors of another model or length.
         """
         key = spec.tenant, keys.index_name(spec.name)
         with contextlib.suppress(NotFound):
@@ -166,7 +164,7 @@ class Indexes:
                 await self.shield.run(self._drop_unused(key, index))
 
     async def publish(self, index: Index) -> None:
-        """Makes an index exist, if it does not yet."""
+        """Publish an index if it is not published yet."""
         if index.published:
             return
         async with self._changing:
@@ -175,10 +173,10 @@ class Indexes:
                 index.published = True
 
     async def delete(self, tenant: str, name: str) -> None:
-        """Removes an index; who still writes to it gets NotFound.
+        """Delete an index. Running upserts to it fail with NotFound.
 
         Raises:
-            NotFound: The tenant has none of this name.
+            NotFound: The tenant has no index with this name.
         """
         index = await self.get(tenant, name)
         async with self._changing:
@@ -190,18 +188,19 @@ class Indexes:
     async def load(
         self, spec: IndexSpec, snapshot: Path, check: Callable[[Index | None], Awaitable[None]]
     ) -> Index:
-        """Makes an index from a snapshot, in the place of the one of the same name, in one step.
+        """Create an index from a snapshot, atomically replacing the index of the same name.
 
-        Who still writes to the one that was there gets Unavailable, and finds the new one when trying again.
+        Running upserts to the replaced index fail with Unavailable. A retry writes to the new index.
 
         Args:
-            spec: What to make.
-            snapshot: Its directory.
-            check: Raises what speaks against replacing the index that is there, if there is one. Asked first, and
-                again when the new one is built.
+            spec: The specification of the new index.
+            snapshot: The directory of the snapshot.
+            check: Raises an error if the existing index must not be replaced. Called first, and again when the new
+                index
+                is built.
 
         Raises:
-            InvalidRequest: No index can have this name, or the snapshot cannot be loaded; nothing changed.
+            InvalidRequest: The name is not valid, or the snapshot cannot be loaded; nothing changed.
         """
         key = spec.tenant, keys.index_name(spec.name)
         with contextlib.suppress(NotFound):
@@ -216,10 +215,10 @@ class Indexes:
             await self.discard(collection)
 
     async def replace(self, index: Index, collection: Collection) -> Index:
-        """Puts a collection in the place of an index's own, in one step. Nobody commits to it (`Index.lock`).
+        """Replace the collection of an index atomically. The caller blocks commits (`Index.lock`).
 
         Raises:
-            Conflict: The index is another one by now.
+            Conflict: The index was replaced or deleted meanwhile.
         """
         key = index.spec.tenant, index.spec.name
         async with self._changing:
@@ -228,11 +227,11 @@ class Indexes:
             return await self.shield.run(self._put_in_place(key, collection))
 
     async def begin_beside(self, spec: IndexSpec) -> Collection:
-        """A new collection that is to replace an index's own."""
+        """Create a collection that will replace an index's collection."""
         return await self._store.create(spec, beside=True)
 
     async def discard(self, collection: Collection) -> None:
-        """Removes a collection, unless it has become an index's own."""
+        """Remove a collection unless an index uses it."""
         if all(index.collection is not collection for index in self._indexes.values()):
             await self.shield.run(collection.drop())
 
@@ -247,9 +246,9 @@ class Indexes:
             return None
 
     async def _open(self, tenant: str, name: str) -> Index | None:
-        """The index of a store that is this process's alone, settled before anybody works on it."""
-        await self._store.find(tenant, name)  # this may take long; what is below waits for no index
-        async with self._changing:  # perhaps another collection is taking its place at this moment
+        """Return the index of a store that is not shared. Settle it first."""
+        await self._store.find(tenant, name)  # may take long, so it runs without the lock
+        async with self._changing:  # another collection may be replacing it
             known = self._published((tenant, name))
             collection = None if known else await self._store.find(tenant, name)
             if collection is None:
@@ -263,7 +262,7 @@ class Indexes:
             return index
 
     async def _find(self, key: tuple[str, str]) -> Index | None:
-        """What another process may have made, replaced or removed."""
+        """Return the index as the shared store has it. Another process may have changed it."""
         collection = await self._store.find(*key)
         if collection is not None:
             return self._of_collection(collection)
@@ -273,7 +272,7 @@ class Indexes:
         return None
 
     def _of_collection(self, collection: Collection) -> Index:
-        """The index that has a published collection; there is one for it from now on."""
+        """Return the index of a published collection. Create it if necessary."""
         key = collection.spec.tenant, collection.spec.name
         known = self._indexes.get(key)
         if known is not None and known.collection is collection:
@@ -287,13 +286,13 @@ class Indexes:
         return index if index is not None and index.published else None
 
     async def _put_in_place(self, key: tuple[str, str], collection: Collection) -> Index:
-        old = self._indexes.get(key)  # it may be there for those alone who write its first document
+        old = self._indexes.get(key)  # may be unpublished
         await collection.publish(old.collection if old else None)
         index = self._indexes[key] = Index(collection, published=True)
         return index
 
     async def aclose(self) -> None:
-        """Waits for what has begun; the store may be closed then."""
+        """Wait for running work. Then the store may be closed."""
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.gather(self._tidying, return_exceptions=True)
@@ -305,12 +304,12 @@ class Indexes:
         async with self._changing:
             if not index.writers and not index.published and self._indexes.get(key) is index:
                 del self._indexes[key]
-                if not self._store.is_shared:  # else others may write to it: `Store.tidy`
+                if not self._store.is_shared:  # otherwise other processes may write to it: `Store.tidy`
                     await index.collection.drop()
 
 
 async def _settle_abandoned(index: Index) -> bool:
-    """Settle what was left. Return whether a rebuild was."""
+    """Settle abandoned work. Return whether a rebuild was among it."""
     settled = await index.settle_abandoned()
     if settled:
         _log.info("settled after an interruption", index=index.spec.name, documents=len(settled))

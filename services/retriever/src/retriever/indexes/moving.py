@@ -1,7 +1,8 @@
-"""Moving an index to another place of the store, as the store makes new ones, with the vectors that it has.
+"""Moving an index to the store's layout for new indexes, with its existing vectors.
 
-It is a rebuild that embeds nothing (`rebuild`): the index answers and is written to meanwhile, and what was begun
-is cleared away where the process dies. Moving it again begins anew.
+This is a rebuild (`rebuild`) without embedding. The index remains available for reads and writes. If the process
+dies,
+the unfinished copy is removed, and a new move starts from the beginning.
 """
 
 import asyncio
@@ -22,26 +23,26 @@ _log = structlog.get_logger(__name__)
 
 
 class _AsTheyAre:
-    """The same documents and passages."""
+    """Keeps documents and chunks as they are."""
 
     async def record(self, record: Document) -> Document:
-        """Return the record itself."""
+        """Return the record unchanged."""
         return record
 
     async def points(self, points: list[ChunkPoint], _record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
-        """Yield the passages themselves."""
+        """Yield the chunks unchanged."""
         yield points
 
     def made(self, record: Document) -> None:
-        """Count nothing."""
+        """Do nothing."""
 
 
 async def move(indexes: Indexes, index: Index) -> int:
-    """Move an index to where the store makes new ones. Return the number of its documents.
+    """Move an index to the store's layout for new indexes. Return the number of its documents.
 
     Raises:
-        Unavailable: It is being rebuilt or moved by another process, or the store does not answer.
-        Conflict, NotFound: It was replaced or deleted meanwhile.
+        Unavailable: Another process rebuilds or moves the index, or the store does not answer.
+        Conflict, NotFound: The index was replaced or deleted meanwhile.
     """
     source = index.collection
     await source.mark(REBUILD)
@@ -67,7 +68,7 @@ async def move(indexes: Indexes, index: Index) -> int:
 
 
 async def _finish(source: Collection, target: Collection) -> None:
-    """Give the new collection the settings and the note that the old one has by now."""
+    """Copy the current settings and note to the new collection."""
     await source.is_current()
     if source.spec.settings != target.spec.settings:
         await target.put_settings(source.spec.settings)

@@ -1,9 +1,11 @@
-"""One index that is open, and who works on it.
+"""An open index and its locks.
 
 The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
-While chunks are written, or removed, the document carries a mark in the store, and of a document with a mark every
-search leaves out what its record does not name. `Index.settle` removes that and takes the mark away; it ends every
-upsert and deletion, whether that succeeded or not, and it is what is done for each mark that a crash has left.
+While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
+the
+chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It ends every upsert
+and
+deletion, successful or not, and it runs for each mark that a crash has left.
 """
 
 import asyncio
@@ -29,11 +31,11 @@ _OLD_LANGUAGES_SECONDS = 60.0
 
 
 class Index:
-    """An index and who works on it.
+    """An open index.
 
     Attributes:
-        collection: Where it is stored.
-        published: Whether it exists for others than those who write its first document.
+        collection: The collection that stores it.
+        published: Whether it exists for readers. It does not until its first document is committed.
         writers: Number of upserts under way.
         lock: Held shared by commits, and exclusively by the replacement of the collection.
     """
@@ -43,7 +45,6 @@ class Index:
         self.published = published
         self.writers = 0
         self.lock = ReadersWriterLock()
-        # Weak: a lock is there as long as somebody holds it or waits for it.
         self._languages: Mapping[str, int] = {}
         self._counting = asyncio.Lock()
         self._languages_until = -_OLD_LANGUAGES_SECONDS
@@ -52,19 +53,18 @@ class Index:
 
     @property
     def spec(self) -> IndexSpec:
-        """What it is."""
+        """The specification of the index."""
         return self.collection.spec
 
     @property
     def revision(self) -> int:
-        """Another one whenever another version of a document has come to be seen."""
+        """A number that changes whenever a version of a document becomes visible."""
         return self.collection.revision
 
     async def languages(self) -> Mapping[str, int]:
-        """Return the number of its documents in each language of text search, as of a few seconds ago.
+        """Return the number of documents in each language of text search, at most a few seconds old.
 
-        Across a network they are counted beside the search that finds them too old, for the next one, unless they
-        are older than a minute.
+        For a remote store, a search uses counts of up to a minute ago and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
         if self.collection.remote is None or now >= self._languages_until + _OLD_LANGUAGES_SECONDS:
@@ -88,22 +88,22 @@ class Index:
                     self._languages_until = now + _LANGUAGES_SECONDS
 
     def note_language(self, language: str) -> None:
-        """Take in that a document in this language was stored: of a new one the next search is to know."""
+        """Note the language of a stored document. If it is new, the next search counts again."""
         if language not in self._languages:
             self._languages_until = -_OLD_LANGUAGES_SECONDS
 
     @contextlib.asynccontextmanager
     async def changing(self, document_id: str) -> AsyncIterator[None]:
-        """Held by whoever changes a document, within this process; across processes the mark does it."""
+        """Hold the lock of a document within this process. Between processes the mark is the lock."""
         async with self._locks.setdefault(document_id, asyncio.Lock()):
             yield
 
     def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
-        """What the caller may see of it."""
+        """Return the scope that the caller may see."""
         return Scope(filter_, access.held_by(principal))
 
     async def aclose(self) -> None:
-        """End what runs beside searches."""
+        """Stop the background count."""
         if self._recount is not None:
             await ended(self._recount)
 
@@ -120,16 +120,16 @@ class Index:
             )
 
     async def settle(self, document_id: str) -> None:
-        """Removes the document's chunks of all generations that its record does not name; see the module."""
+        """Remove the document's chunks of all generations that its record does not name, then its mark."""
         record = (await self.collection.records([document_id])).get(document_id)
         await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
         await self.collection.unmark(document_id)
 
     async def settle_abandoned(self) -> list[str]:
-        """Settle what a process that is gone has left. Return what was marked."""
+        """Settle the documents that a terminated process has left marked. Return their ids."""
         settled = []
         for document_id in await self.collection.abandoned():
-            with contextlib.suppress(Unavailable):  # somebody else was faster
+            with contextlib.suppress(Unavailable):  # another process was faster
                 await self.collection.mark(document_id)
                 await self.settle(document_id)
                 settled.append(document_id)

@@ -1,10 +1,11 @@
-"""One rebuild of an index: its chunks are made anew beside it, and then take its place in one step.
+"""A rebuild of an index: fills a new collection and then replaces the old one atomically.
 
-`Making` says what the new chunks are: with other vectors, or the same ones in another place. The two collections
-are compared by the generations of their documents, and what differs is copied, round after round: what is
-written or removed meanwhile differs again. When little is left, commits wait, for as long as it takes to copy that;
-then the new collection is published in the place of the old. So nothing needs to be remembered of what was written,
-and a rebuild that was interrupted is simply begun again.
+`Making` produces the new chunks: with new vectors, or unchanged for a move. Each round compares the generations of
+the
+documents in both collections and copies the differences, including documents that were written or removed
+meanwhile.
+When few differences are left, commits wait until these are copied. Then the new collection is published in place of
+the old one. So the rebuild needs no log of writes, and an interrupted rebuild starts again.
 """
 
 from collections import Counter
@@ -25,14 +26,14 @@ from retriever.ports.store import ChunkPoint, Collection
 _log = structlog.get_logger(__name__)
 
 _TEXTS = 4
-"""Embedded at a time: queries wait for no more than that."""
+"""Texts that are embedded at a time, so that queries do not wait long."""
 _FEW = 4
-"""Documents that commits may wait for."""
+"""Maximum number of documents to copy while commits wait."""
 _MOST_ROUNDS = 50
 _PAUSE_SECONDS = 30.0
 
 Done = Callable[[int, int], Awaitable[None]]
-"""Told how many documents have their new vectors, and of how many."""
+"""Receives the number of finished documents and the total."""
 
 
 async def run(
@@ -43,19 +44,19 @@ async def run(
     finish: Callable[[], Awaitable[None]],
     done: Done,
 ) -> None:
-    """Fills a collection, and lets it take the place of an index's own.
+    """Fill a collection and replace an index's collection by it.
 
     Args:
-        indexes: Of which ``index`` is one.
+        indexes: All indexes.
         index: The index.
-        target: Empty, made for this (`Indexes.begin_beside`).
-        making: Makes its documents.
-        finish: Called when it is about to take over.
-        done: Told of the progress.
+        target: An empty collection from `Indexes.begin_beside`.
+        making: Makes the documents of the target.
+        finish: Called just before the replacement.
+        done: Receives the progress.
 
     Raises:
-        Replaced, NotFound, Conflict: The index is another one by now, or gone.
-        Unavailable: Commits do not come to rest; or what a store or a model raises.
+        Replaced, NotFound, Conflict: The index was replaced or deleted meanwhile.
+        Unavailable: Commits do not pause in time, or a store or a model failed.
     """
     source, log = index.collection, _log.bind(index=index.spec.name)
     copy = _Copy(source, target, making, done)
@@ -82,7 +83,7 @@ async def run(
             finally:
                 await source.thaw()
     except TimeoutError as error:
-        raise Unavailable(f"Index '{index.spec.name}' was written to without end.") from error
+        raise Unavailable(f"Index '{index.spec.name}' has too many writes to be rebuilt now.") from error
 
 
 async def _differences(source: Collection, target: Collection) -> list[str]:
@@ -91,29 +92,29 @@ async def _differences(source: Collection, target: Collection) -> list[str]:
 
 
 class Making(Protocol):
-    """Makes documents of one collection those of another."""
+    """Makes the documents of one collection from those of another."""
 
     async def record(self, record: Document) -> Document:
-        """Return the record that a document gets."""
+        """Return the new record of a document."""
         ...
 
     def points(self, points: list[ChunkPoint], record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
-        """Yield the passages that a document gets for some of its own, a few at a time."""
+        """Yield the new chunks for some chunks of a document, a few at a time."""
         ...
 
     def made(self, record: Document) -> None:
-        """Told when a document is there."""
+        """Note that a document is complete."""
         ...
 
 
 class Anew:
-    """Other vectors and other words.
+    """Makes new vectors and terms.
 
     Args:
-        source: Where the documents are.
-        target: Where they are made.
-        embedder: Makes the vectors, of passages.
-        words: Makes what text search compares of them.
+        source: The collection to read.
+        target: The collection to fill.
+        embedder: Computes the vectors.
+        words: Computes the terms.
     """
 
     def __init__(self, source: Collection, target: Collection, embedder: Embedder, words: DocumentWords) -> None:
@@ -124,14 +125,14 @@ class Anew:
         self._languages: Counter[str] = Counter()
 
     async def record(self, record: Document) -> Document:
-        """Return the record, with the language that the texts have."""
+        """Return the record with the language of its texts."""
         first = await self._source.chunks_of(record.version, 0, SAMPLE_CHUNKS)
         texts = [chunk.text for chunk in first]
         language = await self._words.language(self._target.spec, record, texts, self._languages)
         return replace(record, text_language=language)
 
     async def points(self, points: list[ChunkPoint], record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
-        """Yield the passages with other vectors and words."""
+        """Yield the chunks with new vectors and terms."""
         for start in range(0, len(points), _TEXTS):
             some = points[start : start + _TEXTS]
             texts = [point.chunk.indexed_text for point in some]
@@ -143,12 +144,12 @@ class Anew:
             ]
 
     def made(self, record: Document) -> None:
-        """Count the language of a document that is there."""
+        """Count the language of a finished document."""
         self._languages[record.text_language] += 1
 
 
 class _Copy:
-    """Makes documents in one collection of those that are in another."""
+    """Copies documents from one collection to another."""
 
     def __init__(self, source: Collection, target: Collection, making: Making, done: Done) -> None:
         self._source = source
@@ -157,14 +158,14 @@ class _Copy:
         self._done = done
 
     async def run(self, document_ids: list[str]) -> None:
-        """Copies documents, one after the other."""
+        """Copy documents one after the other."""
         total = len(await self._source.versions())
         for place, document_id in enumerate(document_ids):
             await self._document(document_id)
             await self._done(max(0, total - len(document_ids) + place + 1), total)
 
     async def _document(self, document_id: str) -> None:
-        """Makes a document as it is there, or leaves it for the next round."""
+        """Copy a document, or leave it for the next round if it changes meanwhile."""
         source, target = self._source, self._target
         record = (await source.records([document_id])).get(document_id)
         if record is None:
@@ -177,7 +178,7 @@ class _Copy:
             async for made in self._making.points(points, copied):
                 await target.add_chunks(copied, made)
             count += len(points)
-        if count == record.chunk_count:  # else another version has come meanwhile
+        if count == record.chunk_count:  # otherwise another version was stored meanwhile
             await target.put_record(copied)
             await target.remove_chunks(document_id, keep=record.generation)
             self._making.made(copied)

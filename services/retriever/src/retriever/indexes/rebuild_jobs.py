@@ -1,7 +1,7 @@
-"""Rebuilds of indexes, in the background: who may ask for one, how far it is, and that it survives a restart.
+"""Rebuilds of indexes in the background: permissions, progress, and continuation after a restart.
 
-What was asked for is kept with the index's collection, so that a process that starts, or another one where several
-share a store, goes on with it. Who rebuilds an index holds its `REBUILD` mark.
+The request is stored with the index's collection. After a restart the process continues with it; in a shared store
+another process does. The process that rebuilds an index holds its `REBUILD` mark.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _RESUME_SECONDS = 15.0
 
 
 class RebuildState(Enum):
-    """Where a rebuild stands."""
+    """The state of a rebuild."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -55,12 +55,12 @@ class Rebuild(msgspec.Struct, frozen=True):
     finished_at: datetime | None = None
 
     def same_as(self, other: "Rebuild") -> bool:
-        """Whether both make the same of an index."""
+        """Return whether both rebuilds have the same result."""
         mine = self.embedding_model, self.language, self.settings
         return mine == (other.embedding_model, other.language, other.settings)
 
     def over(self, state: RebuildState, error: str = "") -> "Rebuild":
-        """The rebuild as it ended now."""
+        """Return the rebuild in a final state, finished now."""
         return msgspec.structs.replace(self, state=state, error=error, finished_at=datetime.now(UTC))
 
 
@@ -68,13 +68,13 @@ _decoder = msgspec.json.Decoder(Rebuild)
 
 
 class Rebuilds:
-    """Rebuilds indexes under other models, or for texts of another language.
+    """Rebuilds indexes with another embedding model or language.
 
     Args:
         indexes: The indexes.
-        models: Those that are configured.
-        words: Makes what text search compares.
-        patience: Seconds between tries, where a store or a model is away.
+        models: The configured models.
+        words: Computes the terms.
+        patience: Seconds between attempts if a store or a model is unavailable.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class Rebuilds:
         self._patience = patience
         self._running: dict[Index, asyncio.Task[None]] = {}
         self._progress: dict[Index, Rebuild] = {}
-        # Held from the look at what there is to the note of what begins: nobody else begins in between.
+        # Held from the check for a running rebuild until the note of the new one is stored.
         self._beginning = asyncio.Lock()
         self._resuming: asyncio.Task[None] | None = None
 
     async def create(
         self, principal: Principal, index_name: str, model: str, settings: IndexSettings, language: str = ""
     ) -> IndexSpec:
-        """Makes an index with nothing in it; model and language may be empty.
+        """Create an empty index. If model or language is empty, the default applies.
 
         Raises:
-            InvalidRequest: Naming the field.
-            Conflict: There is one of this name.
+            InvalidRequest: A field is wrong.
+            Conflict: An index with this name exists.
         """
         found = self._model(model) if model else self._models.default
         language = checked(language or AUTO)
@@ -112,19 +112,19 @@ class Rebuilds:
     async def update(
         self, principal: Principal, index_name: str, settings: IndexSettings, names: Iterable[str]
     ) -> IndexSpec:
-        """Gives an index other settings, without a rebuild.
+        """Change settings of an index without a rebuild.
 
         Args:
-            principal: Who asks.
+            principal: The caller.
             index_name: The index.
-            settings: What they are to be.
-            names: Which of them; the others stay.
+            settings: The new settings.
+            names: The settings to change.
 
         Raises:
-            InvalidRequest: Naming the field.
-            NotFound: There is no such index.
-            PermissionDenied: The asker is no administrator.
-            Conflict: It is being rebuilt, for the settings that it had when that began.
+            InvalidRequest: A setting is wrong.
+            NotFound: The index does not exist.
+            PermissionDenied: The caller is not an administrator.
+            Conflict: The index is being rebuilt with its previous settings.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
@@ -140,23 +140,24 @@ class Rebuilds:
     async def begin(
         self, principal: Principal, index_name: str, model: str, settings: IndexSettings, language: str = ""
     ) -> Rebuild:
-        """Begins to rebuild an index in the background; asked for the same again it tells how far that is.
+        """Start to rebuild an index in the background. If the same rebuild is running, return its progress.
 
         Args:
-            principal: Who asks.
+            principal: The caller.
             index_name: The index.
-            model: Name of the embedding model; empty: the one that it has.
-            settings: Those that are set take the place of the index's own, for what is added.
+            model: Name of the embedding model. Empty: keep the index's model.
+            settings: Settings to replace. They apply to documents that are added later.
+            language: The language. Empty: keep the index's language.
 
         Raises:
-            InvalidRequest: Naming the field.
-            NotFound: There is no such index.
-            PermissionDenied: The asker is no administrator.
-            Conflict: It is being rebuilt otherwise.
+            InvalidRequest: A field is wrong.
+            NotFound: The index does not exist.
+            PermissionDenied: The caller is not an administrator.
+            Conflict: A different rebuild of the index is running.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
-            raise PermissionDenied("Only administrators can have an index rebuilt.", resource=index_name)
+            raise PermissionDenied("Only administrators can rebuild an index.", resource=index_name)
         name = self._model(model or index.spec.embedding_model).name
         wanted = index.spec.settings.changed(settings, settings.names())
         has = AUTO if index.spec.language == LEGACY else index.spec.language
@@ -173,10 +174,10 @@ class Rebuilds:
         return asked
 
     async def last(self, principal: Principal, index_name: str) -> Rebuild:
-        """The rebuild that goes on, or the last one.
+        """Return the running rebuild, or the last one.
 
         Raises:
-            NotFound: There is no such index, or it was not rebuilt.
+            NotFound: The index does not exist, or was never rebuilt.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         found = await self._last(index)
@@ -185,21 +186,21 @@ class Rebuilds:
         return found
 
     def resume(self) -> None:
-        """Goes on in the background with what was begun and is nobody's; with a shared store again and again."""
+        """Continue interrupted rebuilds in the background. With a shared store, look for them repeatedly."""
         self._resuming = asyncio.create_task(self._keep_resuming())
 
     async def aclose(self) -> None:
-        """Stops what goes on; a later start goes on with it."""
+        """Stop running rebuilds. The next start continues them."""
         running = [*self._running.values(), *([self._resuming] if self._resuming else [])]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _resume(self, indexes: list[Index]) -> None:
-        """Go on with what was begun; take each index off the list that was looked at."""
+        """Continue the rebuilds of these indexes, and remove each index from the list."""
         while indexes:
             index = indexes[0]
-            with contextlib.suppress(NotFound, Replaced):  # it is another one by now, or gone
+            with contextlib.suppress(NotFound, Replaced):  # it was replaced or deleted
                 async with self._beginning:
                     found = None if index in self._running else await self._last(index)
                     if found is not None and found.state is RebuildState.RUNNING:
@@ -210,7 +211,7 @@ class Rebuilds:
         waiting: list[Index] | None = None
         while True:
             try:
-                # All notes are read once. What is interrupted later is told by its mark.
+                # All notes are read once. Later interruptions are found by their marks.
                 waiting = await self._indexes.noted() if waiting is None else waiting + self._indexes.interrupted()
                 await self._resume(waiting)
             except CausewayError as error:
@@ -247,7 +248,7 @@ class Rebuilds:
             await self._failed(index, error.message)
         except Exception:
             log.exception("index not rebuilt; it is as it was")
-            await self._failed(index, "The service met an unexpected error; its log says which.")
+            await self._failed(index, "An unexpected error occurred. The log of the service has the details.")
         finally:
             del self._running[index]
             self._progress.pop(index, None)
@@ -274,7 +275,7 @@ class Rebuilds:
                 await self._drop(target)
                 if not left or not await index.collection.is_current():
                     raise
-                tell("rebuilding an index is tried again", why=error.message)
+                tell("rebuild of an index is tried again", why=error.message)
                 await asyncio.sleep(self._patience)
             except BaseException:
                 await asyncio.shield(self._drop(target))
@@ -291,7 +292,7 @@ class Rebuilds:
             nonlocal noted
             progress = msgspec.structs.replace(self._progress[index], done=documents, total=total)
             self._progress[index] = progress
-            if self._indexes.is_shared and loop.time() > noted + _NOTE_SECONDS:  # others may be asked how far it is
+            if self._indexes.is_shared and loop.time() > noted + _NOTE_SECONDS:  # other processes report it
                 noted = loop.time()
                 await index.collection.put_note(msgspec.json.encode(progress))
 
@@ -303,14 +304,14 @@ class Rebuilds:
                 msgspec.json.encode(self._progress[index].over(RebuildState.FAILED, why))
             )
             await index.collection.unmark(REBUILD)
-        except CausewayError as error:  # the index is gone, or will be tried again after the next start
-            _log.warning("that an index was not rebuilt is not noted", why=error.message)
+        except CausewayError as error:  # the index was deleted, or the next start tries again
+            _log.warning("the failure of a rebuild was not stored", why=error.message)
 
     async def _drop(self, target: Collection) -> None:
         try:
             await self._indexes.discard(target)
         except CausewayError as error:
-            _log.warning("what a rebuild has left is removed later", why=error.message)
+            _log.warning("the collection of a failed rebuild is removed later", why=error.message)
 
     def _model(self, name: str) -> EmbeddingModel:
         model = self._models.get(name)

@@ -1,4 +1,4 @@
-"""Snapshots of indexes: where they may lie, who may write and load them."""
+"""Snapshots of indexes: paths, permissions and limits."""
 
 import asyncio
 import posixpath
@@ -22,13 +22,13 @@ _LONGEST_NAME = 255
 
 
 class Snapshots:
-    """Writes indexes to a directory, and makes indexes from what is there. Each tenant has a directory in it.
+    """Writes and loads snapshots of indexes. Each tenant has its own directory.
 
     Args:
         indexes: The indexes.
-        directory: Made when the first snapshot is written.
-        models: Those that are configured; what no one of them made is not loaded.
-        most: Snapshots that a tenant may have.
+        directory: The directory of all tenants, created with the first snapshot.
+        models: The configured models. Snapshots with vectors of another model are refused.
+        most: Maximum number of snapshots of a tenant.
     """
 
     def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels, most: int = 100) -> None:
@@ -40,15 +40,15 @@ class Snapshots:
         self._counting = asyncio.Lock()
 
     async def persist(self, principal: Principal, index_name: str, path: str) -> Contents:
-        """Write a snapshot to the subdirectory of ``path`` that has the index's name; replace one that is there.
+        """Write a snapshot to the subdirectory of ``path`` that has the index's name. Replace an existing one.
 
         Raises:
             NotFound: There is no such index.
             InvalidRequest: The path lies outside the tenant's directory.
-            Conflict: Something else is there, or a snapshot of another index; or the tenant has as many snapshots
-                as it may have, and this one is new.
-            PermissionDenied: The index holds documents that the asker may not see.
-            Unavailable: It could not be done; a snapshot that was there still is.
+            Conflict: The directory has other content or a snapshot of another index, or the tenant has too many
+            snapshots.
+            PermissionDenied: The index has documents that the caller may not see.
+            Unavailable: The snapshot could not be written; an existing one is unchanged.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         directory, _ = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
@@ -67,16 +67,16 @@ class Snapshots:
         """Return the tenant's snapshots, ordered by path.
 
         Raises:
-            PermissionDenied: The asker is no administrator.
+            PermissionDenied: The caller is not an administrator.
         """
         _check_administrator(principal, "list")
         return await asyncio.to_thread(snapshot_shelf.stored, self._root(principal.tenant))
 
     async def delete(self, principal: Principal, path: str) -> None:
-        """Delete a snapshot, by the path that `stored` tells.
+        """Delete a snapshot by the path that `stored` returns.
 
         Raises:
-            PermissionDenied: The asker is no administrator.
+            PermissionDenied: The caller is not an administrator.
             InvalidRequest: The path lies outside the tenant's directory.
             NotFound: There is no snapshot at the path.
             Conflict: It is being written.
@@ -96,15 +96,16 @@ class Snapshots:
             raise NotFound(f"There is no snapshot at {path[:200]!r}.", resource=path)
 
     async def load(self, principal: Principal, path: str, index_name: str, *, overwrite: bool) -> IndexSummary:
-        """Make an index from its snapshot below ``path``, or from one that an earlier version wrote at ``path``.
+        """Create an index from its snapshot below ``path``, or from one that an earlier version wrote at ``path``.
 
         Raises:
-            InvalidRequest: The path lies outside the tenant's directory, or what is there cannot be loaded, for
-                instance because it is a snapshot of another index.
-            NotFound: There is nothing at the path.
-            Conflict: The index is there, and not to be overwritten.
-            PermissionDenied: It is to be, and holds documents that the asker may not see.
-            Unavailable: It could not be done; nothing changed.
+            InvalidRequest: The path lies outside the tenant's directory, or the snapshot cannot be loaded, for
+                instance
+                because it is one of another index.
+            NotFound: The path does not exist.
+            Conflict: The index exists, and ``overwrite`` is not set.
+            PermissionDenied: The index to overwrite has documents that the caller may not see.
+            Unavailable: The load failed; nothing changed.
         """
         keys.index_name(index_name)
         places = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
@@ -133,7 +134,7 @@ class Snapshots:
         )
 
     def _check_room(self, tenant: str, directory: Path) -> None:
-        """Refuse a snapshot more than the tenant may have; those that are being written count."""
+        """Refuse a new snapshot if the tenant has too many, including those that are being written."""
         root = self._root(tenant)
         there = {*snapshot_shelf.places(root), *(each for each in self._writing if each.is_relative_to(root))}
         if directory not in there and len(there) >= self._most:
@@ -151,28 +152,28 @@ class Snapshots:
         root = self._root(tenant)
         parent = self._place(root, path)
         place = self._place(root, str(parent / index_name))
-        if place == root:  # by a link
+        if place == root:  # through a link
             raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
         return place, parent
 
     def _place(self, root: Path, path: str) -> Path:
-        """Return the directory that a path below a tenant's root means."""
+        """Return the directory of a path below a tenant's root."""
         if len(path) > _LONGEST_PATH or not path.isprintable():
             raise InvalidRequest(f"A path has at most {_LONGEST_PATH} characters, all printable.", field="path")
         if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in Path(path).parts):
             raise InvalidRequest(f"A name in a path has at most {_LONGEST_NAME} bytes.", field="path")
         try:
-            # An absolute path takes the root's place here. Links are followed, so that what they hide is seen.
+            # An absolute path replaces the root here. Links are resolved, so that the check sees their targets.
             place = (root / path).resolve()
             if not place.is_relative_to(root):
                 raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
             return place
         except (OSError, RuntimeError) as error:  # a link to itself
-            raise InvalidRequest("That is no path.", field="path") from error
+            raise InvalidRequest("The path is not valid.", field="path") from error
 
 
 def check_vectors(manifest: Manifest, models: EmbeddingModels) -> None:
-    """Raise InvalidRequest where no configured model makes vectors like those of a snapshot."""
+    """Raise InvalidRequest if no configured model matches the vectors of a snapshot."""
     if models.fitting(manifest.embedding_model, manifest.dimension) is None:
         known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in models)
         raise InvalidRequest(
@@ -195,7 +196,7 @@ def _find(directory: Path, parent: Path) -> tuple[Manifest, Path]:
 
 
 def _make(directory: Path, index_name: str, path: str) -> None:
-    """Make the directory; when this returns it holds nothing, directories, or a snapshot of the same index."""
+    """Create the directory of a snapshot. Refuse one with other files or a snapshot of another index."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / MANIFEST).is_file():
@@ -203,7 +204,7 @@ def _make(directory: Path, index_name: str, path: str) -> None:
             if other != index_name:
                 raise Conflict(f"There is a snapshot of the index '{other}' at {path}.", resource=path)
             return
-        # The path of another snapshot may lead through it.
+        # Other snapshots may be below it.
         is_free = all(each.is_dir() for each in directory.iterdir())
     except (FileExistsError, NotADirectoryError):
         is_free = False

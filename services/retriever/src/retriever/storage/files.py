@@ -1,4 +1,4 @@
-"""Files that survive a loss of power, and a directory with one owner. Blocking: call from a thread."""
+"""Durable files, and directories with one owner. The functions block: call them from a thread."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ _LOOK_SECONDS = 0.05
 
 
 def own(directory: Path) -> int:
-    """Takes a directory for this process, until `disown` or the process's end; makes it where it is not there.
+    """Lock a directory for this process until `disown` or the end of the process. Create it if necessary.
 
     Raises:
-        Unavailable: Another process has it, and which.
+        Unavailable: Another process holds the lock. The message names it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
@@ -52,12 +52,12 @@ async def until_free(directory: Path, seconds: float) -> None:
 
 
 def disown(descriptor: int) -> None:
-    """Gives a directory up, by what `own` returned."""
+    """Unlock a directory. The descriptor is the one that `own` returned."""
     os.close(descriptor)
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Writes a file by one rename; it and its directory last when this returns."""
+    """Write a file atomically by a rename. It is durable when this returns."""
     new = path.with_suffix(".new")
     with new.open("wb") as file:
         file.write(content)
@@ -69,13 +69,13 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def unlink(path: Path) -> None:
-    """Removes a file, if it is there, for good."""
+    """Remove a file durably if it exists."""
     path.unlink(missing_ok=True)
     _sync_path(path.parent)
 
 
 def sync_tree(directory: Path) -> None:
-    """Writes all files under a directory through to the disk."""
+    """Sync all files under a directory to the disk."""
     for path in sorted(directory.rglob("*")):
         try:
             _sync_path(path)
@@ -85,7 +85,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copies the files under a directory whose writers wait. Holes stay holes: a log is mostly one."""
+    """Copy the files under a directory while writers wait. Copies stay sparse: a log is mostly a hole."""
     shutil.copytree(source, target, copy_function=_copy_file)
 
 
@@ -106,13 +106,13 @@ def _next_data(descriptor: int, position: int) -> int | None:
     try:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing but a hole, or the end
+        if error.errno == errno.ENXIO:  # only a hole follows, or the end
             return None
         raise
 
 
 def size_of(directory: Path) -> int:
-    """Bytes that the files under a directory take on the disk."""
+    """Return the disk space of the files under a directory, in bytes."""
     size = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # a segment of the log was renamed meanwhile
@@ -121,13 +121,13 @@ def size_of(directory: Path) -> int:
 
 
 def numbered(directory: Path) -> Path:
-    """A new directory in a directory, named by the next number."""
+    """Create a directory inside a directory, named by the next number."""
     while True:
         taken = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
         new = directory / str(max(taken, default=0) + 1)
         try:
             new.mkdir()
-        except FileExistsError:  # somebody was faster
+        except FileExistsError:  # another process was faster
             continue
         return new
 

@@ -1,6 +1,6 @@
-"""Reading snapshots (`storage.snapshot_writer`), which may be damaged, foreign, or written by somebody else.
+"""Reads snapshots (`storage.snapshot_writer`). It does not trust them: they may be damaged or forged.
 
-Blocking: call from a thread or a child process.
+The functions block: call them from a thread or a child process.
 """
 
 import array
@@ -33,20 +33,20 @@ _decoder = msgspec.msgpack.Decoder(Record | ChunkEntry)
 
 
 class NoSnapshot(Exception):
-    """There is nothing at this path."""
+    """The path does not exist."""
 
 
 def damaged(why: str) -> InvalidRequest:
-    """The error for a snapshot that cannot be loaded."""
+    """Return the error for a snapshot that cannot be loaded."""
     return InvalidRequest(f"The snapshot cannot be loaded: {why}.", field="path")
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """What the snapshot in a directory is.
+    """Return the manifest of the snapshot in a directory.
 
     Raises:
-        NoSnapshot: There is no such directory.
-        InvalidRequest: It holds no snapshot, or one of another format.
+        NoSnapshot: The directory does not exist.
+        InvalidRequest: The directory has no snapshot, or one of another format.
     """
     if not directory.exists():
         raise NoSnapshot
@@ -57,7 +57,7 @@ def read_manifest(directory: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         raise damaged("it has no manifest that can be read") from error
     if manifest.kind != KIND or not POINTS.fullmatch(manifest.points):
-        raise damaged("it is not one of an index")
+        raise damaged("it is not a snapshot of an index")
     if manifest.version != VERSION:
         raise damaged(f"it has the format {manifest.version}, this service reads {VERSION}")
     if not manifest.embedding_model or manifest.dimension < 1 or manifest.documents < 0 or manifest.chunks < 0:
@@ -68,12 +68,12 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple[Document, ChunkPoint | None]]:
-    """Each record with None, then each chunk with its document, under the ids that they have in the index ``spec``.
+    """Yield each record with None, then each chunk with its document, with their ids in the index ``spec``.
 
-    What is read is only known to be whole once the iterator has ended: use none of it before.
+    The checksum is verified at the end. Do not use the items before the iterator has ended.
 
     Raises:
-        InvalidRequest: It is damaged.
+        InvalidRequest: The snapshot is damaged.
     """
     try:
         with _open(directory / manifest.points) as file:
@@ -108,7 +108,7 @@ def _frames(file: BinaryIO, manifest: Manifest) -> Iterator[Record | ChunkEntry]
 def _checked(
     entries: Iterable[Record | ChunkEntry], manifest: Manifest, spec: IndexSpec
 ) -> Iterator[tuple[Document, ChunkPoint | None]]:
-    """What is read must be what an upsert would have taken: the checksum is no proof of that."""
+    """Check the entries as an upsert would. The checksum does not prove that they are valid."""
     collection = keys.collection(spec.tenant, spec.name)
     documents: dict[str, Document] = {}
     missing: dict[str, set[int]] = {}
@@ -149,7 +149,7 @@ def _check(document: Document) -> None:
 
 def _point(collection: str, document: Document, entry: ChunkEntry, dimension: int) -> ChunkPoint:
     vector = _from_bytes(entry.vector)
-    # Also rules out what is not a number, and infinity.
+    # This also excludes NaN and infinity.
     is_unit = len(vector) == dimension and abs(math.hypot(*vector) - 1) <= _UNIT_TOLERANCE
     if not is_unit or not _is_sparse_vector(entry.indices, entry.weights):
         raise damaged("one of its vectors is wrong")
@@ -193,5 +193,5 @@ def _from_bytes(raw: bytes) -> list[float]:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Opens a file, never what a symbolic link points to: that may lie outside."""
+    """Open a file. Refuse a symbolic link, which may point outside the directory."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")

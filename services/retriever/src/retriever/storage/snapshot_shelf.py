@@ -1,4 +1,4 @@
-"""The snapshots below a directory: what is there, and how one goes. Blocking: call from a thread."""
+"""Lists and deletes the snapshots below a directory. The functions block: call them from a thread."""
 
 import contextlib
 import os
@@ -18,12 +18,12 @@ class StoredSnapshot:
     """A snapshot on the disk.
 
     Attributes:
-        path: Below the root, with slashes.
-        index: Which it is of; empty where its manifest cannot be read.
-        documents: Number of documents in it; 0 likewise.
-        chunks: Number of chunks in it; 0 likewise.
-        size_bytes: What its files take on the disk.
-        created_at: When it was written.
+        path: Path below the root, with slashes.
+        index: Name of its index. Empty if the manifest cannot be read.
+        documents: Number of documents. 0 if the manifest cannot be read.
+        chunks: Number of chunks. 0 if the manifest cannot be read.
+        size_bytes: Disk space of its files.
+        created_at: Time when it was written.
     """
 
     path: str
@@ -35,7 +35,7 @@ class StoredSnapshot:
 
 
 def places(root: Path) -> Iterator[Path]:
-    """Yield the directories below the root that hold a snapshot, whole or damaged. Links are not followed."""
+    """Yield the directories below the root that have a snapshot, even a damaged one. Do not follow links."""
     for directory, _, names in os.walk(root):
         if MANIFEST in names:
             yield Path(directory)
@@ -63,12 +63,14 @@ def _described(place: Path, path: str) -> StoredSnapshot:
 
 
 def delete(place: Path, root: Path) -> bool:
-    """Delete the snapshot in a directory, and the directories above it that are empty then; return whether it was
-    there. It is gone in one step, and for good.
+    """Delete the snapshot in a directory atomically and durably, and parent directories that become empty.
 
     Args:
-        place: The directory; other snapshots below it stay.
-        root: Stays in any case.
+        place: The directory. Other snapshots below it are kept.
+        root: The root, which is kept.
+
+    Returns:
+        Whether there was a snapshot.
     """
     if not (place / MANIFEST).is_file():
         return False

@@ -1,13 +1,13 @@
-"""Snapshots: an index as files that any store writes and reads, whatever its engine.
+"""Writes snapshots: files of an index in a format that does not depend on the store.
 
 ::
 
-    <directory>/manifest.json     what it is, how much there is of it, and the checksum of
-    <directory>/<name>.points     frames: a length (4 bytes, big-endian) and as much msgpack; records, then chunks
+    <directory>/manifest.json     index, counts, and the checksum of the points
+    <directory>/<name>.points     frames of a length (4 bytes, big-endian) and msgpack: records, then chunks
 
-The manifest is replaced by one rename, so a snapshot comes, and takes the place of another, in a step. Ids are not
-kept: they depend on tenant and index, and a snapshot may be loaded as another index. `snapshot_reader` reads.
-Blocking: call from a thread or a child process.
+The manifest is replaced by one rename, so a snapshot appears or is replaced atomically. Ids are not stored, because
+they depend on tenant and index, and a snapshot may be loaded as another index. `snapshot_reader` reads snapshots.
+The methods block: call them from a thread or a child process.
 """
 
 import array
@@ -37,7 +37,7 @@ PREFIX = 4
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a snapshot is; ``sha256`` and ``size`` are those of the file ``points``."""
+    """The manifest of a snapshot. ``sha256`` and ``size`` describe the file ``points``."""
 
     kind: str
     version: int
@@ -55,18 +55,18 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def contents(self) -> Contents:
-        """How much there is."""
+        """The numbers of documents and chunks."""
         return Contents(self.documents, self.chunks)
 
 
 class Record(msgspec.Struct, frozen=True, tag="document"):
-    """A frame that holds a record of the catalogue."""
+    """A frame with a record of the catalogue."""
 
     document: Document
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
-    """A frame that holds a chunk of a document whose record came before."""
+    """A frame with a chunk of a document whose record precedes it."""
 
     document_id: str
     number: int
@@ -85,7 +85,7 @@ class Writer:
     """Writes one snapshot: records first, then chunks, then `commit`.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The snapshot cannot be written.
     """
 
     def __init__(self, directory: Path, spec: IndexSpec) -> None:
@@ -98,12 +98,12 @@ class Writer:
         self._size = self._documents = self._chunks = 0
 
     def record(self, document: Document) -> None:
-        """Writes a record of the catalogue."""
+        """Write a record of the catalogue."""
         self._write(msgspec.msgpack.encode(Record(document)))
         self._documents += 1
 
     def chunk(self, document_id: str, chunk: Chunk, terms: Terms) -> None:
-        """Writes a chunk of the generation that the document's record names."""
+        """Write a chunk of the generation that the document's record names."""
         entry = ChunkEntry(
             document_id,
             chunk.number,
@@ -121,7 +121,7 @@ class Writer:
         self._chunks += 1
 
     def commit(self) -> Contents:
-        """Puts the snapshot in its place; lasting when this returns."""
+        """Publish the snapshot. It is durable when this returns."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -145,11 +145,11 @@ class Writer:
         return manifest.contents
 
     def __enter__(self) -> Self:
-        """The writer itself."""
+        """Return the writer itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Removes what was not committed."""
+        """Remove the points if they were not committed."""
         if not self._file.closed:
             self._file.close()
             (self._directory / self._name).unlink()
