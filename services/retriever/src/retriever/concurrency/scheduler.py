@@ -1,9 +1,8 @@
 """The scheduler of blocking work on the event loop.
 
-The embedded engine and its BM25 hold the interpreter's lock during every call, in whichever thread they are
-called: a thread would not keep the loop free. So they run on the loop, long work in slices of a few milliseconds.
-Of all that wants to work only one slice runs in each turn of the loop, and who searches goes first: a search takes
-several turns, of the loop and of the embedder's threads, and would wait for a slice in each.
+The embedded engine and its BM25 hold the interpreter's lock during each call, so a thread would not keep the loop
+free. They run on the loop, bulk work in slices of a few milliseconds. Each turn of the loop runs at most one slice,
+and searches have priority: a search takes several turns and would otherwise wait for a slice in each.
 """
 
 import asyncio
@@ -11,11 +10,11 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 _PATIENCE = 0.02
-"""Seconds that a slice waits for searches; under searches without end bulk work goes on at 50 slices a second."""
+"""Seconds that a slice waits for searches. Under constant searches, bulk work runs 50 slices a second."""
 
 
 class Scheduler:
-    """Runs blocking bulk work in slices, and searches before it."""
+    """Runs blocking bulk work in slices, after searches."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -25,7 +24,7 @@ class Scheduler:
 
     @contextlib.asynccontextmanager
     async def slice(self) -> AsyncIterator[None]:
-        """Holds one slice of bulk work; whoever else is ready runs before the next one."""
+        """Run one slice of bulk work. Other ready tasks run before the next slice."""
         async with self._lock:
             if self._searches:
                 with contextlib.suppress(TimeoutError):
@@ -36,7 +35,7 @@ class Scheduler:
 
     @contextlib.contextmanager
     def search(self) -> Iterator[None]:
-        """Holds the time of a search."""
+        """Mark the time of a search. Slices wait meanwhile."""
         self._searches += 1
         self._nobody_searches.clear()
         try:

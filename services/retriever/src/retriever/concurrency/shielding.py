@@ -14,7 +14,7 @@ class Shield:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return or raise what the work does; a cancellation takes effect after the work has ended."""
+        """Run the work and return its result. A cancellation takes effect after the work has ended."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -29,6 +29,6 @@ class Shield:
         return task.result()
 
     async def aclose(self) -> None:
-        """Waits for all work that has begun."""
+        """Wait for all running work."""
         while self._running:
             await asyncio.wait(self._running)

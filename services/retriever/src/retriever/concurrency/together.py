@@ -1,4 +1,4 @@
-"""Several awaitables at once, of which none is left running."""
+"""Concurrent coroutines that all end before the call returns."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ from servicekit.tasks import ended
 
 
 async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Run coroutines at once, and return what they return. When one fails, the others are cancelled.
+    """Run coroutines concurrently and return their results. If one fails, cancel the others.
 
     Raises:
-        Exception: What the first one that fails raises, not in a group.
+        Exception: The exception of the first coroutine that fails, not in a group.
     """
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:

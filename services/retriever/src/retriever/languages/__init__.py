@@ -1,1 +1,1 @@
-"""The languages of documents, by which text search cuts and stems their words."""
+"""Language detection for text search, which tokenizes and stems by language."""

@@ -1,6 +1,6 @@
-"""Tells languages of the Latin script apart, by py3langid (https://github.com/adbar/py3langid).
+"""Detects languages of the Latin script with py3langid (https://github.com/adbar/py3langid).
 
-Its model takes 90 MB of memory and half a second to load, so it is loaded when the first text needs it.
+Its model takes 90 MB of memory and half a second to load. So it is loaded with the first text.
 """
 
 import asyncio
@@ -13,26 +13,26 @@ from retriever.domain.language import LATIN
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
-_SAMPLE = 8192  # code points; more change nothing
+_SAMPLE = 8192  # code points; more do not improve the result
 _SURE = 0.5
 _POSSIBLE = 0.1
 
 
 class LanguageDetector:
-    """Detects languages among those that have a stemmer: others are taken as the most similar one of these."""
+    """Detects the languages that have a stemmer. Other languages are taken for the most similar one."""
 
     def __init__(self) -> None:
         self._loading = asyncio.Lock()
 
     async def language(self, text: str) -> str | None:
-        """Return the language of a text; None where it is too short, or too little of a language, to be sure."""
+        """Return the language of a text, or None if it is not certain."""
         (best, probability), *_ = await self._ranked(text)
         return best if probability >= _SURE else None
 
     async def likely(self, text: str, among: Collection[str]) -> tuple[str, ...]:
         """Return the languages that a text may be in, the most probable one first.
 
-        Few words are easily mistaken, so that all are returned that are not improbable.
+        A short text is ambiguous. So all languages that are not improbable are returned.
 
         Args:
             text: A query.

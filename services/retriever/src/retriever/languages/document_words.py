@@ -1,4 +1,4 @@
-"""The words of documents: in which language each document is, and what BM25 counts of its chunks."""
+"""The language of documents, and the BM25 terms of their chunks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,15 +10,15 @@ from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 
 SAMPLE_CHUNKS = 8
-"""Chunks from a document's beginning that its language is told by."""
+"""Number of first chunks by which a document's language is detected."""
 
 
 class DocumentWords:
-    """Makes what text search compares of documents.
+    """Computes the terms of documents.
 
     Args:
-        encoder: Makes the sparse vectors.
-        detector: Tells languages.
+        encoder: Computes the sparse vectors.
+        detector: Detects languages.
     """
 
     def __init__(self, encoder: TermEncoder, detector: LanguageDetector) -> None:
@@ -28,10 +28,11 @@ class DocumentWords:
     async def language(
         self, spec: IndexSpec, document: Document, texts: Sequence[str], others: Mapping[str, int]
     ) -> str:
-        """Return the language of a document's text for text search; empty in an index that knows no languages.
+        """Return the language of a document for text search, or an empty string in an index without languages.
 
-        It is the one that the script tells, else the index's, else the detected one; where that is not sure, the
-        one that the document itself names; and where it names none, that of most documents of the index.
+        The first that is known applies: the language of the script, of the index, the detected language, the one
+        that the
+        document declares, the one of most documents of the index.
 
         Args:
             spec: The index.
@@ -54,5 +55,5 @@ class DocumentWords:
         return named if named in LANGUAGES else max(others, key=lambda each: others[each], default=DEFAULT)
 
     async def terms(self, indexed_texts: Sequence[str], language: str) -> list[Terms]:
-        """Return the words of chunks of a document in this language, as `language` returns it."""
+        """Return the terms of chunks of a document in the language that `language` returned."""
         return await self._encoder.documents(indexed_texts, language or LEGACY)

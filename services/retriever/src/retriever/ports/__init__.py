@@ -1,4 +1,4 @@
-"""The interfaces that the logic calls: a vector store and a reranker.
+"""The interfaces that the logic calls: vector stores, term encoders and rerankers.
 
-Adapters of vector stores are in `stores`, those of rerankers in `clients`; nothing here imports them.
+`stores` implements vector stores, `clients` implements rerankers. This package imports neither.
 """

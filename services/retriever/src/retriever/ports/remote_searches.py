@@ -1,4 +1,4 @@
-"""The part of the port that stores across a network have: several searches in one call."""
+"""The part of the port that only remote stores implement: several searches in one call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from retriever.ports.store import Scope, StoredChunk, Terms
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What several searches found in one call.
+    """The results of several searches in one call.
 
     Attributes:
         dense: Hits by cosine.
         sparse: Hits by BM25.
-        cosines: Of what was found by words.
-        words: BM25 scores of what was found by meaning or known before; 0 where a chunk has none of the words.
-        chunks: What was found, by id.
+        cosines: Cosines of the sparse hits.
+        words: BM25 scores of the dense hits and of the known chunks; 0 for a chunk that has none of the terms.
+        chunks: The found chunks by id.
     """
 
     dense: list[Hit]
@@ -28,14 +28,14 @@ class Scored:
 
 
 class RemoteSearches(Protocol):
-    """Searches that a store across a network makes in one call each."""
+    """Searches that a remote store runs in one call each."""
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
-        """What `Collection.dense` and `Collection.sparse` return, and what each says of the other's hits."""
+        """Return the hits of `Collection.dense` and `Collection.sparse`, with both scores of each."""
         ...
 
     async def further(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
-        """What `Collection.sparse` returns, the cosines of that, and the BM25 scores of ``known`` chunks."""
+        """Return the hits of `Collection.sparse` with their cosines, and the BM25 scores of ``known`` chunks."""
         ...

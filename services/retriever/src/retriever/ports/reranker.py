@@ -1,4 +1,4 @@
-"""The port: what the retriever asks of a reranker.
+"""The port for rerankers.
 
 Adapters: `clients.http_reranker`, `clients.triton_reranker` and `causeway_testing.retriever.reranker`. All pass the
 same contract tests, tests/clients/test_rerankers.py.
@@ -12,7 +12,7 @@ from servicekit.errors import CausewayError
 
 
 class Unranked(CausewayError):
-    """A reranker's answer is none: something else than a score for each text, or an error that is its own."""
+    """A reranker returned an error, or an answer without a score for each text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Rating:
     """How well a text answers a query.
 
     Attributes:
-        score: Higher is better; its scale is the model's.
-        captions: Its best sentences, where the reranker gives them.
+        score: Higher is better. The scale depends on the model.
+        captions: The best sentences, if the reranker returns them.
     """
 
     score: float
@@ -32,14 +32,14 @@ class Reranker(Protocol):
     """Rates texts."""
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """A rating for each text, in their order; none of the texts is blank, and there is at least one.
+        """Return a rating for each text, in their order. There is at least one text, and none is blank.
 
         Raises:
-            Unavailable, DeadlineExceeded, RateLimited: The server does not answer, or not now.
-            Unranked: What it answers is of no use.
+            Unavailable, DeadlineExceeded, RateLimited: The server does not answer, or has no capacity.
+            Unranked: The answer cannot be used.
         """
         ...
 
     async def aclose(self) -> None:
-        """Closes the connections; closing twice changes nothing."""
+        """Close the connections. A second call has no effect."""
         ...

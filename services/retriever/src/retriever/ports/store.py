@@ -1,15 +1,18 @@
-"""The port: what the retriever asks of a vector store.
+"""The port for vector stores.
 
 Adapters: `stores.edge` (Qdrant in the process, on disk), `stores.qdrant` (a Qdrant server) and the fake,
 `causeway_testing.retriever.store`. All pass the same contract tests, tests/stores/test_contract.py. Fusion, access
-rules and the upsert protocol are above the port, the same for all.
+rules and the upsert protocol are above the port and the same for all.
 
-A collection holds three kinds of things: chunks (with two vectors), the catalogue's records (one a document), and
-marks (documents whose chunks may not agree with their record). Of a document that is marked, searches and counts
-see the chunks of the generation that its record names, and no others; what else they see is said by their `Scope`.
+A collection has three kinds of points: chunks (with two vectors), records of the catalogue (one for each document),
+and
+marks (of documents whose chunks may not agree with their record). For a marked document, searches and counts see
+only
+the chunks of the generation that its record names. A `Scope` restricts them further.
 
-Other processes than this one write to a store on a server. There a mark is a lease: it is refused while another
-process holds it, renewed while this one does, and abandoned if its process is gone.
+Several processes write to a store on a server. There a mark is a lease: it is refused while another process holds
+it,
+renewed by its holder, and abandoned if the holder has terminated.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,11 +34,11 @@ _BLANK_LINE = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What of a collection may be seen.
+    """The visible part of a collection.
 
     Args:
         filter: Conditions on the documents.
-        readers: Tokens that the asker holds, of which a document must have one (`domain.access`); None: all.
+        readers: The caller's tokens. A document must have one of them (`domain.access`). None: no restriction.
     """
 
     filter: Filter = NO_FILTER
@@ -43,17 +46,17 @@ class Scope:
 
     @property
     def corpus(self) -> "Scope | None":
-        """Where the frequencies of words are counted for a search in this scope; None: in the whole collection.
+        """The scope in which term frequencies are counted; None: the whole collection.
 
-        It is all that the asker may see, also in a narrower search: a BM25 score says nothing of what hidden
-        documents contain, and a passage has the same one in each search of the asker.
+        It has everything that the caller may see, even for a narrower search. So a BM25 score reveals nothing about
+        hidden documents, and a passage has the same score in each search of the caller.
         """
         return None if self.readers is None else Scope(readers=self.readers)
 
     def admits(self, document: Document, fields: Sequence[Field]) -> bool:
-        """Return whether a document with these fields, or a chunk of it, may be seen.
+        """Return whether a document with these fields, or a chunk of it, is visible.
 
-        This says what a scope means, for stores whose engine does not evaluate conditions.
+        This defines a scope, and serves stores whose engine does not evaluate conditions.
         """
         readable = self.readers is None or not self.readers.isdisjoint(access.readers(document.access))
         return readable and holds(self.filter, fields)
@@ -72,7 +75,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPoint:
-    """A chunk, ready to be stored under its id (a UUID as text)."""
+    """A chunk with its id (a UUID as text) and terms, ready to be stored."""
 
     id: str
     chunk: Chunk
@@ -81,10 +84,10 @@ class ChunkPoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk as it is read back, without its vectors.
+    """A chunk as read from the store, without its vectors.
 
-    ``generation`` is its document's; None where a store never shows more than one. ``analysis`` is the document's,
-    too; None where the chunk does not say it.
+    ``generation`` is that of its document, or None if the store never shows more than one. ``analysis`` is the
+    document's language, or None if the chunk does not have it.
     """
 
     id: str
@@ -100,7 +103,7 @@ class StoredChunk:
 
     @property
     def continuation(self) -> str:
-        """What the chunk adds to the text of the chunk before it, with the separator between the two."""
+        """The text that the chunk adds to the chunk before it, including the separator."""
         if self.overlap:
             return self.text[self.overlap :]
         separator = self.separator
@@ -110,122 +113,122 @@ class StoredChunk:
 
 
 class Collection(Protocol):
-    """One index. Every method raises NotFound once the collection is dropped, Replaced once it is replaced."""
+    """One index. Each method raises NotFound after the collection is dropped, and Replaced after it is replaced."""
 
     @property
     def spec(self) -> IndexSpec:
-        """What it is."""
+        """The specification of the index."""
         ...
 
     @property
     def revision(self) -> int:
-        """Another number than before: what was found since belongs to other versions of documents, perhaps."""
+        """A number that changes when searches may see other versions of documents."""
         ...
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Told when something was found that is not there any more; `revision` is another one then.
+        """Note that a search found a removed point. This changes `revision`.
 
         Args:
-            document_id: Of what was found, where it is of another version than the document's record names.
+            document_id: The document, if the point has another version than the document's record names.
         """
         ...
 
     @property
     def remote(self) -> "RemoteSearches | None":
-        """Searches in few calls; None where a call costs nothing, because the store is in this process."""
+        """The combined searches of a remote store; None for a store in this process, where calls are cheap."""
         ...
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Whether it is still the one of its name, as far as was known a second ago.
+        """Return whether this is still the collection of its name. The answer may be a second old.
 
         Args:
-            wait: Ask the store, if that is longer ago; else a search finds out, and raises Replaced.
+            wait: Whether to ask the store if the known answer is older. If not, a search may raise Replaced.
         """
         ...
 
     async def publish(self, instead_of: Self | None = None) -> None:
-        """Makes the collection itself lasting: until then it is gone when the store is opened again.
+        """Make the collection durable. An unpublished collection is lost when the store is opened again.
 
         Args:
-            instead_of: Another collection of the same name, which it replaces in one step.
+            instead_of: A collection of the same name to replace atomically.
         """
         ...
 
     async def drop(self) -> None:
-        """Removes the collection with everything in it, for good."""
+        """Delete the collection with all its points."""
         ...
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
-        """The chunks with the highest cosine similarity; in any order. ``ids``: among these only."""
+        """Return the chunks with the highest cosines, in any order. ``ids`` limits the search to these chunks."""
         ...
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The chunks with the highest BM25 score, those that have a word in common only; in any order.
+        """Return the chunks with the highest BM25 scores that share a term, in any order.
 
-        The frequencies of words are those of ``scope.corpus``.
+        Term frequencies are counted in ``scope.corpus``.
         """
         ...
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
-        """Chunks by id; those that are not there are left out."""
+        """Return the chunks by id. Missing ones are left out."""
         ...
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
-        """A version's chunks with the numbers ``first`` to ``first + count - 1``, in order."""
+        """Return a version's chunks with the numbers ``first`` to ``first + count - 1``, in order."""
         ...
 
     def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
-        """All chunks of a version with their vectors, a few at a time, in any order."""
+        """Yield all chunks of a version with their vectors, a few at a time, in any order."""
         ...
 
     async def count_chunks(self, scope: Scope) -> int:
-        """Number of chunks in scope."""
+        """Return the number of chunks in scope."""
         ...
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
-        """Stores chunks of a document's generation; storing one again changes nothing.
+        """Store chunks of a document's generation. This is idempotent.
 
         Raises:
-            Unavailable: There is no room.
+            Unavailable: The store has no space.
         """
         ...
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Removes the document's chunks of every generation but ``keep``."""
+        """Remove the document's chunks of all generations except ``keep``."""
         ...
 
     async def put_record(self, document: Document) -> None:
-        """Writes the catalogue's record of a document, whole.
+        """Write the catalogue's record of a document atomically.
 
         Raises:
-            Unavailable: The document was marked by this process, and another one has taken it over.
+            Unavailable: This process had marked the document, and another process has taken it over.
         """
         ...
 
     async def remove_record(self, document_id: str) -> None:
-        """Removes the record of a document, if it is there."""
+        """Remove the record of a document if it exists."""
         ...
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Records by document id; those that are not there are left out."""
+        """Return the records by document id. Missing ones are left out."""
         ...
 
     async def document_ids(self, scope: Scope) -> list[str]:
-        """Ids of all records in scope, in any order."""
+        """Return the ids of all records in scope, in any order."""
         ...
 
     async def count_documents(self, scope: Scope) -> int:
-        """Number of records in scope."""
+        """Return the number of records in scope."""
         ...
 
     async def versions(self) -> Mapping[str, int]:
-        """The generation of every record, by document id."""
+        """Return the generation of every record, by document id."""
         ...
 
     async def mark(self, document_id: str) -> None:
-        """Notes that the document's chunks may not agree with its record.
+        """Note that the document's chunks may not agree with its record.
 
         Raises:
             Unavailable: Another process works on it.
@@ -233,67 +236,70 @@ class Collection(Protocol):
         ...
 
     async def unmark(self, document_id: str) -> None:
-        """Takes the mark away, if it is not another process's."""
+        """Remove the mark unless another process holds it."""
         ...
 
     async def marked(self) -> list[str]:
-        """Ids of the documents that are marked."""
+        """Return the ids of the marked documents."""
         ...
 
     async def abandoned(self) -> list[str]:
-        """Ids of those that a process which is gone has left marked."""
+        """Return the ids of documents that a terminated process has left marked."""
         ...
 
     async def freeze(self, seconds: float) -> None:
-        """From here on no other process commits anything, until `thaw` or the end of this process. What others have
-        committed is there when this returns.
+        """Block commits of other processes until `thaw` or the end of this process.
+
+        Their earlier commits are visible when this returns.
 
         Raises:
-            TimeoutError: Others have not come to rest after so many seconds.
+            TimeoutError: Commits of other processes did not end within the seconds.
         """
         ...
 
     async def thaw(self) -> None:
-        """Ends what `freeze` began, also where the collection is gone."""
+        """Allow commits again after `freeze`, even if the collection was removed."""
         ...
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Gives it other settings, which `spec` tells from then on; in other processes within a second or two."""
+        """Change the settings in `spec`. Other processes see the change within two seconds."""
         ...
 
     async def put_note(self, note: bytes) -> None:
-        """Keeps a few bytes with the collection, in the place of those that are there."""
+        """Store a short note with the collection, replacing the previous one."""
         ...
 
     async def note(self) -> bytes:
-        """What is kept; empty where nothing is."""
+        """Return the note, or empty bytes if there is no note."""
         ...
 
     async def sync(self) -> None:
-        """Returns once everything written so far would survive a loss of power."""
+        """Make all previous writes durable."""
         ...
 
     async def compact(self) -> None:
-        """Gives back what removed points hold, and prepares searching a large collection; it goes on serving.
+        """Reclaim the space of removed points, and build the search structures of a large collection.
+
+        The collection remains available.
 
         Raises:
-            Unavailable: It could not be done; nothing changed.
-            RateLimited: Too many others wait for it.
+            Unavailable: The compaction failed; nothing changed.
+            RateLimited: Too many compactions wait.
         """
         ...
 
     async def persist(self, directory: Path) -> Contents:
-        """Write a snapshot (`storage.snapshot_writer`) of what the catalogue knows; replace one that is there.
+        """Write a snapshot (`storage.snapshot_writer`) of the documents in the catalogue. Replace an existing one.
 
         Raises:
-            Unavailable: It could not be done; a snapshot that was there still is.
-            RateLimited: Too many others wait for it.
+            Unavailable: The snapshot could not be written; an existing one is unchanged.
+            RateLimited: Too many snapshots wait.
         """
         ...
 
 
 REBUILD = "\0rebuild"
-"""Marked instead of a document: by who rebuilds the collection."""
+"""The id that a rebuild marks, in place of a document's id."""
 
 
 class Store(Protocol):
@@ -301,55 +307,57 @@ class Store(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes may work on it, too."""
+        """Whether other processes may use the same store."""
         ...
 
     async def collections(self) -> Sequence[Collection]:
-        """The collections that have been published and not dropped."""
+        """Return the collections that have been published and not dropped."""
         ...
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """The notes of these, by tenant and name; no collection is opened for it."""
+        """Return the notes of the published collections by tenant and name, without opening them."""
         ...
 
     async def find(self, tenant: str, name: str) -> Collection | None:
-        """The one of these that has this name.
+        """Return the published collection with this name, or None.
 
         Raises:
-            Unavailable: It cannot be opened.
+            Unavailable: The collection cannot be opened.
         """
         ...
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
-        """A new, empty collection, not published.
+        """Create an empty, unpublished collection.
 
         Args:
-            spec: What it is.
-            beside: It is to replace one; else another process that creates one of this name gets the same.
+            spec: The specification of the index.
+            beside: Whether it will replace an existing collection. If not, another process that creates a
+                collection of
+                this name gets the same one.
 
         Raises:
-            Unavailable: It cannot be made.
+            Unavailable: The collection cannot be created.
         """
         ...
 
     async def tidy(self) -> Sequence[Collection]:
-        """Clear away collections that a process which is gone has begun and not published.
+        """Remove unpublished collections of terminated processes.
 
-        Return the published collections that a process which is gone may have left documents marked in. Where each
-        collection has to be asked for itself, these are all the first time, and some at a time then.
+        Return published collections in which a terminated process may have left marks. If the store must check each
+        collection separately, the first call returns all of them, and later calls return some at a time.
         """
         ...
 
     async def restore(self, spec: IndexSpec, directory: Path) -> Collection:
-        """A new collection that holds what a snapshot does, not published.
+        """Create an unpublished collection from a snapshot.
 
         Raises:
-            InvalidRequest: The snapshot is damaged, or has other vectors than ``spec`` says.
-            Unavailable: It could not be done.
-            RateLimited: Too many others wait for it.
+            InvalidRequest: The snapshot is damaged, or its vectors do not match ``spec``.
+            Unavailable: The collection could not be created.
+            RateLimited: Too many restores wait.
         """
         ...
 
     async def aclose(self) -> None:
-        """Ends the store; everything published is there when it is opened again."""
+        """Close the store. Published collections exist when it is opened again."""
         ...

@@ -1,6 +1,6 @@
-"""The port: a collection that stores whole documents in one step.
+"""The port for collections that store whole documents in one step.
 
-Only a store in the process can: `stores.edge`. Elsewhere a document is marked, staged and committed step by step.
+Only the embedded store (`stores.edge`) implements it. Other stores mark, stage and commit documents step by step.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ class WholeDocument:
     Attributes:
         document: The record.
         points: The chunks.
-        former: The record of the version that is there; None for a new document.
+        former: The record of the stored version; None for a new document.
     """
 
     document: Document
@@ -28,17 +28,17 @@ class WholeDocument:
 
 @runtime_checkable
 class WholeDocuments(Protocol):
-    """What such a collection has besides the methods of `ports.store.Collection`."""
+    """The additional method of such a collection."""
 
     async def put_documents(self, documents: Sequence[WholeDocument]) -> Collection[str]:
-        """Store documents in one step, each in the place of the version that is there.
+        """Store documents in one step and replace their previous versions.
 
-        Searches see each of them wholly or not at all, also after a crash.
+        Searches see each document completely or not at all, even after a crash.
 
         Returns:
-            Ids of those that are marked now, because chunks of a former version have yet to be removed.
+            Ids of the documents that are now marked, because chunks of a previous version must still be removed.
 
         Raises:
-            Unavailable: There is no room; nothing changed.
+            Unavailable: The store has no space; nothing changed.
         """
         ...

@@ -1,4 +1,4 @@
-"""Messages of ``retriever/v1`` to domain types and back.
+"""Conversion between messages of ``retriever/v1`` and domain types.
 
-Only this package and `servicer` import the generated messages; no rule of the service belongs here.
+Only this package and the servicers import the generated messages. It has no rules of the service.
 """

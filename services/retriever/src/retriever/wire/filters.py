@@ -1,4 +1,4 @@
-"""Filters of ``retriever/v1`` to the domain's."""
+"""Conversion of filters of ``retriever/v1`` to the domain."""
 
 import math
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from servicekit.errors import InvalidRequest
 from retriever.domain.filter import Condition, Filter, MatchAny, Range, Scalar, is_field
 
 MAX_CONDITIONS = 10_000
-"""Conditions and values in one filter."""
+"""Maximum number of conditions and values in one filter."""
 
 
 def to_filter(message: filter_pb2.Filter) -> Filter:
-    """A filter.
+    """Return the filter of a message.
 
     Raises:
-        InvalidRequest: Naming the condition that is wrong, for example ``filter.must[0].match_any.field``.
+        InvalidRequest: A condition is wrong. The error names it, for example ``filter.must[0].match_any.field``.
     """
     return _Filters().filter(message, "filter")
 
 
 class _Filters:
-    """Reads one filter, with a limit on what it holds in all."""
+    """Converts one filter, with a limit of its total size."""
 
     def __init__(self) -> None:
         self._left = MAX_CONDITIONS

@@ -1,4 +1,4 @@
-"""Messages of listings and texts of documents ↔ the domain."""
+"""Conversion of listings and texts of documents."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from retriever.wire import messages
 
 
 def to_page_request(request: retriever_pb2.ListDocumentsRequest) -> PageRequest:
-    """Which page of a listing."""
+    """Return the requested page of a listing."""
     return PageRequest(
         request.page_size,
         request.page_token,
@@ -20,17 +20,17 @@ def to_page_request(request: retriever_pb2.ListDocumentsRequest) -> PageRequest:
 
 
 def to_text_range(message: retriever_pb2.GetDocumentRequest) -> TextRange:
-    """Which part of a document's text is asked for."""
+    """Return the requested part of a document's text."""
     return TextRange(message.text_length, message.text_offset, message.first_page, message.last_page)
 
 
 def from_text(text: DocumentText) -> document_pb2.DocumentText:
-    """A document's text."""
+    """Return the message of a document's text."""
     return document_pb2.DocumentText(text=text.text, is_truncated=text.is_truncated)
 
 
 def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
-    """A page of a listing."""
+    """Return the message of a page of a listing."""
     return retriever_pb2.ListDocumentsResponse(
         documents=[messages.from_document(each) for each in page.documents],
         next_page_token=page.next_token,
@@ -40,7 +40,7 @@ def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
 
 
 def from_chunks(document: Document, chunks: Sequence[ListedChunk]) -> retriever_pb2.ListChunksResponse:
-    """Some chunks of a document."""
+    """Return the message of some chunks of a document."""
     return retriever_pb2.ListChunksResponse(
         document=messages.from_document(document),
         chunks=[

@@ -1,4 +1,4 @@
-"""Messages of ``retriever/v1`` ↔ the domain. Filters are in `wire.filters`."""
+"""Conversion of messages of ``retriever/v1``. `wire.filters` converts filters."""
 
 from collections.abc import Sequence
 
@@ -45,10 +45,10 @@ _REBUILD_STATES = {
 
 
 def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
-    """What to look for.
+    """Return the query of a request.
 
     Raises:
-        InvalidRequest: The mode, the fusion or the filter is none.
+        InvalidRequest: The mode, the fusion or the filter is invalid.
     """
     mode = _MODES.get(request.mode)
     if mode is None:
@@ -84,7 +84,7 @@ def _to_rerank(message: retriever_pb2.Rerank) -> Rerank:
 
 
 def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
-    """A step of an upsert.
+    """Return the step of an upsert.
 
     Raises:
         InvalidRequest: The message is empty.
@@ -107,7 +107,7 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
 
 
 def to_document(message: document_pb2.Document) -> Document:
-    """A document as it is sent."""
+    """Return the document of a message."""
     return Document(
         document_id=message.document_id,
         sourcefile=message.sourcefile,
@@ -139,7 +139,7 @@ def _to_chunk(message: document_pb2.Chunk) -> Chunk:
 
 
 def from_document(document: Document) -> document_pb2.Document:
-    """A record of the catalogue."""
+    """Return the message of a record of the catalogue."""
     message = document_pb2.Document(
         document_id=document.document_id,
         sourcefile=document.sourcefile,
@@ -161,20 +161,20 @@ def from_document(document: Document) -> document_pb2.Document:
 
 
 def from_updated(updated: Updated) -> retriever_pb2.UpdateDocumentResponse:
-    """What became of an update."""
+    """Return the message of an update's outcome."""
     outcome = retriever_pb2.UPDATE_OUTCOME_UPDATED if updated.changed else retriever_pb2.UPDATE_OUTCOME_UNCHANGED
     return retriever_pb2.UpdateDocumentResponse(outcome=outcome, document=from_document(updated.document))
 
 
 def from_upserted(upserted: Upserted) -> retriever_pb2.UpsertResponse:
-    """What became of an upsert."""
+    """Return the message of an upsert's outcome."""
     return retriever_pb2.UpsertResponse(
         outcome=_OUTCOMES[upserted.outcome], document=from_document(upserted.document)
     )
 
 
 def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
-    """Passages and steps."""
+    """Return the message of passages and steps."""
     return retriever_pb2.RetrieveResponse(
         passages=_from_passages(retrieved.passages),
         steps=[retriever_pb2.Step(name=each.name, duration_ms=each.milliseconds) for each in retrieved.steps],
@@ -212,7 +212,7 @@ def _from_passage(passage: Passage, document: document_pb2.Document) -> retrieve
 
 
 def from_index(summary: IndexSummary) -> retriever_pb2.Index:
-    """An entry of the list of indexes."""
+    """Return the message of an index in a listing."""
     return retriever_pb2.Index(
         name=summary.spec.name,
         embedding_model=summary.spec.embedding_model,
@@ -224,7 +224,7 @@ def from_index(summary: IndexSummary) -> retriever_pb2.Index:
 
 
 def from_snapshot(snapshot: StoredSnapshot) -> retriever_pb2.Snapshot:
-    """An entry of the list of snapshots."""
+    """Return the message of a snapshot in a listing."""
     message = retriever_pb2.Snapshot(
         path=snapshot.path,
         index=snapshot.index,
@@ -237,10 +237,10 @@ def from_snapshot(snapshot: StoredSnapshot) -> retriever_pb2.Snapshot:
 
 
 def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
-    """What holds for an index alone.
+    """Return the index settings of a message.
 
     Raises:
-        InvalidRequest: The fusion is none.
+        InvalidRequest: The fusion is invalid.
     """
     return IndexSettings(
         message.chunk_tokens if message.HasField("chunk_tokens") else None,
@@ -253,7 +253,7 @@ def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
 
 
 def from_settings(spec: IndexSpec) -> retriever_pb2.IndexSettings:
-    """What holds for an index alone."""
+    """Return the message of an index's settings."""
     return _from_settings(spec.embedding_model, spec.language, spec.settings)
 
 
@@ -271,7 +271,7 @@ def _from_settings(embedding_model: str, language: str, settings: IndexSettings)
 
 
 def from_rebuild(rebuild: Rebuild) -> retriever_pb2.IndexRebuild:
-    """How far a rebuild is."""
+    """Return the message of a rebuild's progress."""
     message = retriever_pb2.IndexRebuild(
         state=_REBUILD_STATES[rebuild.state],
         settings=_from_settings(rebuild.embedding_model, rebuild.language, rebuild.settings),
@@ -286,7 +286,7 @@ def from_rebuild(rebuild: Rebuild) -> retriever_pb2.IndexRebuild:
 
 
 def from_embedded(embedded: Embedded) -> retriever_pb2.EmbedResponse:
-    """Vectors of texts."""
+    """Return the message of the vectors of texts."""
     return retriever_pb2.EmbedResponse(
         model=embedded.model,
         embeddings=[
@@ -299,7 +299,7 @@ def from_embedded(embedded: Embedded) -> retriever_pb2.EmbedResponse:
 
 
 def from_embedder(embedder: Embedder) -> retriever_pb2.EmbeddingModel:
-    """A model that makes vectors."""
+    """Return the message of an embedding model."""
     return retriever_pb2.EmbeddingModel(
         name=embedder.model, dimension=embedder.dimension, max_tokens=embedder.max_tokens
     )
