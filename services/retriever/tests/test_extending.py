@@ -65,7 +65,7 @@ def test_a_store_refuses_the_vectors_that_it_cannot_keep(
     monkeypatch.setenv(f"CAUSEWAY_QDRANT_{setting}", value)
     assert registry.chosen(with_stores(kinds)(), kinds).name == "edge"
     monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", "indexes")
-    with pytest.raises(InvalidRequest, match=f"'file' cannot do CAUSEWAY_QDRANT_{setting}={value}"):
+    with pytest.raises(InvalidRequest, match=f"'file' does not support CAUSEWAY_QDRANT_{setting}={value}"):
         registry.chosen(with_stores(kinds)(), kinds)
 
 

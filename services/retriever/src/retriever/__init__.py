@@ -1,4 +1,4 @@
-"""The retriever service: the one owner of the vector store and of the document catalogue.
+"""The retriever service. It alone reads and writes the vector store and the document catalogue.
 
 - A search: `servicer` (wire to domain) → `search.retrieval` (embed, search, fuse, rerank) → `ports.store` ←
   `stores.edge` or `stores.qdrant`.

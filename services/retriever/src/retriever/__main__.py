@@ -9,7 +9,7 @@ from retriever.settings import Settings
 
 
 def main() -> int:
-    """Runs the service until SIGTERM; returns the exit code."""
+    """Run the service until SIGTERM and return the exit code."""
     return process.run("retriever", Settings, serve)
 
 

@@ -1,4 +1,4 @@
-"""The gRPC service of backups: snapshots of all tenants' indexes as streams."""
+"""The gRPC service for backups. It streams snapshots of the indexes of all tenants."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -22,7 +22,7 @@ class BackupServicer(backup_pb2_grpc.BackupServiceServicer):
     async def ListAllIndexes(  # noqa: N802  # gRPC's name
         self, request: backup_pb2.ListAllIndexesRequest, _context: _Context
     ) -> backup_pb2.ListAllIndexesResponse:
-        """Lists the indexes of all tenants."""
+        """List the indexes of all tenants."""
         del request
         return backup_pb2.ListAllIndexesResponse(
             indexes=[
@@ -33,7 +33,7 @@ class BackupServicer(backup_pb2_grpc.BackupServiceServicer):
     async def SaveIndex(  # noqa: N802  # gRPC's name
         self, request: backup_pb2.SaveIndexRequest, _context: _Context
     ) -> AsyncIterator[backup_pb2.SaveIndexResponse]:
-        """Sends a snapshot."""
+        """Stream a snapshot of an index."""
         async with aclosing(self._backups.save(request.index.tenant, request.index.index)) as parts:
             yield backup_pb2.SaveIndexResponse(manifest=await anext(parts))
             async for piece in parts:
@@ -42,7 +42,7 @@ class BackupServicer(backup_pb2_grpc.BackupServiceServicer):
     async def RestoreIndex(  # noqa: N802  # gRPC's name
         self, request_iterator: AsyncIterator[backup_pb2.RestoreIndexRequest], _context: _Context
     ) -> backup_pb2.RestoreIndexResponse:
-        """Makes an index from a snapshot."""
+        """Create an index from a snapshot."""
         first = await anext(request_iterator, None)
         if first is None or first.WhichOneof("part") != "begin":
             raise InvalidRequest("The first message says which index it is.", field="begin")

@@ -1,4 +1,4 @@
-"""A cache with a bound in bytes, which forgets first what was read longest ago."""
+"""A least-recently-used cache whose size is limited in bytes."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,14 +7,14 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _ENTRY_BYTES = 200
-"""What an entry takes besides its content: the key, two places in the table, and the size."""
+"""Overhead of an entry: the key, two slots of the table, and the size."""
 
 
 class ByteCache(Generic[K, V]):
-    """Values by key. Used by one thread.
+    """A cache of values by key. It is not thread-safe.
 
     Args:
-        most_bytes: Of all entries together.
+        most_bytes: Limit of the total size of all entries.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -23,15 +23,15 @@ class ByteCache(Generic[K, V]):
         self.size_bytes = 0
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key; None: it is not known."""
+        """Return the value of a key, or None if it is not cached."""
         found = self._entries.pop(key, None)
         if found is None:
             return None
-        self._entries[key] = found  # the latest
+        self._entries[key] = found  # moves it to the end
         return found[0]
 
     def put(self, key: K, value: V, size_bytes: int) -> None:
-        """Keep a value that takes so many bytes; one that is larger than the whole cache is not kept."""
+        """Cache a value of this size. A value that is larger than the whole cache is not cached."""
         self.remove(key)
         size = size_bytes + _ENTRY_BYTES
         if size > self._most_bytes:
@@ -42,12 +42,12 @@ class ByteCache(Generic[K, V]):
         self.size_bytes += size
 
     def remove(self, key: K) -> None:
-        """Forget a key, if it is known."""
+        """Remove a key if it is cached."""
         found = self._entries.pop(key, None)
         if found is not None:
             self.size_bytes -= found[1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()
         self.size_bytes = 0

@@ -1,4 +1,4 @@
-"""The composition root: everything is made here, once, and closed in the opposite order."""
+"""The composition root. It creates each component once and closes them in reverse order."""
 
 import asyncio
 import os
@@ -36,11 +36,11 @@ from retriever.stores.bm25 import Bm25Encoder
 
 
 async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
-    """Serves until the event is set, then lets running calls finish and closes the store.
+    """Serve until the event is set. Then let running calls finish and close the store.
 
     Raises:
         InvalidRequest: The file of the embedding models cannot be used, or the settings choose several stores.
-        Unavailable: The bundled one is not built, or the store cannot be opened.
+        Unavailable: The bundled embedding model is not built, or the store cannot be opened.
     """
     async with AsyncExitStack() as closing:
         models = _models(settings)
@@ -109,7 +109,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
 
 
 async def _store(settings: RetrieverSettings, scheduler: Scheduler, stop: asyncio.Event) -> Store | None:
-    """Return the store once it is open; None where the process is told to stop while it waits for the store."""
+    """Open the store and return it. Return None if the process is stopped while it waits for the store."""
 
     async def opened() -> Store:
         return await registry.chosen(settings).open(settings, scheduler)

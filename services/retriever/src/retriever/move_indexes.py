@@ -1,7 +1,7 @@
 """``python -m retriever.move_indexes``: moves indexes on a Qdrant server to the layout that the settings choose.
 
-It works beside the retrievers, as one of them, one index after the other. What is in place already is left alone,
-so a run that was ended is begun again.
+It runs beside the retrievers and moves one index at a time. It skips indexes that are already in place, so an
+interrupted run can be repeated.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ _log = structlog.get_logger(__name__)
 
 
 async def move_all(store: QdrantStore) -> None:
-    """Move the indexes that are not in place.
+    """Move the indexes that are not in the layout of the settings.
 
     Raises:
-        Unavailable: Some could not be moved; the others are.
+        Unavailable: Some indexes could not be moved. The others were.
     """
     indexes = await Indexes.open(store)
     try:
@@ -59,7 +59,7 @@ async def _run(settings: RetrieverSettings, stop: asyncio.Event) -> None:
         moving, stopping = asyncio.create_task(move_all(store)), asyncio.create_task(stop.wait())
         await asyncio.wait((moving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        moving.cancel()  # one that is done has its result still
+        moving.cancel()  # does nothing if it has ended
         try:
             await moving
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The gRPC service: each method reads a message, asks the logic, writes a message."""
+"""The gRPC service. Each method converts the request, calls the logic and converts the result."""
 
 import time
 from collections.abc import AsyncIterator
@@ -44,20 +44,20 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def Retrieve(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.RetrieveRequest, _context: _Context
     ) -> retriever_pb2.RetrieveResponse:
-        """Finds passages."""
+        """Find passages."""
         principal = Principal.from_proto(request.principal)
         return messages.from_retrieved(await self._retrieval.retrieve(principal, messages.to_query(request)))
 
     async def Upsert(  # noqa: N802  # gRPC's name
         self, request_iterator: AsyncIterator[retriever_pb2.UpsertRequest], _context: _Context
     ) -> retriever_pb2.UpsertResponse:
-        """Stores a document."""
+        """Store a document."""
         return messages.from_upserted(await self._upserts.upsert(_steps(request_iterator)))
 
     async def UpdateDocument(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.UpdateDocumentRequest, _context: _Context
     ) -> retriever_pb2.UpdateDocumentResponse:
-        """Gives a document other fields."""
+        """Change the fields of a document."""
         principal = Principal.from_proto(request.principal)
         updated = await self._upserts.update(principal, request.index, messages.to_document(request.document))
         return messages.from_updated(updated)
@@ -65,7 +65,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def DeleteDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteDocumentsRequest, _context: _Context
     ) -> retriever_pb2.DeleteDocumentsResponse:
-        """Removes documents."""
+        """Delete documents."""
         principal = Principal.from_proto(request.principal)
         deleted = await self._catalogue.delete_documents(principal, request.index, request.document_ids)
         return retriever_pb2.DeleteDocumentsResponse(
@@ -75,7 +75,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def GetDocument(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetDocumentRequest, _context: _Context
     ) -> retriever_pb2.GetDocumentResponse:
-        """Reads a record."""
+        """Return a document's record, and part of its text on request."""
         principal = Principal.from_proto(request.principal)
         if not request.HasField("text_length"):
             document = await self._catalogue.document(principal, request.index, request.document_id)
@@ -90,7 +90,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def ListDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListDocumentsRequest, _context: _Context
     ) -> retriever_pb2.ListDocumentsResponse:
-        """Lists records."""
+        """List the records of documents."""
         page = await self._catalogue.documents(
             Principal.from_proto(request.principal),
             request.index,
@@ -102,7 +102,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def ListChunks(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListChunksRequest, _context: _Context
     ) -> retriever_pb2.ListChunksResponse:
-        """Lists chunks."""
+        """List the chunks of a document."""
         document, chunks = await self._catalogue.chunks(
             Principal.from_proto(request.principal),
             request.index,
@@ -115,7 +115,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def GetIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
     ) -> retriever_pb2.GetIndexResponse:
-        """Says what an index is."""
+        """Return an index's model, settings and, on request, counts."""
         principal = Principal.from_proto(request.principal)
         if request.count:
             found = await self._catalogue.summary(principal, request.index)
@@ -132,7 +132,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def CreateIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.CreateIndexRequest, _context: _Context
     ) -> retriever_pb2.CreateIndexResponse:
-        """Makes an index."""
+        """Create an index."""
         principal = Principal.from_proto(request.principal)
         asked = request.settings
         settings = messages.to_settings(asked)
@@ -144,7 +144,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def UpdateIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.UpdateIndexRequest, _context: _Context
     ) -> retriever_pb2.UpdateIndexResponse:
-        """Gives an index other settings."""
+        """Change the settings of an index."""
         principal = Principal.from_proto(request.principal)
         settings = messages.to_settings(request.settings)
         spec = await self._rebuilds.update(principal, request.index, settings, request.update_mask.paths)
@@ -153,7 +153,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def RebuildIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.RebuildIndexRequest, _context: _Context
     ) -> retriever_pb2.RebuildIndexResponse:
-        """Begins to rebuild an index."""
+        """Start to rebuild an index."""
         principal = Principal.from_proto(request.principal)
         asked = request.settings
         settings = messages.to_settings(asked)
@@ -165,28 +165,28 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def GetIndexRebuild(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRebuildRequest, _context: _Context
     ) -> retriever_pb2.GetIndexRebuildResponse:
-        """Says how far the rebuild of an index is."""
+        """Return the progress of an index's rebuild."""
         found = await self._rebuilds.last(Principal.from_proto(request.principal), request.index)
         return retriever_pb2.GetIndexRebuildResponse(rebuild=messages.from_rebuild(found))
 
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context
     ) -> retriever_pb2.ListIndexesResponse:
-        """Lists indexes."""
+        """List indexes."""
         summaries = await self._catalogue.indexes(Principal.from_proto(request.principal))
         return retriever_pb2.ListIndexesResponse(indexes=[messages.from_index(each) for each in summaries])
 
     async def DeleteIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteIndexRequest, _context: _Context
     ) -> retriever_pb2.DeleteIndexResponse:
-        """Removes an index."""
+        """Delete an index."""
         await self._catalogue.delete_index(Principal.from_proto(request.principal), request.index)
         return retriever_pb2.DeleteIndexResponse()
 
     async def PersistIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.PersistIndexRequest, _context: _Context
     ) -> retriever_pb2.PersistIndexResponse:
-        """Writes a snapshot."""
+        """Write a snapshot."""
         principal = Principal.from_proto(request.principal)
         contents = await self._snapshots.persist(principal, request.index, request.path)
         return retriever_pb2.PersistIndexResponse(document_count=contents.documents, chunk_count=contents.chunks)
@@ -194,7 +194,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def LoadIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.LoadIndexRequest, _context: _Context
     ) -> retriever_pb2.LoadIndexResponse:
-        """Makes an index from a snapshot."""
+        """Create an index from a snapshot."""
         principal = Principal.from_proto(request.principal)
         summary = await self._snapshots.load(principal, request.path, request.index, overwrite=request.overwrite)
         return retriever_pb2.LoadIndexResponse(index=messages.from_index(summary))
@@ -202,21 +202,21 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def ListSnapshots(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListSnapshotsRequest, _context: _Context
     ) -> retriever_pb2.ListSnapshotsResponse:
-        """Lists snapshots."""
+        """List snapshots."""
         found = await self._snapshots.stored(Principal.from_proto(request.principal))
         return retriever_pb2.ListSnapshotsResponse(snapshots=[messages.from_snapshot(each) for each in found])
 
     async def DeleteSnapshot(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteSnapshotRequest, _context: _Context
     ) -> retriever_pb2.DeleteSnapshotResponse:
-        """Deletes a snapshot."""
+        """Delete a snapshot."""
         await self._snapshots.delete(Principal.from_proto(request.principal), request.path)
         return retriever_pb2.DeleteSnapshotResponse()
 
     async def CompactIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.CompactIndexRequest, _context: _Context
     ) -> retriever_pb2.CompactIndexResponse:
-        """Rebuilds an index."""
+        """Compact an index."""
         begin = time.perf_counter()
         await self._catalogue.compact(Principal.from_proto(request.principal), request.index)
         return retriever_pb2.CompactIndexResponse(duration_ms=(time.perf_counter() - begin) * 1000)
@@ -224,14 +224,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def Embed(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.EmbedRequest, _context: _Context
     ) -> retriever_pb2.EmbedResponse:
-        """Embeds texts."""
+        """Embed texts."""
         Principal.from_proto(request.principal)
         return messages.from_embedded(await self._embeddings.embed(request.model, request.texts))
 
     async def ListEmbeddingModels(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListEmbeddingModelsRequest, _context: _Context
     ) -> retriever_pb2.ListEmbeddingModelsResponse:
-        """Lists the models."""
+        """List the embedding models."""
         Principal.from_proto(request.principal)
         return retriever_pb2.ListEmbeddingModelsResponse(
             models=[messages.from_embedder(each) for each in self._embeddings.models]

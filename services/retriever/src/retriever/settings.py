@@ -15,35 +15,35 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     """The settings that do not depend on the vector store."""
 
     retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    trace_content: bool = Field(False, description="Traces hold the words of search queries.")
+    trace_content: bool = Field(False, description="Whether traces have the text of search queries.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), ingest's too; none: the bundled one.",
+        description="YAML file of embedding models (docs/embeddings.md), also for ingest; none: the bundled one.",
     )
     rerankers_file: Path | None = Field(
         None, description="YAML file of rerankers (docs/retrieval.md); none: nothing is reranked."
     )
     model_cache: Path | None = Field(
         None,
-        description="Directory of the bundled embedding model, as it was built; none: the user's cache directory.",
+        description="Directory of the bundled embedding model; none: the user's cache directory.",
     )
-    retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded at a time.")
-    retriever_upserts: int = Field(16, ge=1, description="Documents that are written at a time.")
+    retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
+    retriever_upserts: int = Field(16, ge=1, description="Documents that are written concurrently.")
     retriever_upserts_waiting: int = Field(
-        256, ge=0, description="Documents that may wait for it; more are refused with RESOURCE_EXHAUSTED."
+        256, ge=0, description="Documents that may wait to be written; more are refused with RESOURCE_EXHAUSTED."
     )
     snapshot_dir: Path | None = Field(
         None,
-        description="Snapshots of indexes are written to it and loaded from it, each tenant's below a directory of "
-        "its own; none: the subdirectory `snapshots` of the data directory.",
+        description="Directory of the snapshots of indexes, with a subdirectory for each tenant; none: the "
+        "subdirectory `snapshots` of the data directory.",
     )
     max_tenant_snapshots: int = Field(
-        100, ge=1, description="Snapshots that a tenant may have; a further one is refused with 409."
+        100, ge=1, description="Snapshots that a tenant may have; more are refused with 409."
     )
 
 
 def with_stores(kinds: Sequence[StoreKind[Any]]) -> type[RetrieverSettings]:
-    """Return the settings of the retriever together with those of the kinds of stores."""
+    """Return the settings class of the retriever with the settings of these kinds of stores."""
     bases: tuple[type[RetrieverSettings], ...] = (RetrieverSettings, *(kind.settings for kind in kinds))
     return create_model("Settings", __base__=bases)
 

@@ -1,4 +1,4 @@
-"""Adapters of the store port, a package for each engine, and what the engines share.
+"""Adapters of the store port, one package for each engine, and their shared code.
 
-Access rules, fusion and the upsert protocol are the same for all stores and belong above the port.
+Access rules, fusion and the upsert protocol are the same for all stores and are above the port.
 """

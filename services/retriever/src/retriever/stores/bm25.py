@@ -1,9 +1,10 @@
-"""BM25 vectors by Qdrant Edge's own model, whatever the store, with k=1.2 and b=0.75.
+"""BM25 vectors for all stores, computed by Qdrant Edge's model with k=1.2 and b=0.75.
 
-Each language has its stemmer and stop words. Chinese, Japanese and Thai, which have no spaces between words, are
-cut by the engine's multilingual tokenizer. Korean puts endings to its words, and there is no stemmer for it: each
-word becomes the pairs of its signs, so that what two words have in common is found. Latin words in texts of these
-languages are taken as English ones.
+Each language has its stemmer and stop words. The engine's multilingual tokenizer splits Chinese, Japanese and Thai,
+which have no spaces between words. Korean words have endings, but the engine has no stemmer for them. So each
+Korean
+word becomes its character bigrams, which match other forms of the word. Latin words in these languages are analysed
+as English.
 """
 
 import re
@@ -19,31 +20,31 @@ from retriever.ports.store import Terms
 _SLICE = 16  # about 2 ms of texts of 200 words
 _MOST_BYTES = 32 * 1024 * 1024
 _WORD_BYTES = 72
-"""What a word takes in `Terms`: an integer, a float, and their places in two lists."""
+"""Size of a word in `Terms`: an integer, a float, and their slots in two lists."""
 _KANA = re.compile("[\u3040-\u30ff]")
 _MARK = "の"
 _HANGUL = re.compile("[\uac00-\ud7af]{3,}")
 
 
 class Bm25Encoder:
-    """See `retriever.ports.term_encoder.TermEncoder`. The store multiplies by the words' IDF."""
+    """The encoder of `ports.term_encoder.TermEncoder`. The store multiplies by the IDF."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._models: dict[str, Bm25] = {}
-        # A text's words depend on the text and the language alone: what is kept never ends to be right.
+        # Terms depend only on the text and the language, so cache entries never become stale.
         self._passages: ByteCache[tuple[str, str], Terms] = ByteCache(_MOST_BYTES)
 
     def query(self, text: str, language: str) -> Terms:
-        """The words of a query."""
+        """Return the terms of a query."""
         return self._terms(language, text, is_query=True)
 
     def passages(self, texts: Sequence[str], language: str) -> list[Terms]:
-        """The words of a few texts, at once; searches find the same passages again and again."""
+        """Return the terms of a few texts from a cache, because searches often find the same passages."""
         return [self._passage(text, language) for text in texts]
 
     def fits(self, text: str, language: str) -> bool:
-        """Whether words of the text are found; English rules take a sentence without spaces for one word."""
+        """Return whether the text can be split into words. English rules cannot split text without spaces."""
         return language != LEGACY or of_script(text) not in UNSPACED
 
     def _passage(self, text: str, language: str) -> Terms:
@@ -54,7 +55,7 @@ class Bm25Encoder:
         return known
 
     async def documents(self, texts: Sequence[str], language: str) -> list[Terms]:
-        """The words of texts, a few texts at a time."""
+        """Return the terms of texts, computed in slices."""
         terms: list[Terms] = []
         for start in range(0, len(texts), _SLICE):
             async with self._scheduler.slice():
@@ -68,7 +69,7 @@ class Bm25Encoder:
         if language == "ko":
             text = _HANGUL.sub(_pairs, text)
         is_marked = language == "ja" and not _KANA.search(text)
-        if is_marked:  # without kana the engine would take it for Chinese, and cut it otherwise
+        if is_marked:  # without kana the engine would split it as Chinese
             text = f"{text} {_MARK}"
         model = self._model(language)
         vector = model.embed_query(text) if is_query else model.embed_document(text)

@@ -1,4 +1,4 @@
-"""What a kind of vector store registers: its settings, when they choose it, and how it is opened."""
+"""The registration of a kind of vector store: its settings and how to open it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from retriever.stores.vector_storage import Quantization, VectorStorage
 
 
 class StoreSettings(ServiceSettings):
-    """The settings that every kind of store gets; each kind adds its own in a subclass."""
+    """The settings of all kinds of stores. Each kind adds its own in a subclass."""
 
     data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
     qdrant_quantization: Quantization = Field(
         "none",
-        description="How the vectors of a new index are shortened in memory, on a Qdrant server and in the "
+        description="Compression of the vectors of new indexes in memory, on a Qdrant server and in the "
         "embedded engine (docs/retrieval.md).",
     )
     qdrant_on_disk: bool = Field(
-        False, description="Leave the full vectors of a new index on the disk, likewise in both stores."
+        False, description="Leave the full vectors of new indexes on the disk, in both stores."
     )
 
     @property
     def vector_storage(self) -> VectorStorage:
-        """How new indexes keep their vectors."""
+        """The vector storage of new indexes."""
         return VectorStorage(self.qdrant_quantization, self.qdrant_on_disk)
 
 
@@ -40,8 +40,8 @@ class StoreKind(Generic[S]):
     """A kind of vector store.
 
     Attributes:
-        name: Names it in messages.
-        settings: Its settings. They become settings of the retriever, so their names are unique.
+        name: Name for messages.
+        settings: Its settings. They become settings of the retriever, so their names must be unique.
         is_chosen: Returns whether the settings choose this kind.
         open: Opens the store. Work that blocks the event loop runs in slices of the scheduler.
         has_vector_storage: Whether the store implements `StoreSettings.vector_storage`. If not, the retriever

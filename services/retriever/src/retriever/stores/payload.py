@@ -1,9 +1,10 @@
-"""What stands in the points of Qdrant, whether it is in the process or a server, and what conditions are asked of.
+"""The payloads of points in Qdrant, both embedded and on a server.
 
-Points are of three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector), ``mark``
-(no vector). All that can be asked is in two payload fields: ``facts`` holds every field and value as one keyword
-(``kind:chunk``, ``reader:*``, ``metadata.year:2024``), ``numbers`` the numeric ones as objects. So a few indexes
-serve all metadata, whatever the keys.
+Points have three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and ``mark``
+(no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword (``kind:chunk``,
+``reader:*``, ``metadata.year:2024``). ``numbers`` has the numeric ones as objects. So a few payload indexes serve
+all
+metadata keys.
 """
 
 import hashlib
@@ -44,7 +45,7 @@ class ChunkPayloads:
         self._numbers = _numbers(fields)
 
     def of(self, chunk: Chunk) -> Payload:
-        """The payload of one of them."""
+        """Return the payload of a chunk."""
         page: list[Field] = [("page", chunk.page)]
         return {
             "document_id": self._document_id,
@@ -61,7 +62,7 @@ class ChunkPayloads:
 
 
 def of_record(document: Document) -> Payload:
-    """The payload of a record of the catalogue."""
+    """Return the payload of a record of the catalogue."""
     fields = fields_of(document)
     return {
         "document_id": document.document_id,
@@ -72,19 +73,19 @@ def of_record(document: Document) -> Payload:
 
 
 def of_mark(document_id: str) -> Payload:
-    """The payload of a mark."""
+    """Return the payload of a mark."""
     return {FACTS: [kind(MARK)], "document_id": document_id}
 
 
 def record(payload: Payload) -> Document:
-    """The record in a payload."""
+    """Return the record in a payload."""
     return _record.decode(payload["record"])
 
 
 def stored_chunk(
     id_: str, payload: Payload, generation: int | None = None, analysis: str | None = None
 ) -> StoredChunk:
-    """The chunk in a payload."""
+    """Return the chunk in a payload."""
     return StoredChunk(
         id_,
         payload["document_id"],
@@ -99,28 +100,28 @@ def stored_chunk(
     )
 
 
-# Facts of our own cannot meet a field's, whose name a condition has to spell (`retriever.domain.is_field`).
+# These facts cannot collide with a field's: conditions cannot name such fields (`domain.filter.is_field`).
 
 
 def kind(name: str) -> str:
-    """The fact that a point is of a kind."""
+    """Return the fact that a point is of a kind."""
     return f"kind:{name}"
 
 
 def version(of: Version) -> str:
-    """The fact that a chunk is part of a version."""
+    """Return the fact that a chunk is part of a version."""
     return _keyword(f"version:{of.generation}:{of.document_id}")
 
 
 def reader(token: str) -> str:
-    """The fact that a token opens a document."""
+    """Return the fact that a token opens a document."""
     return _keyword(f"reader:{token}")
 
 
 def fact(name: str, value: Scalar) -> str:
-    """The fact that a field has a value."""
+    """Return the fact that a field has a value."""
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # JSON knows one kind of number
+        value = int(value)  # JSON has one type of number
     return _keyword(f"{name}:{value}" if _is_huge(value) else f"{name}:{msgspec.json.encode(value).decode()}")
 
 
@@ -137,7 +138,7 @@ def _keyword(text: str) -> str:
 
 
 def _is_huge(value: Scalar) -> bool:
-    # msgspec writes integers of 64 bits.
+    # msgspec encodes integers of up to 64 bits.
     return isinstance(value, int) and value.bit_length() > 63
 
 
@@ -152,5 +153,5 @@ def _numbers(fields: Iterable[Field]) -> list[Payload]:
 def _float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # an integer beyond the floats: nearest, so that ranges still hold
+    except OverflowError:  # too large for a float: the nearest one, so that ranges still match
         return sys.float_info.max if value > 0 else -sys.float_info.max

@@ -1,4 +1,4 @@
-"""The kinds of vector stores that the retriever can be told to use."""
+"""The kinds of vector stores that the settings can choose."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from retriever.stores.kind import StoreKind, StoreSettings
 from retriever.stores.qdrant.kind import QDRANT
 
 STORES: Sequence[StoreKind[Any]] = (EDGE, QDRANT)
-"""The first is used where the settings choose none."""
+"""All kinds of stores. The first is the default."""
 
 
 def chosen(settings: StoreSettings, kinds: Sequence[StoreKind[Any]] = STORES) -> StoreKind[Any]:
     """Return the kind of store that the settings choose, the first kind if they choose none.
 
     Raises:
-        InvalidRequest: They choose several, or ask for something that the chosen store cannot do.
+        InvalidRequest: The settings choose several stores, or the chosen store does not support a setting.
     """
     found = [kind for kind in kinds if kind.is_chosen(settings)]
     if len(found) > 1:
@@ -34,6 +34,6 @@ def _refuse_vector_storage(store: str, settings: StoreSettings) -> None:
         value = getattr(settings, name)
         if value != type(settings).model_fields[name].default:
             raise InvalidRequest(
-                f"The vector store '{store}' cannot do CAUSEWAY_{name.upper()}={str(value).lower()}. "
+                f"The vector store '{store}' does not support CAUSEWAY_{name.upper()}={str(value).lower()}. "
                 "Remove the setting, or choose another store."
             )

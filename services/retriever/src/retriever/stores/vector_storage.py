@@ -1,4 +1,4 @@
-"""How the dense vectors of an index are kept; the same for each kind of store."""
+"""The storage options of dense vectors, the same for each kind of store."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,14 +6,14 @@ from typing import Literal
 Quantization = Literal["none", "scalar", "binary"]
 
 QUANTILE = 0.99
-"""Share of the numbers whose range scalar quantization covers with 256 values; it cuts off the other numbers."""
+"""Share of the numbers that scalar quantization maps to 256 values. It clips the other numbers."""
 OVERSAMPLING = 2.0
-"""Candidates for each result that a search takes by quantized vectors and rescores by full vectors."""
+"""Candidates for each result that a search finds by quantized vectors and rescores by full vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorStorage:
-    """How an index keeps its dense vectors, from when it is made until it is rebuilt.
+    """How an index stores its dense vectors. Only a rebuild changes it.
 
     Attributes:
         quantization: What searches compare. ``none``: full vectors. ``scalar``: one byte for each number.
