@@ -18,7 +18,7 @@ from embedding.minilm import MiniLmEmbedder
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with both graphs, built from the installed weights."""
+    """Return a cache with both graphs, built from the installed weights."""
     directory = tmp_path_factory.mktemp("cache")
     build(directory, "int8")
     build(directory, "fp32")
@@ -27,7 +27,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def minilm(cache: Path) -> AsyncIterator[MiniLmEmbedder]:
-    """The bundled model as services load it."""
+    """Return the bundled model as services load it."""
     embedder = MiniLmEmbedder.load(cache, workers=2)
     yield embedder
     await embedder.aclose()
@@ -35,7 +35,7 @@ async def minilm(cache: Path) -> AsyncIterator[MiniLmEmbedder]:
 
 @pytest.fixture(scope="session")
 def passages() -> list[str]:
-    """A hundred paragraphs of the sample corpus, from all of its Markdown documents."""
+    """Return a hundred paragraphs of the sample corpus, from all of its Markdown documents."""
     corpus = Path(__file__).parents[3] / "examples" / "corpus"
     paragraphs = [
         paragraph.strip()
@@ -115,7 +115,7 @@ def _embeddings(texts: list[str]) -> bytes:
 
 @pytest.fixture
 def embedding_server() -> Iterator[EmbeddingServer]:
-    """A recording server on a free port."""
+    """Return a recording server on a free port."""
     with EmbeddingServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -127,7 +127,7 @@ def embedding_server() -> Iterator[EmbeddingServer]:
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[str]:
-    """A real Triton server with the models of deploy/triton that need no GPU; its address."""
+    """Return the address of a real Triton server with the models of deploy/triton that need no GPU."""
     models = Path(__file__).parents[3] / "deploy" / "triton" / "model_repository"
     repository = tmp_path_factory.mktemp("repository")
     for name in ("all-minilm-l6-v2", "words"):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_building_again_changes_nothing(cache: Path) -> None:
-    """Where the graph is, a build neither writes nor needs the weights."""
+    """If the graph exists, a build neither writes anything nor needs the weights."""
     directory = entry(cache, "int8")
     before = {file.name: file.stat().st_mtime_ns for file in directory.iterdir()}
     built = build(cache, files=ModelFiles(weights=Path("gone"), tokenizer=Path("gone")))
@@ -26,7 +26,7 @@ def test_building_again_changes_nothing(cache: Path) -> None:
 
 
 def test_a_refused_build_leaves_nothing(tmp_path: Path) -> None:
-    """With forged weights there is an error and an empty cache."""
+    """Forged weights lead to an error and an empty cache."""
     forged = tmp_path / "model.safetensors"
     forged.write_bytes(b"forged")
     cache = tmp_path / "cache"
@@ -36,7 +36,7 @@ def test_a_refused_build_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
-    """Both succeed, one result stays, and it loads; nothing half-made is left beside it."""
+    """Both builds succeed, one result remains, and it can be loaded. No partial file remains beside it."""
     command = [sys.executable, "-m", "embedding.build", "--cache", str(tmp_path), "--json"]
     builders = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
@@ -52,14 +52,14 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
 
 
 def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
-    """What one user builds, services of another user can read: directory and files are readable by all."""
+    """Services of other users can read the cache: all users may read its directory and files."""
     directory = entry(cache, "int8")
     assert directory.stat().st_mode & 0o055 == 0o055
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
 
 
 def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line per graph, with the directory; exit code 0."""
+    """The command prints a line with the directory for each graph, and ends with exit code 0."""
     assert main(["--cache", str(cache), "--fp32"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["int8 graph exists already", "fp32 graph exists already"]
@@ -67,7 +67,7 @@ def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_command_speaks_to_machines(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With --json, each line is an object with the same facts."""
+    """With --json, each line is an object with the same values."""
     assert main(["--cache", str(cache), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["directory"] == str(entry(cache, "int8"))
@@ -76,7 +76,7 @@ def test_the_command_speaks_to_machines(cache: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A reason on stderr, exit code 1, no stack trace."""
+    """The command prints the reason on stderr without a stack, and ends with exit code 1."""
     (tmp_path / "file").touch()
     assert main(["--cache", str(tmp_path / "file" / "cache")]) == 1
     message = capsys.readouterr().err

@@ -4,7 +4,7 @@ from embedding.cache import E5, default_cache_dir, entry
 
 
 def test_the_default_follows_the_xdg_specification() -> None:
-    """An absolute XDG_CACHE_HOME is used; without one, or with a relative one, ~/.cache."""
+    """An absolute XDG_CACHE_HOME is used. If it is missing or relative, ~/.cache is used."""
     assert default_cache_dir({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/causeway")
     at_home = Path.home() / ".cache" / "causeway"
     assert default_cache_dir({}) == at_home
@@ -12,7 +12,7 @@ def test_the_default_follows_the_xdg_specification() -> None:
 
 
 def test_an_entry_names_what_it_was_built_from() -> None:
-    """Weights, precision and builder version are in the name, so another of any of them is another directory."""
+    """The name has the weights, the precision and the builder's version, so another build has another directory."""
     names = [
         entry(Path("cache"), "int8").name,
         entry(Path("cache"), "fp32").name,

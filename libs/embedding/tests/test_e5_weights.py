@@ -1,4 +1,4 @@
-"""The file of 4-bit blocks, made small."""
+"""The weights in 4-bit blocks, in a small file."""
 
 import struct
 
@@ -11,7 +11,7 @@ TENSOR = struct.Struct("<BIQQ")
 
 
 def packed(numbers: np.ndarray[tuple[int, int], np.dtype[np.int8]], factors: list[float]) -> bytes:
-    """Blocks of 32 numbers from -8 to 7, each with its factor."""
+    """Return blocks of 32 numbers from -8 to 7, each with its factor."""
     blocks = b""
     for block, factor in zip(numbers.reshape(-1, 32), factors, strict=True):
         halves = (block + 8).astype(np.uint8)
@@ -20,7 +20,7 @@ def packed(numbers: np.ndarray[tuple[int, int], np.dtype[np.int8]], factors: lis
 
 
 def file(tensors: dict[str, tuple[int, int, bytes]]) -> bytes:
-    """A whole file: measures, tokenizer, directory, tensors."""
+    """Return a whole file: sizes, tokenizer, directory and tensors."""
     offsets = np.cumsum([0, *map(len, PIECES)]).astype("<u4").tobytes()
     content = b"E5S1" + struct.pack("<I7ifi", 1, 384, 12, 12, 1536, 7, 512, 2, 1e-12, 32)
     content += struct.pack("<5iQ", len(PIECES), 0, 2, 1, 3, sum(map(len, PIECES)))
@@ -37,7 +37,7 @@ def file(tensors: dict[str, tuple[int, int, bytes]]) -> bytes:
 
 
 def test_tensors_are_read_by_their_long_names() -> None:
-    """Word vectors stay in blocks, without the rows that no word leads to; other blocks become numbers in fp32."""
+    """Word vectors stay in blocks, without the rows that no token uses. Other blocks become fp32 numbers."""
     numbers = np.random.default_rng(1).integers(-8, 8, (7, 384), dtype=np.int8)
     factors = [2.0**-power for power in range(12)] * 7
     inner = np.random.default_rng(2).integers(-8, 8, (2, 1536), dtype=np.int8)

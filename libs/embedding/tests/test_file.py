@@ -1,4 +1,4 @@
-"""``embeddings.yaml``: what is read, what is said where it is wrong, and what users are told of it."""
+"""``embeddings.yaml``: its content, its errors, and the documentation of both."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def read(folder: Path, text: str = GOOD) -> Configured:
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    """Everything that is said, secrets from where they stand, defaults for the rest."""
+    """All values are read, secrets from their own files or variables. Missing values have defaults."""
     configured = read(tmp_path)
     minilm, e5, words = configured.models
     assert configured.default == "e5"
@@ -65,7 +65,7 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 
 def test_the_first_is_the_default(tmp_path: Path) -> None:
-    """Where none is named."""
+    """The first model is the default if the file names none."""
     assert read(tmp_path, GOOD.replace("default: e5", "")).default == "all-minilm-l6-v2"
 
 
@@ -100,7 +100,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("old", "new", "says"), WRONG)
 def test_a_wrong_file(tmp_path: Path, old: str, new: str, says: str) -> None:
-    """File, line and key are named, and no value that may be secret."""
+    """The error names file, line and key, and shows no value that may be secret."""
     assert old in GOOD
     with pytest.raises(BadFile, match=says) as caught:
         read(tmp_path, GOOD.replace(old, new))
@@ -110,7 +110,7 @@ def test_a_wrong_file(tmp_path: Path, old: str, new: str, says: str) -> None:
 
 @pytest.mark.parametrize("text", [*BLOCKS, (ROOT / "examples" / "embeddings.yaml").read_text()])
 def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
-    """Each as it stands there, given its keys and files."""
+    """Each example of the documentation is read unchanged, if its keys and files exist."""
     path = tmp_path / "embeddings.yaml"
     path.write_text(text.replace("models/bge-m3/tokenizer.json", "tokenizer.json"))
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -118,7 +118,7 @@ def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
 
 
 def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    """What the page says a wrong file says."""
+    """The error message in the documentation is the real one."""
     with pytest.raises(BadFile) as caught:
         read(tmp_path, BLOCKS[0].replace("1024", "many").replace("EMBEDDING_KEY", "KEY"))
     assert str(caught.value).removeprefix(f"{tmp_path}/") in PAGE

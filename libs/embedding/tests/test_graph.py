@@ -1,4 +1,4 @@
-"""The graph against BERT's forward pass, written once more in numpy from the paper."""
+"""The graph, compared with BERT's forward pass, written in numpy from the paper."""
 
 import math
 from pathlib import Path
@@ -17,12 +17,12 @@ Array = npt.NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, npt.NDArray[np.float32]]:
-    """The original's tensors."""
+    """Return the original's tensors."""
     return safetensors.numpy.load(find_model_files().read_weights())
 
 
 def forward(weights: dict[str, npt.NDArray[np.float32]], tokens: list[int]) -> Array:
-    """The model's vector of a sequence of tokens, in double precision."""
+    """Return the model's vector of a sequence of tokens, in double precision."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     erf = np.vectorize(math.erf)
 
@@ -61,7 +61,7 @@ def forward(weights: dict[str, npt.NDArray[np.float32]], tokens: list[int]) -> A
 
 @pytest.mark.parametrize("text", ["A short query?", "Boats leave the harbour at eight. " * 4])
 async def test_the_graph_is_the_model(cache: Path, weights: dict[str, npt.NDArray[np.float32]], text: str) -> None:
-    """The fp32 graph's vectors are those of the reference, to single precision."""
+    """The vectors of the fp32 graph equal the reference in single precision."""
     embedder = MiniLmEmbedder.load(cache, precision="fp32")
     reference = forward(weights, embedder.tokenizer.sequence(text, 256).tolist())
     np.testing.assert_allclose((await embedder.embed([text]))[0], reference, atol=1e-5)
@@ -69,14 +69,14 @@ async def test_the_graph_is_the_model(cache: Path, weights: dict[str, npt.NDArra
 
 
 def test_a_missing_tensor_is_an_error(weights: dict[str, npt.NDArray[np.float32]]) -> None:
-    """A file without one of the tensors gives no graph."""
+    """A file in which one tensor is missing gives no graph."""
     lacking = {name: value for name, value in weights.items() if name != "encoder.layer.3.output.dense.bias"}
     with pytest.raises(KeyError, match=r"encoder\.layer\.3\.output\.dense\.bias"):
         write_graph(lacking)
 
 
 def test_word_vectors_may_be_in_blocks() -> None:
-    """A graph with blocks of them computes what one with the whole table does, for as many layers as there are."""
+    """Word vectors in blocks give the same result as a whole table, for any number of layers."""
     random = np.random.default_rng(3)
     blocks = random.integers(-8, 8, (9, 12, 32), dtype=np.int8)
     scales = random.uniform(0.01, 0.1, (9, 12)).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Things that are made at their first use."""
+"""Objects that are created at their first use."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -8,7 +8,7 @@ from embedding.lazy import Lazy
 
 
 def test_a_thing_is_made_once_whoever_asks() -> None:
-    """Eight threads that ask together get the same one."""
+    """Eight threads that ask at the same time get the same object."""
     made: list[object] = []
     together = Barrier(8)
 
@@ -29,7 +29,7 @@ def test_a_thing_is_made_once_whoever_asks() -> None:
 
 
 def test_what_failed_is_tried_again() -> None:
-    """The error reaches the caller; the next one may have more luck."""
+    """The caller gets the error, and the next call tries again."""
     results = iter([None, "made"])
 
     def make() -> str:

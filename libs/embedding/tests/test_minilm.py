@@ -15,7 +15,7 @@ LONG = "The night train waits for the last boat, because nobody should sleep on 
 
 
 async def test_the_event_loop_is_never_blocked(minilm: MiniLmEmbedder) -> None:
-    """While fifty long texts are embedded, a task that sleeps a millisecond at a time goes on doing so."""
+    """While fifty long texts are embedded, a task on the event loop continues to run every millisecond."""
     ticks = 0
 
     async def tick() -> None:
@@ -32,7 +32,7 @@ async def test_the_event_loop_is_never_blocked(minilm: MiniLmEmbedder) -> None:
 
 
 async def test_a_query_overtakes_a_document(minilm: MiniLmEmbedder) -> None:
-    """A query that arrives while a document of 100 chunks is embedded is answered before its end."""
+    """A query that arrives while a document of 100 chunks is embedded gets its answer before the document."""
     document = asyncio.create_task(minilm.embed([LONG] * 100))
     await asyncio.sleep(0.05)
     await minilm.embed(["When does the night train leave?"])
@@ -41,7 +41,7 @@ async def test_a_query_overtakes_a_document(minilm: MiniLmEmbedder) -> None:
 
 
 async def test_a_cancelled_document_stops(minilm: MiniLmEmbedder) -> None:
-    """After cancelling a call of 10,000 texts, closing returns as soon as the texts in flight are done."""
+    """After the cancellation of a call with 10,000 texts, closing waits only for the running texts."""
     document = asyncio.create_task(minilm.embed([LONG] * 10_000))
     await asyncio.sleep(0.05)
     document.cancel()
@@ -51,14 +51,14 @@ async def test_a_cancelled_document_stops(minilm: MiniLmEmbedder) -> None:
 
 
 async def test_two_loads_give_the_same_vectors(minilm: MiniLmEmbedder, cache: Path) -> None:
-    """Retriever and ingest load the model each for itself and with other numbers of workers: the vectors agree."""
+    """Retriever and ingest load the model separately, with other numbers of workers, and get the same vectors."""
     other = MiniLmEmbedder.load(cache, workers=1)
     np.testing.assert_array_equal(await minilm.embed([LONG, "a query"]), await other.embed([LONG, "a query"]))
     await other.aclose()
 
 
 def test_a_missing_cache_names_the_command(tmp_path: Path) -> None:
-    """Without the built graph, loading fails with the command that builds it, and writes nothing."""
+    """If the graph is not built, loading fails with the command that builds it, and writes nothing."""
     with pytest.raises(CacheMissing, match=rf"python -m embedding\.build --cache {tmp_path}$"):
         MiniLmEmbedder.load(tmp_path)
     with pytest.raises(CacheMissing, match=r"--fp32$"):
@@ -69,7 +69,7 @@ def test_a_missing_cache_names_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [GRAPH, TOKENIZER])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_a_damaged_cache_is_named(cache: Path, tmp_path: Path, name: str, damage: str) -> None:
-    """A file that is cut short or gone is an error that says what to delete, with the cause behind it."""
+    """If a file is truncated or missing, the error says what to delete, and has the cause."""
     directory = entry(tmp_path, "int8")
     shutil.copytree(entry(cache, "int8"), directory)
     file = directory / name
@@ -83,7 +83,9 @@ def test_a_damaged_cache_is_named(cache: Path, tmp_path: Path, name: str, damage
 
 
 def test_running_needs_nothing_of_building(cache: Path) -> None:
-    """Loading and embedding import neither onnx nor safetensors nor the weights' package: images go without."""
+    """Loading and embedding import neither onnx nor safetensors nor the package of the weights, which images do not
+    have.
+    """
     program = (
         "import asyncio, pathlib, sys\n"
         "from embedding.minilm import MiniLmEmbedder\n"
@@ -109,12 +111,12 @@ def test_running_needs_nothing_of_building(cache: Path) -> None:
     ],
 )
 def test_vnni_is_a_flag_of_the_cpu(flags: str, vnni: bool) -> None:
-    """Of the CPU itself, whole words; without the line there is none."""
+    """The flag must be a whole word in the CPU's line of flags. Without the line there is no flag."""
     assert has_vnni(f"processor\t: 0\n{flags}\n") is vnni
 
 
 def test_both_kernels_give_the_same_vectors(cache: Path, passages: list[str]) -> None:
-    """Bit for bit, where the CPU has VNNI; the other kernels are exact on every CPU."""
+    """Both kernels give the same bits if the CPU has VNNI. The other kernels are exact on every CPU."""
     if not has_vnni(Path("/proc/cpuinfo").read_text()):
         pytest.skip("this CPU has no VNNI: its other kernels saturate")
     directory = entry(cache, "int8")

@@ -1,4 +1,4 @@
-"""The models of a service: made from a file, found by name."""
+"""The models of a service: opened from a file, found by name."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def opened(path: Path | None, cache: Path) -> EmbeddingModels:
 
 
 async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
-    """And no other."""
+    """Without a file, the bundled model is the only one."""
     models = opened(None, cache)
     assert [model.name for model in models] == ["all-minilm-l6-v2"]
     assert models.default.name == "all-minilm-l6-v2"
@@ -37,7 +37,7 @@ async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
 
 
 async def test_the_model_for_many_languages_is_there_where_it_is_built(cache: Path, tmp_path: Path) -> None:
-    """It is no default, and its files are read with its first text; damaged ones keep no service from starting."""
+    """The model is not the default, and its files are read at its first text. Damaged files stop no service."""
     shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     entry(tmp_path, "int8", E5).mkdir()
     models = opened(None, tmp_path)
@@ -52,7 +52,7 @@ async def test_the_model_for_many_languages_is_there_where_it_is_built(cache: Pa
 
 
 async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) -> None:
-    """A file that lists it alone wants it built; the message has the command."""
+    """If a file lists only this model, the model must be built, and the message has the command."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("models: [{kind: e5}]")
     with pytest.raises(Unavailable, match=r"embedding\.build .*--multilingual$"):
@@ -64,7 +64,7 @@ async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) 
 
 
 async def test_a_message_about_a_model_says_how_it_is_installed(cache: Path) -> None:
-    """Of the optional one; of others nothing is known."""
+    """The message says how to install the optional model. Other models have no such message."""
     models = opened(None, cache)
     assert "make multilingual" in models.hint("multilingual-e5-small")
     assert models.hint("another") == ""
@@ -73,13 +73,13 @@ async def test_a_message_about_a_model_says_how_it_is_installed(cache: Path) -> 
 
 @pytest.mark.parametrize(("cosine", "similarity"), [(1, 1), (0.875, 0.5), (0.75, 0), (0.5, -1), (-1, -1)])
 def test_a_cosine_above_the_floor_is_a_similarity(cosine: float, similarity: float) -> None:
-    """The floor counts as 0, and what lies far below it as -1; without a floor a cosine is one."""
+    """The floor counts as 0, and a cosine far below it as -1. Without a floor, the cosine is the similarity."""
     assert EmbeddingModel.of(HashingEmbedder(), cosine_floor=0.75).similarity(cosine) == similarity
     assert EmbeddingModel.of(HashingEmbedder()).similarity(cosine) == cosine
 
 
 async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_server: Any) -> None:
-    """The default stands first; each is found by its name; prefixes stand before queries and passages alone."""
+    """The default comes first, and each model is found by its name. Prefixes apply to queries and passages only."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("default: remote\nmodels:\n- kind: minilm" + REMOTE.format(url=embedding_server.url))
     models = opened(path, cache)
@@ -106,7 +106,7 @@ async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_serve
 
 
 async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
-    """Nothing is connected, and the bundled model is not looked for where it is not listed."""
+    """Opening a file connects to no server. If the bundled model is not listed, it need not exist."""
     (port,) = free_ports(1)
     path = tmp_path / "embeddings.yaml"
     path.write_text("models:" + REMOTE.format(url=f"http://127.0.0.1:{port}/v1"))
@@ -129,7 +129,7 @@ async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, content: str | None, says: str) -> None:
-    """The error names the variable, and where the file is wrong."""
+    """The error names the variable and the wrong place in the file."""
     path = tmp_path / "embeddings.yaml"
     if content is not None:
         path.write_text(content)
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: str | None, says: s
 
 
 def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
-    """The error says how it is built, with and without a file."""
+    """The error says how to build the model, with and without a file."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("models: [{kind: minilm}]")
     for file in (None, path):
@@ -149,7 +149,7 @@ def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
 
 
 def test_a_model_without_prefixes_is_one(cache: Path) -> None:
-    """Its three views are the embedder itself."""
+    """For a model without prefixes, its three views are the embedder itself."""
     embedder = HashingEmbedder()
     model = EmbeddingModel.of(embedder)
     assert model.plain is model.queries is model.passages is embedder

@@ -10,7 +10,7 @@ from servicekit.errors import Unavailable
 
 
 class Away(HashingEmbedder):
-    """Does not answer."""
+    """Raises an error instead of an answer."""
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         raise Unavailable("away")
@@ -21,7 +21,7 @@ def seen(name: str, **labels: str) -> float:
 
 
 async def test_a_call_is_measured() -> None:
-    """Its time, its texts, and a span as the conventions say; nothing of the texts."""
+    """A call records its time, its texts and a span with the conventions' names. No text is recorded."""
     measured("")
     traced("")
     inner = HashingEmbedder()
@@ -41,7 +41,7 @@ async def test_a_call_is_measured() -> None:
 
 
 async def test_a_call_that_fails() -> None:
-    """Is measured by its error, which comes through as it is."""
+    """A failed call is measured with its error, and the caller gets the error unchanged."""
     measured("")
     traced("")
     observed = ObservedEmbedder(Away(), "tests")

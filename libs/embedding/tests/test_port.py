@@ -1,4 +1,4 @@
-"""The contract of the port; the fake, the bundled model and those of servers keep it alike."""
+"""The contract of the port, for the fake, the bundled model and models of servers."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ E5 = pytest.param("e5", marks=pytest.mark.slow)
 
 @pytest.fixture(params=["fake", "minilm", E5, "openai", "triton", "prefixed"])
 async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator[Embedder]:
-    """Each adapter in turn."""
+    """Return each adapter in turn."""
     embedder = make_embedder(request, cache)
     yield embedder
     await embedder.aclose()
@@ -68,7 +68,7 @@ def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
 
 @pytest.fixture(params=["fake", "minilm", E5, "approximate"], scope="module")
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> Tokenizer:
-    """Each adapter's tokenizer in turn."""
+    """Return each adapter's tokenizer in turn."""
     if request.param == "approximate":
         return ApproximateTokenizer()
     if request.param == "e5":
@@ -77,7 +77,7 @@ def tokenizer(request: pytest.FixtureRequest, cache: Path) -> Tokenizer:
 
 
 async def test_vectors_have_the_promised_shape(embedder: Embedder) -> None:
-    """A row for each text, float32, of the stated dimension, of length 1."""
+    """Each text has a row of float32 numbers, with the stated dimension and length 1."""
     vectors = await embedder.embed(TEXTS)
     assert vectors.shape == (len(TEXTS), embedder.dimension)
     assert vectors.dtype == np.float32
@@ -86,14 +86,14 @@ async def test_vectors_have_the_promised_shape(embedder: Embedder) -> None:
 
 
 async def test_no_texts_give_no_vectors(embedder: Embedder) -> None:
-    """An empty call is answered with an empty array of the right width."""
+    """A call without texts returns an empty array with the right width."""
     vectors = await embedder.embed([])
     assert vectors.shape == (0, embedder.dimension)
     assert vectors.dtype == np.float32
 
 
 async def test_the_same_text_has_the_same_vector(embedder: Embedder) -> None:
-    """Bit for bit: alone, beside other texts, twice in a call, and while other calls run."""
+    """The vector has the same bits alone, beside other texts, twice in a call, and during other calls."""
     text = TEXTS[0]
     alone = (await embedder.embed([text]))[0]
     beside = await embedder.embed([*TEXTS, text])
@@ -105,7 +105,7 @@ async def test_the_same_text_has_the_same_vector(embedder: Embedder) -> None:
 
 
 async def test_rows_follow_the_order_of_the_texts(embedder: Embedder) -> None:
-    """Row i is the vector of text i, however long each takes."""
+    """Row i is the vector of text i, no matter how long each text takes."""
     texts = [TEXTS[number % len(TEXTS)] + f" {number}" for number in range(12)]
     together = await embedder.embed(texts)
     for text, row in zip(texts, together, strict=True):
@@ -113,7 +113,7 @@ async def test_rows_follow_the_order_of_the_texts(embedder: Embedder) -> None:
 
 
 async def test_texts_about_the_same_are_near(embedder: Embedder) -> None:
-    """A question is nearer to the passage that answers it than to another."""
+    """A question is nearer to its own passage than to another one."""
     question, answer, other = await embedder.embed(
         ["When does the ferry leave?", TEXTS[0], "Receipts are handed in within thirty days."]
     )
@@ -122,7 +122,7 @@ async def test_texts_about_the_same_are_near(embedder: Embedder) -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t\u2003"])
 async def test_a_blank_text_is_refused(embedder: Embedder, blank: str) -> None:
-    """The error is one that clients understand, and names the text."""
+    """A blank text is refused with an error for clients that names the text."""
     with pytest.raises(UnembeddableText, match=r"Text 1 .*blank") as caught:
         await embedder.embed(["good", blank])
     assert caught.value.index == 1
@@ -132,19 +132,19 @@ async def test_a_blank_text_is_refused(embedder: Embedder, blank: str) -> None:
 
 
 async def test_a_lone_surrogate_is_refused(embedder: Embedder) -> None:
-    """Half of a surrogate pair is no Unicode text: refused like a blank one."""
+    """Half of a surrogate pair is not Unicode text, and is refused like a blank text."""
     with pytest.raises(UnembeddableText, match=r"Text 0 .*Unicode"):
         await embedder.embed(["half a \ud83d pair"])
 
 
 async def test_control_characters_are_text(embedder: Embedder) -> None:
-    """A text that is not blank has a vector, even where the model sees no token in it."""
+    """A text that is not blank has a vector, even if the model sees no token in it."""
     vectors = await embedder.embed(["\u200b", "\x00", "…"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
 async def test_max_tokens_counts_as_the_tokenizer_does(embedder: Embedder) -> None:
-    """Exactly the first max_tokens tokens reach the vector: the last of them does, the next one does not."""
+    """Exactly the first max_tokens tokens affect the vector: the last of them does, and the next token does not."""
     filled = " ".join(["sea"] * embedder.max_tokens)
     assert embedder.tokenizer.count(filled) == embedder.max_tokens
     changed = " ".join(["sea"] * (embedder.max_tokens - 1) + ["land"])
@@ -154,7 +154,7 @@ async def test_max_tokens_counts_as_the_tokenizer_does(embedder: Embedder) -> No
 
 
 async def test_a_closed_embedder_is_unavailable(embedder: Embedder) -> None:
-    """After closing, calls end at once with the error that clients may retry; closing again is harmless."""
+    """After closing, calls fail at once with an error that clients may retry. Closing again has no effect."""
     await embedder.aclose()
     await embedder.aclose()
     with pytest.raises(Unavailable):
@@ -163,7 +163,7 @@ async def test_a_closed_embedder_is_unavailable(embedder: Embedder) -> None:
 
 @given(text=st.text())
 def test_spans_are_ordered_and_within_the_text(tokenizer: Tokenizer, text: str) -> None:
-    """Spans are not empty, lie within the text, and neither starts nor ends go back; count is their number."""
+    """Spans are not empty, are inside the text, and never go back. The count is their number."""
     spans = tokenizer.spans(text)
     assert tokenizer.count(text) == len(spans)
     assert all(0 <= start < end <= len(text) for start, end in spans)
@@ -174,7 +174,7 @@ def test_spans_are_ordered_and_within_the_text(tokenizer: Tokenizer, text: str) 
 
 @given(words=st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), max_size=60))
 def test_spans_cover_every_letter(tokenizer: Tokenizer, words: list[str]) -> None:
-    """Of plain words nothing is left out or counted twice, and no span reaches across a space."""
+    """In plain words no letter is omitted or counted twice, and no span crosses a space."""
     text = "  ".join(words)
     spans = tokenizer.spans(text)
     assert "".join(text[start:end] for start, end in spans) == "".join(words)
@@ -185,12 +185,12 @@ def test_spans_cover_every_letter(tokenizer: Tokenizer, words: list[str]) -> Non
     right=st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
 )
 def test_a_space_separates_counts(tokenizer: Tokenizer, left: str, right: str) -> None:
-    """Counts of texts that are joined by white space add up, so a chunker may sum them."""
+    """The counts of texts joined by white space add up, so a chunker may add them."""
     assert tokenizer.count(f"{left}\n{right}") == tokenizer.count(left) + tokenizer.count(right)
 
 
 def test_spelled_special_tokens_are_data(tokenizer: Tokenizer) -> None:
-    """A document about tokenizers cannot smuggle in a special token: its brackets and letters are tokenized."""
+    """The spelling of a special token in a document is ordinary text: its brackets and letters are tokenized."""
     text = "before [SEP] after"
     covered = "".join(text[start:end] for start, end in tokenizer.spans(text))
     assert covered == "before[SEP]after"
@@ -199,7 +199,7 @@ def test_spelled_special_tokens_are_data(tokenizer: Tokenizer) -> None:
 
 
 def test_a_tokenizer_refuses_lone_surrogates(tokenizer: Tokenizer) -> None:
-    """What is no Unicode text is a ValueError, not some library's own error."""
+    """A text that is not Unicode raises a ValueError, and not a library's own error."""
     with pytest.raises(ValueError, match="surrogate"):
         tokenizer.count("\udc00")
     with pytest.raises(ValueError, match="surrogate"):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_int8_agrees_with_fp32(minilm: MiniLmEmbedder, cache: Path, passages: list[str]) -> None:
-    """On a hundred real passages the mean cosine between int8 and fp32 is at least 0.99, the least 0.98."""
+    """On a hundred passages, the mean cosine of int8 and fp32 is at least 0.99, and the least at least 0.98."""
     exact = MiniLmEmbedder.load(cache, precision="fp32")
     cosines = np.sum(await minilm.embed(passages) * await exact.embed(passages), axis=1)
     await exact.aclose()
@@ -26,7 +26,7 @@ async def test_int8_agrees_with_fp32(minilm: MiniLmEmbedder, cache: Path, passag
 
 
 def test_every_weight_matrix_is_quantized(cache: Path) -> None:
-    """The 24 matrices are signed 8-bit integers with a scale per output channel; the words are 8-bit too."""
+    """The 24 matrices are signed 8-bit integers with a scale for each output channel. Word vectors have 8 bits."""
     graph = onnx.load(entry(cache, "int8") / GRAPH).graph
     constants = {constant.name: constant for constant in graph.initializer}
     matrices = {name: c for name, c in constants.items() if len(c.dims) == 2 and name != "positions"}
@@ -39,7 +39,7 @@ def test_every_weight_matrix_is_quantized(cache: Path) -> None:
 
 
 def test_damping_changes_no_vector() -> None:
-    """There are outliers to damp, and the damped fp32 graph computes the same as the plain one."""
+    """The weights have outliers, and the damped fp32 graph computes the same as the original graph."""
     weights = safetensors.numpy.load(find_model_files().read_weights())
     outliers = find_outliers(write_graph(weights), (101, 102))
     assert outliers
@@ -49,7 +49,7 @@ def test_damping_changes_no_vector() -> None:
 
 
 def vector(model: onnx.ModelProto) -> npt.NDArray[np.float32]:
-    """The graph's vector of some tokens."""
+    """Return the graph's vector of some tokens."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     found: npt.NDArray[np.float32] = session.run(None, {INPUT: np.array([[101, *range(2000, 2020), 102]])})[0]
     return found

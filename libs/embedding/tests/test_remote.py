@@ -1,4 +1,4 @@
-"""Models of servers: batches, bounds, retries, and vectors that are looked at."""
+"""Models of servers: batches, limits, retries and checked vectors."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def vectors(*rows: list[float]) -> bytes:
 
 
 async def test_texts_go_in_batches_side_by_side(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """No request has more texts than a batch, no more requests are there at a time than allowed."""
+    """A request has at most a batch of texts, and at most the allowed number of requests run at the same time."""
     embedder = remote(batch=8, concurrency=3)
     embedding_server.hold.clear()
     embedding = asyncio.create_task(embedder.embed([f"text {number}" for number in range(100)]))
@@ -53,7 +53,7 @@ async def test_texts_go_in_batches_side_by_side(embedding_server: Any, remote: C
 
 
 async def test_a_short_call_overtakes_a_long_one(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """A query waits for requests that are under way, not for all of a document."""
+    """A query waits for the running requests and not for a whole document."""
     embedder = remote(batch=1, concurrency=2)
     document = asyncio.create_task(embedder.embed([f"chunk {number}" for number in range(60)]))
     await asyncio.sleep(0.05)
@@ -64,7 +64,7 @@ async def test_a_short_call_overtakes_a_long_one(embedding_server: Any, remote: 
 
 
 async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """Model, texts and key; the dimension only where the model is to shorten its vectors."""
+    """The request has model, texts and key. It has the dimension only if the model is to shorten its vectors."""
     for ask in (False, True):
         embedder = remote(api_key=SecretStr("k"), ask_dimension=ask)
         await embedder.embed(["a"])
@@ -77,7 +77,7 @@ async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Cal
 async def test_a_renewed_key_goes_with_the_next_request(
     embedding_server: Any, remote: Callable[..., Embedder], tmp_path: Path
 ) -> None:
-    """The key's file may change while the service runs."""
+    """A new key in the key's file is used without a restart."""
     (tmp_path / "key").write_text("old")
     times = iter(range(0, 1000, 10))
     embedder = remote(api_key=SecretFile(tmp_path / "key", lambda _: None, clock=lambda: next(times)))
@@ -89,7 +89,7 @@ async def test_a_renewed_key_goes_with_the_next_request(
 
 
 async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """After 429 and 503, so often and no more, with the server's own word for how long to wait."""
+    """After 429 and 503 the request is repeated a limited number of times, after the server's own pause."""
     embedding_server.script = [BUSY, (429, {"retry-after": "0"}), BUSY]
     embedder = remote()
     assert (await embedder.embed(["a"])).shape == (1, 256)
@@ -107,7 +107,7 @@ async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Calla
 
 
 async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """The next try comes no sooner than it asked for."""
+    """The next attempt does not begin before the time that the server asked for."""
     embedding_server.script = [(429, {"retry-after": "0.5"})]
     embedder = remote()
     begun = time.monotonic()
@@ -137,7 +137,7 @@ async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Calla
 async def test_what_another_try_would_not_mend_is_tried_once(
     embedding_server: Any, remote: Callable[..., Embedder], step: Any, error: type[CausewayError]
 ) -> None:
-    """Refusals, and vectors of another number, another dimension or no direction."""
+    """Refusals, and vectors of a wrong number, a wrong dimension or no direction, cause one attempt only."""
     embedding_server.script = [step]
     embedder = remote()
     with pytest.raises(error, match="embedding server"), np.errstate(over="ignore"):
@@ -147,7 +147,7 @@ async def test_what_another_try_would_not_mend_is_tried_once(
 
 
 async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """After the time that was set, without another try."""
+    """A request without an answer ends at the time limit, without another attempt."""
     embedding_server.hold.clear()
     embedder = remote(timeout=0.2)
     with pytest.raises(DeadlineExceeded, match=r"within 0\.2 s"):
@@ -159,7 +159,7 @@ async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Ca
 
 @pytest.mark.parametrize("kind", ["openai", "triton"])
 async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
-    """After the last try, soon; the error names the model as the platform does, and says when to come back."""
+    """The last attempt fails soon. The error has the platform's name of the model and the time for a retry."""
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
     embedder = make(EmbeddingConfig(kind, address=address, model="m", name="public", dimension=3, tries=2))
@@ -179,7 +179,7 @@ async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
     ],
 )
 async def test_a_server_that_breaks_off_cannot_be_reached(said: bytes) -> None:
-    """Wherever in its answer, and whatever it speaks instead."""
+    """The error is the same for every place of the break in the answer, and for an answer in another protocol."""
     async with Rubbish.started() as rubbish:
         rubbish.says = said
         address = f"http://127.0.0.1:{rubbish.port}/v1"
@@ -190,7 +190,7 @@ async def test_a_server_that_breaks_off_cannot_be_reached(said: bytes) -> None:
 
 
 async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """What is under way is finished; texts that are left are not embedded."""
+    """Running requests finish. The remaining texts are not embedded."""
     embedder = remote(batch=1, concurrency=1)
     embedding_server.hold.clear()
     call = asyncio.create_task(embedder.embed(["a", "b", "c"]))
@@ -206,7 +206,7 @@ async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[.
 
 
 async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path) -> None:
-    """The model of deploy/triton is the bundled one: an index may be written by the one and read by the other."""
+    """The model of deploy/triton gives the vectors of the bundled model, so an index may use both."""
     served = make(
         EmbeddingConfig(
             "triton",
@@ -230,7 +230,7 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
     [("words", "does not map one input of strings to FP32"), ("nobody", "server of 'nobody' failed")],
 )
 async def test_another_model_on_triton_is_named(triton: str, model: str, message: str) -> None:
-    """One that makes text, and one that is not there: mistakes in the configuration, tried once."""
+    """A model that makes text, and a missing model, are errors of the configuration and cause one attempt only."""
     embedder = make(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
     with pytest.raises(WrongVectors, match=message):
         await embedder.embed(["a"])
@@ -242,7 +242,7 @@ async def test_another_model_on_triton_is_named(triton: str, model: str, message
     [("FP32", b"\x00" * 7), ("FP32", b"\x00" * 4), ("BYTES", b"\x01"), ("BYTES", b"\x09\x00\x00\x00"), ("", b"")],
 )
 async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -> None:
-    """Cut off, or of another type than the model's description promised."""
+    """Tensors that are truncated, or have another type than the model's description, are an error."""
 
     class Rubbish(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
         async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
@@ -269,7 +269,7 @@ async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -
 
 
 def test_a_configuration_that_cannot_work_is_named(tmp_path: Path) -> None:
-    """With what is missing."""
+    """The error names the missing part of the configuration."""
     with pytest.raises(SetupError, match="needs: address, model, dimension"):
         make(EmbeddingConfig("openai"))
     with pytest.raises(SetupError, match="directory of its cache"):

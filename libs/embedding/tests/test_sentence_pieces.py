@@ -11,7 +11,7 @@ PIECES = ["<s>", "<pad>", "</s>", "<unk>", "\u2581", "\u2581fer", "ry", "\u2581q
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> SentencePieceTokenizer:
-    """A tokenizer of a few pieces."""
+    """Return a tokenizer of a few pieces."""
     described = {
         "added_tokens": [{"content": piece} for piece in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")],
         "normalizer": {"normalizers": [{"precompiled_charsmap": ""}]},
@@ -22,18 +22,18 @@ def tokenizer(tmp_path: Path) -> SentencePieceTokenizer:
 
 
 def test_a_text_is_cut_into_pieces(tokenizer: SentencePieceTokenizer) -> None:
-    """Each with its place in the text, without the space before it."""
+    """Each piece has its place in the text, without the space before it."""
     assert tokenizer.spans("ferry quays") == [(0, 3), (3, 5), (6, 10), (10, 11)]
     assert tokenizer.count("ferry quays") == 4
 
 
 def test_what_the_model_reads_is_cut(tokenizer: SentencePieceTokenizer) -> None:
-    """The special tokens are at both ends, however long the text is."""
+    """The special tokens are at both ends of a text of any length."""
     assert tokenizer.sequence("ferry quays", 512).tolist() == [0, 5, 6, 7, 8, 2]
     assert tokenizer.sequence("ferry quays", 4).tolist() == [0, 5, 6, 2]
     assert tokenizer.sequence("", 512).tolist() == [0, 2]
 
 
 def test_special_tokens_in_a_text_are_text(tokenizer: SentencePieceTokenizer) -> None:
-    """They are pieces that are not known, no ends of the text."""
+    """Special tokens in a text become unknown pieces and do not end the text."""
     assert set(tokenizer.sequence("</s><mask>", 512).tolist()[1:-1]).isdisjoint({0, 2, 9})

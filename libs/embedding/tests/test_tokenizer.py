@@ -9,19 +9,19 @@ from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 
 def test_an_approximation_counts_rather_more(passages: list[str], cache: Path) -> None:
-    """Of a hundred paragraphs of English none has more tokens by the model's own tokenizer."""
+    """No paragraph of a hundred English ones has more tokens in the model's own tokenizer."""
     own, approximate = FileTokenizer(entry(cache, "int8") / TOKENIZER), ApproximateTokenizer()
     assert [text for text in passages if approximate.count(text) < own.count(text)] == []
 
 
 def test_an_approximation_takes_wide_characters_one_by_one() -> None:
-    """A model makes one token of one of them, or more."""
+    """The approximation counts each wide character as a token, because a model makes at least one token of it."""
     assert ApproximateTokenizer().spans("ab漢字 12345") == [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7), (7, 9), (9, 10)]
 
 
 @pytest.fixture(scope="module")
 def byte_level(tmp_path_factory: pytest.TempPathFactory) -> FileTokenizer:
-    """A byte-level tokenizer that truncates and puts a space in front."""
+    """Return a byte-level tokenizer that truncates and inserts a space at the beginning."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     made.train_from_iterator(["a ferry"] * 5, tokenizers.trainers.BpeTrainer(vocab_size=30, show_progress=False))
@@ -32,7 +32,7 @@ def byte_level(tmp_path_factory: pytest.TempPathFactory) -> FileTokenizer:
 
 
 def test_no_span_is_empty(byte_level: FileTokenizer) -> None:
-    """A space that the tokenizer puts in stands for no character; and nothing is truncated."""
+    """An inserted space has no span, and nothing is truncated."""
     spans = byte_level.spans("a ferry a ferry a ferry")
     assert spans
     assert all(start < end for start, end in spans)

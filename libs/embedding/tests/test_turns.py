@@ -8,7 +8,7 @@ from servicekit.errors import Unavailable
 
 
 async def test_results_keep_the_order() -> None:
-    """Results stand in the order of the items, whichever is done first."""
+    """The results have the order of the items, in any order of execution."""
     turns = TurnTaker(3, name="test")
 
     def slow_for_small(item: int) -> int:
@@ -20,7 +20,7 @@ async def test_results_keep_the_order() -> None:
 
 
 async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
-    """Two calls together still use two threads only, and both are used."""
+    """Two calls together use only two threads, and use both."""
     turns = TurnTaker(2, name="test")
     running: set[int] = set()
     most = 0
@@ -41,7 +41,7 @@ async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
 
 
 async def test_a_long_call_does_not_fill_the_line() -> None:
-    """Ten thousand items make as many tasks as there are workers, not as there are items."""
+    """Ten thousand items create as many tasks as there are workers."""
     turns = TurnTaker(2, name="test")
     go_on = threading.Event()
     before = len(asyncio.all_tasks())
@@ -54,7 +54,7 @@ async def test_a_long_call_does_not_fill_the_line() -> None:
 
 
 async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
-    """Once it asks, a short call's item is run after at most those of the long one that run or stand in line."""
+    """An item of a short call runs at most after the items of the long call that already run or wait."""
     turns = TurnTaker(2, name="test")
     begun: list[str] = []
     well_begun = threading.Event()
@@ -76,7 +76,7 @@ async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
 
 
 async def test_cancelling_stops_what_has_not_begun() -> None:
-    """A cancelled call begins nothing more, and the threads are free for the next call."""
+    """A cancelled call begins no further item, and the next call can use the threads."""
     turns = TurnTaker(2, name="test")
     begun: list[int] = []
     well_begun = threading.Event()
@@ -101,7 +101,7 @@ async def test_cancelling_stops_what_has_not_begun() -> None:
 
 
 async def test_a_failure_stops_the_rest() -> None:
-    """The caller gets the function's own error, not a group of errors, and nothing more begins."""
+    """The caller gets the function's own error, without a group of errors, and no further item begins."""
     turns = TurnTaker(2, name="test")
     begun: list[int] = []
 
@@ -118,7 +118,7 @@ async def test_a_failure_stops_the_rest() -> None:
 
 
 async def test_closing_lets_what_runs_end() -> None:
-    """Closing waits for running items; the call that has more of them is told, and so are later ones."""
+    """Closing waits for running items. Calls with more items, and later calls, get an error."""
     turns = TurnTaker(1, name="test")
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 

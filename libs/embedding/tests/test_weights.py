@@ -9,7 +9,7 @@ from embedding.weights import find_model_files
 
 
 def test_the_installed_weights_are_the_originals() -> None:
-    """The distribution's two files are found and have the pinned hashes, and its package is not imported for it."""
+    """The distribution's two files exist and have the pinned hashes. Its package is not imported."""
     files = find_model_files()
     assert len(files.read_weights()) == 90_868_376
     assert files.read_tokenizer().startswith(b"{")
@@ -17,7 +17,7 @@ def test_the_installed_weights_are_the_originals() -> None:
 
 
 def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
-    """Weights that differ in a single bit are refused, and the file is named."""
+    """Weights with one changed bit are refused, and the error names the file."""
     files = find_model_files()
     forged = tmp_path / "model.safetensors"
     shutil.copyfile(files.weights, forged)
@@ -31,7 +31,7 @@ def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
-    """A vocabulary of another model would give wrong vectors in silence: it is refused."""
+    """The vocabulary of another model is refused, because it would give wrong vectors without an error."""
     forged = tmp_path / "tokenizer.json"
     forged.write_text("{}")
     with pytest.raises(WeightsMismatch, match=str(forged)):
@@ -39,19 +39,19 @@ def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_missing_distribution_is_named() -> None:
-    """Without the distribution the error says which one to install."""
+    """If the distribution is missing, the error says which one to install."""
     with pytest.raises(WeightsMissing, match="no-such-distribution"):
         find_model_files("no-such-distribution")
 
 
 def test_a_distribution_without_the_model_is_refused() -> None:
-    """A distribution of the right name that lacks the files is told apart from a missing one."""
+    """A distribution with the right name but without the files has another error than a missing distribution."""
     with pytest.raises(WeightsMissing, match=r"does not contain model\.safetensors"):
         find_model_files("numpy")
 
 
 def test_a_file_that_went_away_is_missing(tmp_path: Path) -> None:
-    """A file that is listed but gone is an error of the same tree."""
+    """A listed file that is missing is an error of the same tree."""
     files = replace(find_model_files(), weights=tmp_path / "gone")
     with pytest.raises(WeightsMissing, match="gone"):
         files.read_weights()

@@ -1,4 +1,4 @@
-"""Handlers of a test's own behind real methods, servers and channels; logs as they are written."""
+"""Handlers for tests behind real methods, servers and channels, and the logs of a test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -51,7 +51,7 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.fixture
 def log() -> Any:
-    """What is logged, as a list of events with their members."""
+    """Return the log's events as a list, with their members."""
     with structlog.testing.capture_logs() as entries:
         yield entries
 
@@ -64,7 +64,7 @@ async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
-    """The streams and buckets of ingest, on a server of the test's own."""
+    """Return the streams and buckets of ingest on a nats-server for the test."""
     async with nats_server(tmp_path / "nats") as url:
         client = await nats.connect(url, "test")
         try:

@@ -23,7 +23,7 @@ ALL = AllowedUrls.of(["*"])
     ],
 )
 def test_what_is_allowed_becomes_plain(url: str, checked: str) -> None:
-    """One way to write it is left, and stays."""
+    """A URL has one plain form, and the plain form stays the same."""
     assert ALLOWED.checked(url) == checked
     assert ALLOWED.checked(checked) == checked
 
@@ -43,7 +43,7 @@ def test_what_is_allowed_becomes_plain(url: str, checked: str) -> None:
     ],
 )
 def test_other_hosts_and_ports_are_not(url: str) -> None:
-    """Nor is what only looks like one that is."""
+    """Other hosts and ports are refused, and so are hosts that only look like an allowed one."""
     with pytest.raises(PermissionDenied) as caught:
         ALLOWED.checked(url, "urls[0]")
     assert caught.value.field == "urls[0]"
@@ -82,7 +82,7 @@ def test_other_hosts_and_ports_are_not(url: str) -> None:
     ],
 )
 def test_what_is_no_url(url: str) -> None:
-    """Other schemes, credentials, what two readers could read differently."""
+    """Other schemes, credentials, and URLs that two parsers could read differently are refused."""
     with pytest.raises(InvalidRequest):
         ALL.checked(url)
 
@@ -91,7 +91,7 @@ def test_what_is_no_url(url: str) -> None:
     st.text(max_size=80), st.sampled_from(["", "https://", "http://docs.example.org", "https://a@", "https://["])
 )
 def test_whatever_passes_has_the_host_that_was_checked(tail: str, head: str) -> None:
-    """The law: what comes out is ASCII, has no user in it, and passes again as it is."""
+    """An accepted URL is ASCII, has no user, and is accepted again unchanged."""
     try:
         checked = ALLOWED.checked(head + tail)
     except CausewayError:
@@ -105,13 +105,13 @@ def test_whatever_passes_has_the_host_that_was_checked(tail: str, head: str) -> 
 
 @pytest.mark.parametrize("pattern", ["", "a/b", "https://a", "a:", "a:x", "a:0", "*a", "**", "[::1]", "a b"])
 def test_a_wrong_pattern_is_named(pattern: str) -> None:
-    """At the start, not when somebody comes with a URL."""
+    """A wrong pattern is an error at the start, before the first URL."""
     with pytest.raises(ValueError, match="host"):
         AllowedUrls.of([pattern])
 
 
 def test_nothing_is_allowed_by_default() -> None:
-    """Who wants it says where to."""
+    """Without the setting, every URL is refused."""
     assert not AllowedUrls().any
     with pytest.raises(PermissionDenied):
         AllowedUrls().checked("https://docs.example.org/")
@@ -130,5 +130,5 @@ def test_nothing_is_allowed_by_default() -> None:
     ],
 )
 def test_names(url: str, name: str) -> None:
-    """Readable where it can be undone; two URLs have two names."""
+    """A name is readable if the URL can be derived from it. Two URLs have two names."""
     assert document_name(url) == name

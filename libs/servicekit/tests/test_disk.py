@@ -8,7 +8,7 @@ from servicekit.disk import is_full
 
 
 def test_a_disk_that_is_full() -> None:
-    """What the kernel says of a device without room, which Linux has for trying."""
+    """The error of a full device counts as a full disk. Linux has such a device for tests."""
     with pytest.raises(OSError, match="No space left") as caught, Path("/dev/full").open("wb") as file:
         file.write(b"x")
     assert is_full(caught.value)
@@ -16,11 +16,11 @@ def test_a_disk_that_is_full() -> None:
 
 @pytest.mark.parametrize(("number", "full"), [(errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False)])
 def test_its_errors(number: int, full: bool) -> None:
-    """Quotas and limits of a process are no room either; a broken disk is another matter."""
+    """A reached quota or limit of the process counts as a full disk. A broken disk does not."""
     assert is_full(OSError(number, "")) is full
 
 
 def test_other_errors() -> None:
-    """They have nothing to do with it."""
+    """Other errors do not count as a full disk."""
     assert not is_full(ValueError(errno.ENOSPC))
     assert not is_full(None)

@@ -32,19 +32,19 @@ rejected = st.builds(
 
 
 def test_every_class_has_a_row() -> None:
-    """Each class of the tree stands in the table once, so that none becomes a defect by being forgotten."""
+    """Each class of the tree has exactly one row, so no class becomes a defect by mistake."""
     assert sorted(row.error.__name__ for row in TABLE) == sorted(each.__name__ for each in OURS)
 
 
 def test_reasons_are_unique_and_named_after_their_class() -> None:
-    """A reason leads to one class, and reads as the class's name in capitals."""
+    """Each reason belongs to one class and is the class's name in capitals."""
     assert len({row.reason for row in TABLE}) == len(TABLE)
     for row in TABLE:
         assert row.reason.replace("_", "") == row.error.__name__.upper()
 
 
 def test_a_class_without_a_row_has_that_of_its_base() -> None:
-    """A service's own subclass becomes on the wire what its nearest base with a row is."""
+    """A subclass without a row has the form of its nearest base class with a row."""
 
     class NoSuchChapter(NotFound):
         pass
@@ -58,7 +58,7 @@ def test_a_class_without_a_row_has_that_of_its_base() -> None:
 
 @given(plain | rejected)
 def test_what_is_taken_apart_is_built_again(error: CausewayError) -> None:
-    """Reason, code, message and facts are all there is to an error: `build` after `facts_of` gives its equal."""
+    """An error consists of reason, code, message and facts: `build` after `facts_of` gives an equal error."""
     row = errors.row_of(error)
     built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))
     assert type(built) is type(error)
@@ -66,20 +66,20 @@ def test_what_is_taken_apart_is_built_again(error: CausewayError) -> None:
 
 
 def test_internal_tells_nothing() -> None:
-    """Neither a defect's own message nor its facts reach whoever unpacks it."""
+    """The receiver gets neither a defect's own message nor its facts."""
     built = errors.build("INTERNAL", StatusCode.INTERNAL, "KeyError: 'password'", {"path": "/etc"})
     assert (type(built), built.message, built.details) == (Internal, Internal.MESSAGE, {})
 
 
 def test_messages_that_are_not_ours_tell_nothing() -> None:
-    """Where the reason is not one of the table, the wire's message may tell of the inside and is not passed on."""
+    """With an unknown reason, the message is not passed on, because it may have internal details."""
     for reason in (None, "", "SOMEBODY_ELSES"):
         for code in StatusCode:
             assert "10.0.0.7" not in errors.build(reason, code, "connect to 10.0.0.7 failed", {}).message
 
 
 def test_a_rejection_keeps_status_and_body() -> None:
-    """What a model server refused with reaches the client: its status and its answer, byte for byte."""
+    """The client gets the status and the body of a model server's refusal unchanged."""
     error = UpstreamRejected("refused", status=422, body='{"error": {"message": "too löng"}}', retry_after=3)
     row = errors.row_of(error)
     built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))
@@ -89,7 +89,7 @@ def test_a_rejection_keeps_status_and_body() -> None:
 
 
 def test_only_statuses_of_errors_are_passed_on() -> None:
-    """A model server that 'refuses' with 200 or 302 is a bad gateway, not a success or a redirect."""
+    """A refusal with 200 or 302 is a bad gateway, and neither a success nor a redirect."""
     statuses = [
         errors.http_status(UpstreamRejected("", status=each, body="")) for each in (0, 200, 302, 400, 599, 600)
     ]
@@ -97,7 +97,7 @@ def test_only_statuses_of_errors_are_passed_on() -> None:
 
 
 def test_facts_of_another_version_do_not_hide_the_error() -> None:
-    """Facts that cannot be read are left out; the class and the message stay."""
+    """Unreadable facts are left out, and class and message stay."""
     limited = errors.build("RATE_LIMITED", StatusCode.RESOURCE_EXHAUSTED, "slow down", {"retry_after": "soon"})
     assert (type(limited), limited.message, limited.retry_after) == (errors.RateLimited, "slow down", None)
     endless = errors.build("RATE_LIMITED", StatusCode.RESOURCE_EXHAUSTED, "slow down", {"retry_after": "inf"})
@@ -108,7 +108,7 @@ def test_facts_of_another_version_do_not_hide_the_error() -> None:
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:
-    """The drawing on top of the module names every class, indented below its base."""
+    """The drawing at the top of the module names every class, indented below its base."""
     drawn: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():

@@ -1,4 +1,4 @@
-"""Servers that are replaced one after the other while they are called: no call of any kind fails."""
+"""Servers that are replaced in turn during calls: no call of any kind fails."""
 
 import asyncio
 from collections import Counter
@@ -59,7 +59,7 @@ class Servicer:
 
 
 class Replica:
-    """A server that others follow on its port."""
+    """A server whose successors use its port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -85,7 +85,7 @@ class Replica:
 
 
 class Calls:
-    """Calls of each kind, each of which checks that its answer is whole."""
+    """Makes calls of each kind, and checks that each answer is complete."""
 
     KINDS = ("unary", "server_stream", "client_stream", "bidi")
 
@@ -123,9 +123,8 @@ class Calls:
 
 
 async def test_no_call_fails_while_servers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten evictions of each of two replicas in turn: each call is answered whole.
-
-    A call that reaches a server during its graceful stop is refused, and goes to another server.
+    """Each of two replicas is replaced ten times, and each call gets its complete answer. A stopping server refuses
+    new calls, which then go to the other server.
     """
     monkeypatch.setattr("servicekit.unsent.SECONDS", 60.0)  # a busy machine may not come back from a sleep in time
     ports = free_ports(2)

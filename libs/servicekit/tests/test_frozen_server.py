@@ -1,4 +1,4 @@
-"""A service of which one process hangs while another one goes on."""
+"""A service with one hanging and one running process."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ asyncio.run(serve())
 
 @contextlib.asynccontextmanager
 async def server() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A process that serves, and its port."""
+    """Return a serving process and its port."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SERVER, cwd=Path(__file__).parent, stdout=asyncio.subprocess.PIPE
     )
@@ -43,7 +43,7 @@ async def server() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
 
 @pytest.mark.slow
 async def test_a_process_that_hangs_beside_another_one() -> None:
-    """Every call is answered by the other one: the one that was under way after six seconds of silence."""
+    """The other process answers every call, and the call that was running after six seconds of silence."""
     async with server() as (first, one), server() as (_, other):
         target = f"ipv4:127.0.0.1:{one},127.0.0.1:{other}"
         async with open_channel(target, [GUARDRAILS]) as opened:

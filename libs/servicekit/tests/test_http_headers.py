@@ -10,12 +10,12 @@ from servicekit.http_headers import retry_after
     [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("inf", None), ("nan", None), ("soon", None), ("", None)],
 )
 def test_seconds(value: str, seconds: float | None) -> None:
-    """A number of seconds is taken, never a negative or endless one; anything else says nothing."""
+    """A finite number of seconds that is not negative is used. Any other value is ignored."""
     assert retry_after({"retry-after": value}) == seconds
 
 
 def test_a_date() -> None:
-    """A date counts from now; one that is over means at once."""
+    """A date counts from now. A past date means at once."""
     ahead = email.utils.formatdate(time.time() + 60, usegmt=True)
     wait = retry_after({"retry-after": ahead})
     assert wait is not None
@@ -24,5 +24,5 @@ def test_a_date() -> None:
 
 
 def test_no_header() -> None:
-    """Without the header nothing is said."""
+    """Without the header there is no value."""
     assert retry_after({}) is None

@@ -35,7 +35,7 @@ async def _fail(served: Any, error: BaseException) -> CausewayError:
 
 
 async def test_a_defect_is_internal_and_logged_with_its_stack(served: Any, log: Any) -> None:
-    """The caller learns that something broke; the log learns what and where."""
+    """The caller gets a general error. The log gets the error with its stack."""
     got = await _fail(served, KeyError("secret"))
     assert (type(got), got.message) == (Internal, Internal.MESSAGE)
     (entry,) = log
@@ -47,7 +47,7 @@ async def test_a_defect_is_internal_and_logged_with_its_stack(served: Any, log: 
 
 
 async def test_what_the_caller_did_wrong_is_no_error_of_ours(served: Any, log: Any) -> None:
-    """A refusal is a line of information without a stack."""
+    """A refusal is an information line without a stack."""
     await _fail(served, NotFound("no such index", resource="books"))
     (entry,) = log
     assert (entry["log_level"], entry["error"]) == ("info", "no such index")
@@ -58,13 +58,13 @@ async def test_what_the_caller_did_wrong_is_no_error_of_ours(served: Any, log: A
 async def test_a_model_servers_fault_is_logged_by_its_status(
     served: Any, log: Any, status: int, level: str
 ) -> None:
-    """Whether a model server's refusal is a failure is for its own status to say."""
+    """The status of a model server's refusal decides whether it is logged as a failure."""
     await _fail(served, UpstreamRejected("refused", status=status, body=""))
     assert [entry["log_level"] for entry in log] == [level]
 
 
 async def test_the_cause_of_a_failure_is_logged(served: Any, log: Any) -> None:
-    """What made a dependency unavailable is in the log, in one line and without a stack, not in the answer."""
+    """The cause of an unavailable dependency is one line of the log, without a stack, and not in the answer."""
     error = Unavailable("The store cannot be reached.")
     error.__cause__ = RuntimeError("no connection")
     error.__cause__.__cause__ = OSError("10.1.2.3\nrefused")
@@ -75,13 +75,15 @@ async def test_the_cause_of_a_failure_is_logged(served: Any, log: Any) -> None:
 
 
 async def test_long_messages_do_not_fill_the_log(served: Any, log: Any) -> None:
-    """A message that repeats a huge input is cut in the log as it is on the wire."""
+    """A message that repeats a huge input is truncated in the log as on the wire."""
     await _fail(served, NotFound("x" * 1_000_000))
     assert len(log[0]["error"]) < 10_000
 
 
 async def test_a_stumble_over_a_cancelled_task_is_a_defect(served: Any, log: Any) -> None:
-    """A handler that dies of somebody else's cancellation answers at once; gRPC would let the caller wait."""
+    """A handler that fails with another task's cancellation answers at once. Without that, gRPC would not end the
+    call.
+    """
 
     async def handler(request: Any, context: Any) -> Any:
         task = asyncio.create_task(asyncio.sleep(10))
@@ -99,7 +101,7 @@ async def test_a_stumble_over_a_cancelled_task_is_a_defect(served: Any, log: Any
 async def test_a_caller_that_leaves_is_no_error(
     served: Any, log: Any, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """A cancelled call ends the handler, runs its clean-up, and leaves nothing in the log."""
+    """A cancelled call ends the handler, runs its clean-up, and logs nothing."""
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
@@ -134,7 +136,7 @@ async def test_a_caller_that_leaves_is_no_error(
 async def test_a_blocked_write_ends_when_the_caller_leaves(
     served: Any, log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler that waits for a reader who stopped reading is freed by his leaving, and nothing failed."""
+    """If the client stops reading and leaves, the handler ends without an error."""
     written = 0
     ended = asyncio.Event()
 
@@ -164,7 +166,7 @@ async def test_a_blocked_write_ends_when_the_caller_leaves(
 
 
 async def test_a_streams_handler_lives_in_one_task(served: Any) -> None:
-    """The handler's generator begins, goes on and ends in one task, so that what it holds open can be closed."""
+    """One task runs the handler's generator from its begin to its end, so that its contexts can be closed."""
     tasks: list[Any] = []
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -184,7 +186,7 @@ async def test_a_streams_handler_lives_in_one_task(served: Any) -> None:
 
 
 async def test_a_stream_that_fails_after_messages(served: Any, log: Any) -> None:
-    """What was written arrives, then the error; the generator is closed."""
+    """The client gets the written messages and then the error, and the generator is closed."""
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
         yield LONG
@@ -198,7 +200,7 @@ async def test_a_stream_that_fails_after_messages(served: Any, log: Any) -> None
 
 
 async def test_streams_of_requests_reach_their_handlers(served: Any) -> None:
-    """Methods that take streams are wrapped too: their errors are of our tree."""
+    """Methods that take streams are wrapped, too, and raise the platform's errors."""
 
     async def handler(requests: Any, context: Any) -> Any:
         async for _ in requests:
@@ -210,7 +212,7 @@ async def test_streams_of_requests_reach_their_handlers(served: Any) -> None:
 
 
 async def test_grpcs_own_services_are_left_alone(log: Any) -> None:
-    """Health checks are neither traced nor logged, and their errors are their own."""
+    """Health checks are neither traced nor logged, and keep their own errors."""
     server = GrpcServer("127.0.0.1:0", [])
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -227,7 +229,7 @@ async def test_grpcs_own_services_are_left_alone(log: Any) -> None:
 
 
 async def test_a_method_that_is_not_there(served: Any) -> None:
-    """A method of the contract that the servicer lacks is not supported, in words for the caller."""
+    """A contract method that the servicer lacks is NotSupported, with a message for the caller."""
     lacking = type("Servicer", (guardrails_pb2_grpc.GuardrailsServiceServicer,), {})()
 
     def add(server: grpc.aio.Server) -> None:

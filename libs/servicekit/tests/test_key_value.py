@@ -18,12 +18,12 @@ async def bucket(nats_url: str) -> AsyncIterator[KeyValue]:
 
 
 async def test_an_empty_bucket_has_nothing(bucket: KeyValue) -> None:
-    """And is not waited for."""
+    """An empty bucket returns at once."""
     assert await key_value.stored(bucket) == []
 
 
 async def test_everything_is_there_each_time(bucket: KeyValue) -> None:
-    """However the messages and the client's tasks happen to follow each other; what was deleted is not."""
+    """All entries are returned for every order of messages and tasks. Deleted entries are not."""
     for number in range(20):
         await bucket.put(f"a.{number}", b"%d" % number)
     await bucket.put("b.1", b"x")
@@ -36,7 +36,7 @@ async def test_everything_is_there_each_time(bucket: KeyValue) -> None:
 
 
 async def test_what_comes_after_is_told(bucket: KeyValue) -> None:
-    """Puts and deletions, in order; nothing is told of other keys."""
+    """Puts and deletions are reported in order, and other keys are not reported."""
     await bucket.put("a.1", b"old")
     async with key_value.watched(bucket, "a.*") as (entries, watcher):
         assert [(entry.key, entry.value) for entry in entries] == [("a.1", b"old")]
@@ -53,7 +53,7 @@ async def test_what_comes_after_is_told(bucket: KeyValue) -> None:
 
 
 async def test_recent_names(bucket: KeyValue) -> None:
-    """Those of the pattern; none of a bucket or a pattern without keys."""
+    """The names that match the pattern are returned. An empty bucket and a pattern without keys return no names."""
     assert await key_value.recent_names(bucket) == []
     for name in ("a.1", "a.2", "b.1"):
         await bucket.put(name, b"x")
@@ -63,7 +63,7 @@ async def test_recent_names(bucket: KeyValue) -> None:
 
 
 async def test_recent_names_come_in_pages(bucket: KeyValue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page is asked for behind those before."""
+    """Each page begins after the page before."""
     jetstream: Any = bucket._js
     asked: list[int] = []
 

@@ -51,32 +51,32 @@ BUILDERS = [keys.collection, _subject, keys.ingest_dead_subject, keys.job_key]
 @example("x" * 64, "x" * 65)
 @example("\ud800", "\udfff")
 def test_two_texts_never_share_a_token(one: str, other: str) -> None:
-    """A token says which text it stands for, whatever is in it and however long it is."""
+    """A token identifies its text, for any characters and any length."""
     assert (keys.token(one) == keys.token(other)) == (one == other)
 
 
 @given(name)
 def test_a_token_is_short_and_plain(text: str) -> None:
-    """A token is at most 86 letters, digits and ``-_=``: no dot, no wildcard, nothing a file system minds."""
+    """A token has at most 86 letters, digits and ``-_=``, without a dot or a wildcard, and is a valid file name."""
     assert re.fullmatch(r"[A-Za-z0-9_=-]{1,86}", keys.token(text))
 
 
 def test_a_long_text_does_not_meet_its_digest() -> None:
-    """A text that looks like a long text's token is not taken for it."""
+    """A text that looks like a long text's token has another token."""
     assert keys.token(keys.token("x" * 1000)) != keys.token("x" * 1000)
 
 
 @pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
 @given(one=pair, other=pair)
 def test_two_owners_never_share_a_name(build: object, one: tuple[str, str], other: tuple[str, str]) -> None:
-    """Two tenants, or two things of a tenant, never have the same directory, subject or key."""
+    """Two tenants, and two objects of a tenant, never have the same directory, subject or key."""
     assert callable(build)
     assert (build(*one) == build(*other)) == (one == other)
 
 
 @given(st.tuples(name, name), st.tuples(name, name))
 def test_two_holders_of_quotas_never_share_a_key(one: tuple[str, str], other: tuple[str, str]) -> None:
-    """A key says whose it is and who has told it; one by which a replica is known says no holder."""
+    """A key names the holder and the replica that reported it. A replica's own key names no holder."""
     holder = keys.quota_holder("key", *one)
     assert (holder == keys.quota_holder("key", *other)) == (one == other)
     assert holder != keys.quota_holder("user", *one)
@@ -86,7 +86,9 @@ def test_two_holders_of_quotas_never_share_a_key(one: tuple[str, str], other: tu
 
 @given(st.tuples(name, name, name), st.tuples(name, name, name))
 def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    """Nor do what a list says of one and what was said in it; the pattern of a user's keys matches no other's."""
+    """The keys of lists and of messages are also different. The pattern of a user's keys matches no other user's
+    keys.
+    """
     assert (keys.history_head_key(*one) == keys.history_head_key(*other)) == (one == other)
     assert (keys.history_answers_key(*one) == keys.history_answers_key(*other)) == (one == other)
     assert keys.history_head_key(*one) != keys.history_answers_key(*other)
@@ -96,7 +98,7 @@ def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: t
 
 @given(name, name)
 def test_users_documents_of_one_name_are_several(user: str, sourcefile: str) -> None:
-    """Nobody's own document replaces another's, nor one that is nobody's."""
+    """A user's document never replaces another user's document, or a document without a user."""
     own = keys.document_id(sourcefile, user)
     assert (own == keys.document_id(sourcefile)) == (user == "")
     assert own != keys.document_id(sourcefile, user + "x")
@@ -106,7 +108,7 @@ def test_users_documents_of_one_name_are_several(user: str, sourcefile: str) -> 
 def test_two_jobs_never_share_an_original(
     one: tuple[str, str], other: tuple[str, str], first: uuid.UUID, second: uuid.UUID
 ) -> None:
-    """Each brings an object of its own, which is known to be of its tenant and index."""
+    """Each job has an original of its own, whose name has the tenant and the index."""
     name = keys.original_object(*one, first.hex)
     assert (name == keys.original_object(*other, second.hex)) == ((one, first) == (other, second))
     assert keys.is_original_in(*one, name)
@@ -115,7 +117,7 @@ def test_two_jobs_never_share_an_original(
 
 @given(pair, pair, st.integers(0, keys.INGEST_LANES - 1))
 def test_a_subject_says_where_a_job_waits(one: tuple[str, str], other: tuple[str, str], lane: int) -> None:
-    """Its lane, and whose it is: patterns of a tenant and of an index match their own subjects alone."""
+    """A subject has the lane and the owner. The patterns of a tenant and an index match only their own subjects."""
     subject = keys.ingest_subject(lane, *one)
     assert keys.ingest_lane_of(subject) == lane
     taken = [each for each in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(each), subject)]
@@ -141,7 +143,7 @@ def _matches(pattern: str, subject: str) -> bool:
 
 @given(name)
 def test_a_collection_is_a_directory_of_its_own(text: str) -> None:
-    """A collection's name fits into a file name and never leads out of the directory it is in."""
+    """A collection's name is a valid file name and never leads out of its directory."""
     collection = keys.collection(text, text)
     assert len(collection.encode()) <= 255
     assert Path(collection).name == collection
@@ -156,7 +158,7 @@ chunk = st.tuples(name, name, st.integers(0, 3), st.integers(0, 3), st.sampled_f
 def test_two_chunks_never_share_an_id(
     one: tuple[str, str, int, int, str], other: tuple[str, str, int, int, str]
 ) -> None:
-    """A point's id depends on collection, document, generation, number and text, and on nothing else."""
+    """A point's id depends only on collection, document, generation, number and text."""
 
     def point(tenant: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
         return keys.point_id(keys.collection(tenant, "i"), document, generation, number, text)
@@ -170,7 +172,7 @@ def test_two_chunks_never_share_an_id(
 
 @given(name, name, st.integers(0, 9), st.text(max_size=5))
 def test_no_chunk_has_the_id_of_a_document(document: str, other: str, number: int, text: str) -> None:
-    """A document cannot be named so that its record takes the place of another document's chunk."""
+    """No document's id makes its record replace another document's chunk."""
     try:
         point = keys.point_id("c", document, 1, number, text)
         crafted = "\0".join((document, "1", str(number), hashlib.sha256(text.encode()).hexdigest()))
@@ -181,7 +183,7 @@ def test_no_chunk_has_the_id_of_a_document(document: str, other: str, number: in
 
 
 def test_names_stay_what_they_are() -> None:
-    """What is stored is found again by the next version: these names may never change."""
+    """These names never change, so that the next version finds the stored data."""
     assert keys.collection("local", "docs") == "bG9jYWw.ZG9jcw"
     assert keys.job_key("local", "1") == "bG9jYWw.MQ"
     assert keys.ingest_subject(3, "a", "b") == "causeway.ingest.job.3.YQ.Yg"
@@ -196,13 +198,13 @@ def test_names_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("good", ["a", "A1", "docs-2024_v1.2", "x" * 128])
 def test_index_names(good: str) -> None:
-    """Letters, digits, ``_``, ``.`` and ``-``, up to 128, are an index's name."""
+    """An index's name has up to 128 letters, digits, ``_``, ``.`` and ``-``."""
     assert keys.index_name(good) == good
 
 
 @pytest.mark.parametrize("bad", ["", "-a", ".a", "_a", "a b", "ä", "a/b", "../a", "a\n", "x" * 129])
 def test_bad_index_names_are_refused(bad: str) -> None:
-    """What is no index's name is said to be none, with the field that holds it."""
+    """An invalid name of an index is refused with its field."""
     with pytest.raises(InvalidRequest, match="Invalid index name") as caught:
         keys.index_name(bad)
     assert caught.value.field == "index"
@@ -210,7 +212,7 @@ def test_bad_index_names_are_refused(bad: str) -> None:
 
 
 async def test_a_real_server_takes_every_name(nats_url: str) -> None:
-    """NATS stores and delivers under the names that odd tenants and files lead to, and keeps them apart."""
+    """NATS stores and delivers under the names of unusual tenants and files, and keeps them apart."""
     client = await nats.connect(nats_url, "test")
     transport = await nats.ingest_transport(client)
     jetstream = transport.jetstream
@@ -234,7 +236,7 @@ async def test_a_real_server_takes_every_name(nats_url: str) -> None:
 
 @given(name, name)
 def test_a_mark_is_not_its_record(collection: str, document: str) -> None:
-    """The note about a document and its record stand beside each other in one collection."""
+    """A document's mark and its record have different ids in one collection."""
     try:
         mark = keys.mark_point_id(collection, document)
     except UnicodeEncodeError:
@@ -244,7 +246,7 @@ def test_a_mark_is_not_its_record(collection: str, document: str) -> None:
 
 @given(name, name)
 def test_two_tenants_never_share_snapshots(one: str, other: str) -> None:
-    """Each tenant's snapshots have a directory of their own, in one step below the root."""
+    """Each tenant's snapshots have their own directory directly below the root."""
     assert (keys.snapshots(one) == keys.snapshots(other)) == (one == other)
     assert "/" not in keys.snapshots(one)
     assert keys.snapshots(one) not in (".", "..", "")
@@ -254,7 +256,9 @@ def test_two_tenants_never_share_snapshots(one: str, other: str) -> None:
 def test_pictures_are_found_by_what_they_belong_to(
     one: tuple[str, str], other: tuple[str, str], first: str, second: str
 ) -> None:
-    """A document's pattern matches its own keys and no other's, an index's those of its documents; all are keys."""
+    """A document's pattern matches only its own keys, and an index's pattern those of its documents. All are valid
+    keys.
+    """
     key = keys.picture_key(*one, first, "ab" * 32, 12)
     assert re.fullmatch(r"[-/_=.a-zA-Z0-9]+", key)
     of_document = keys.document_pictures(*other, second).removesuffix(">")

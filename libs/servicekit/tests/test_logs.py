@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Puts the process's logging back after the test."""
+    """Restore the process's logging after the test."""
     root = logging.getLogger()
     handlers, level, config = root.handlers[:], root.level, structlog.get_config()
     yield
@@ -46,7 +46,7 @@ def configure(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, **settings: 
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Gives what was logged so far, as JSON objects; no terminal is there."""
+    """Return a function that gives the log so far as JSON objects, without a terminal."""
     stream = io.StringIO()
     configure(monkeypatch, stream, log_level="debug")
     return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -77,7 +77,7 @@ def test_a_line_says_what_when_where_and_in_which_trace(lines: Any, trace: None)
 
 
 def test_logs_of_libraries_look_the_same(lines: Any, trace: None) -> None:
-    """What libraries log through the standard library has the same form, their extra members included."""
+    """Logs of libraries that use the standard library have the same form, with their extra members."""
     logging.getLogger("somebody.else").warning("%d of %s", 3, "four", extra={"host": "h"})
     (line,) = lines()
     assert line.pop("timestamp").endswith("Z")
@@ -92,13 +92,13 @@ def test_logs_of_libraries_look_the_same(lines: Any, trace: None) -> None:
 
 
 def test_outside_of_a_trace_there_is_no_id(lines: Any) -> None:
-    """No trace, no member: zeros would look like one."""
+    """Without a trace the line has no trace id, because zeros would look like one."""
     _logger("book").info("begun")
     assert "trace_id" not in lines()[0]
 
 
 def test_an_exception_is_one_line_with_its_causes(lines: Any) -> None:
-    """A stack is a member of the line, causes included, whoever logged it."""
+    """A stack with its causes is a member of the line, for every logger."""
     try:
         try:
             _break()
@@ -115,7 +115,7 @@ def test_an_exception_is_one_line_with_its_causes(lines: Any) -> None:
 
 
 def test_warnings_are_logged(lines: Any) -> None:
-    """A library's warning is a line like the others."""
+    """A library's warning is an ordinary log line."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.warn("old", DeprecationWarning, stacklevel=1)
@@ -124,14 +124,14 @@ def test_warnings_are_logged(lines: Any) -> None:
 
 
 def test_what_is_no_json_is_logged_all_the_same(lines: Any) -> None:
-    """A value that JSON does not know, or half a surrogate pair, does not cost the line."""
+    """A value that is not JSON, or half a surrogate pair, does not lose the line."""
     _logger("book").info("odd", path=ValueError("x"), text="\ud800", raw=b"\xff")
     assert lines()[0]["path"] == "ValueError('x')"
 
 
 @pytest.mark.parametrize(("level", "heard"), [("DEBUG", 4), ("info", 3), ("WARNING", 2), ("error", 1)])
 def test_the_level_holds_for_everybody(monkeypatch: pytest.MonkeyPatch, level: str, heard: int) -> None:
-    """What is below the level is not logged, neither ours nor the libraries'."""
+    """Lines below the level are not logged, for the platform and for libraries."""
     stream = io.StringIO()
     configure(monkeypatch, stream, log_level=level)
     for log in (_logger("book"), logging.getLogger("somebody.else")):
@@ -152,7 +152,9 @@ def test_the_level_holds_for_everybody(monkeypatch: pytest.MonkeyPatch, level: s
 def test_the_form_suits_the_reader(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], log_format: str, json_lines: bool, colours: bool
 ) -> None:
-    """Lines for people on a terminal and JSON elsewhere, unless told otherwise; colours on a terminal only."""
+    """A terminal gets lines for people, other outputs get JSON, unless a setting says otherwise. Only a terminal
+    gets colours.
+    """
     out = stream()
     configure(monkeypatch, out, log_format=log_format)
     try:
@@ -166,7 +168,7 @@ def test_the_form_suits_the_reader(
 
 
 def test_values_of_variables_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stack on a terminal shows the code, never what the variables held: secrets are among them."""
+    """A stack on a terminal shows the code and no values of variables, because they may be secret."""
     secret = "-".join(["s3", "cr3t"])
 
     def use(token: str) -> None:
@@ -183,7 +185,7 @@ def test_values_of_variables_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process has one handler, whatever was there before."""
+    """After two configurations the process has one handler."""
     configure(monkeypatch, io.StringIO())
     out = io.StringIO()
     configure(monkeypatch, out)
@@ -193,7 +195,7 @@ def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_command_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither stream gets a line inside; afterwards logs go where they went."""
+    """Neither output stream gets a line during the command. Afterwards the earlier logging is restored."""
     before = structlog.get_config()
     with logs.nothing_is_logged():
         structlog.get_logger("nats").warning("nats", error="refused")

@@ -36,7 +36,7 @@ class Generator(generator_pb2_grpc.GeneratorServiceServicer):
 
 
 def counts(side: str) -> dict[tuple[str, str], float]:
-    """How many calls of each method ended with each code, on one side."""
+    """Return how many calls of each method ended with each code, on one side."""
     return {
         (labels["rpc_method"].removeprefix(f"{METHOD}/"), labels["rpc_response_status_code"]): value
         for labels, value in measured(f"rpc_{side}_call_duration_seconds_count")
@@ -44,7 +44,7 @@ def counts(side: str) -> dict[tuple[str, str], float]:
 
 
 async def test_calls_are_measured_on_both_sides() -> None:
-    """Each once, with its method and the code that it ended with: well, with an error, left by the caller."""
+    """Each call counts once on each side, with its method and code: success, error, or left by the caller."""
     measured("")
     before = {side: counts(side) for side in ("client", "server")}
     add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
@@ -69,7 +69,7 @@ async def test_calls_are_measured_on_both_sides() -> None:
 
 
 async def test_calls_have_the_attributes_of_the_conventions() -> None:
-    """Both sides use the service's name for the method; a code that the caller expects is no error of its span."""
+    """Both sides use the service's name in the method. A code that the caller expects is no error of its span."""
     traced("")
     add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
     async with grpc_service(GENERATOR, lambda server: add(Generator(), server)) as channel:
@@ -96,7 +96,7 @@ async def test_calls_have_the_attributes_of_the_conventions() -> None:
 
 
 async def test_a_port_of_their_own() -> None:
-    """A service without HTTP has its metrics on a port of their own, which is free again afterwards."""
+    """A service without HTTP has its metrics on a separate port, which is free again afterwards."""
     (port,) = free_ports(1)
     with metrics.served(CollectorRegistry(), "127.0.0.1", port):
         async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/metrics") as response:
@@ -109,7 +109,7 @@ async def test_a_port_of_their_own() -> None:
 
 
 def test_values_that_are_asked_for() -> None:
-    """A gauge has what its callback says at the time of the scrape."""
+    """A gauge has the value that its callback returns at the scrape."""
     level = [3.0]
     metrics.observed(__name__, "causeway.test.level", "{thing}", "Things.", lambda: [(level[0], {"kind": "a"})])
     assert measured("causeway_test_level") == [({"kind": "a"}, 3.0)]
@@ -119,7 +119,7 @@ def test_values_that_are_asked_for() -> None:
 
 
 def test_a_label_that_others_choose_is_bounded() -> None:
-    """The first have labels of their own and keep them; all others share one."""
+    """The first values have labels of their own and keep them. All later values share one label."""
     bounded = metrics.Bounded(2)
     assert [bounded.known(name) for name in ("a", "b", "c", "a", "d", "b")] == [
         "a",
@@ -132,7 +132,7 @@ def test_a_label_that_others_choose_is_bounded() -> None:
 
 
 def test_known_labels_begin_at_zero() -> None:
-    """A counter with known labels is there before it counts anything, so that its first event is an increase."""
+    """A counter with known labels exists before its first event, so that this event is an increase."""
     registry = installed_in_a_process("""
 from servicekit import metrics
 metrics.counter("m", "causeway.test.ended", "", "Ended.", [{"state": "dead"}])
@@ -143,14 +143,14 @@ metrics.observed_counter("m", "causeway.test.dropped", "", "Dropped.", lambda: 3
 
 
 def test_processes_are_measured() -> None:
-    """What a process takes of the machine is beside what it measures, under Prometheus' own names."""
+    """The metrics include the process's own use of the machine, under Prometheus' names."""
     registry = installed_in_a_process("")
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
         assert f"\n{name} " in registry
 
 
 def installed_in_a_process(before: str) -> str:
-    """Return the metrics of a process of its own, for a process has one provider."""
+    """Return the metrics of a separate process, because a process has only one provider."""
     after = """
 from prometheus_client import CollectorRegistry, generate_latest
 from servicekit import metrics

@@ -30,7 +30,7 @@ async def client(nats_url: str) -> AsyncIterator[Client]:
 
 
 async def test_nobody_there_is_said_soon(log: Any) -> None:
-    """Where no server is, connecting fails within its time-out and leaves nothing running."""
+    """Without a server, connecting fails within its time-out and leaves nothing running."""
     before = asyncio.all_tasks()
     with pytest.raises(nats.errors.NoServersError):
         await asyncio.wait_for(connect(f"nats://127.0.0.1:{free_ports(1)[0]}", "test", connect_timeout=0.5), 60)
@@ -39,7 +39,7 @@ async def test_nobody_there_is_said_soon(log: Any) -> None:
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
-    """A port that takes connections and never answers is nobody, too."""
+    """A port that accepts connections and never answers counts as no server."""
     async with AsyncExitStack() as held:
 
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
 
 
 async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
-    """A process that ends while it connects leaves no connection behind."""
+    """A cancelled connection attempt leaves no connection behind."""
     before = asyncio.all_tasks()
     attempt = asyncio.create_task(connect(f"nats://127.0.0.1:{free_ports(1)[0]}", "test", connect_timeout=60))
     await eventually(lambda: bool(log), what="the first failure")
@@ -65,8 +65,8 @@ async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
 
 
 async def test_it_comes_back_with_the_server(tmp_path: Path, log: Any) -> None:
-    """What is sent while the server is away waits, up to a limit, and arrives when it is back; the log says
-    once that it is gone, and never with which password.
+    """Messages wait, up to a limit, while the server is away, and arrive when it is back. The log reports the
+    outage once and never shows the password.
     """
     (port,) = free_ports(1)
     async with nats_server(tmp_path, port):
@@ -89,7 +89,7 @@ async def test_it_comes_back_with_the_server(tmp_path: Path, log: Any) -> None:
 
 
 async def test_everything_is_made_once(client: Client) -> None:
-    """The second making finds what the first one made, and changes nothing."""
+    """A second call finds the existing streams and buckets, and changes nothing."""
     first = await ingest_transport(client)
     await first.jobs.put("a", b"1")
     second = await ingest_transport(client)
@@ -106,7 +106,7 @@ async def test_everything_is_made_once(client: Client) -> None:
 
 
 async def test_many_may_make_it_at_once(nats_url: str) -> None:
-    """Gateways and workers that start together on a fresh server all get the same streams."""
+    """Gateways and workers that start at the same time on an empty server all get the same streams."""
     clients = [await connect(nats_url, f"test-{n}") for n in range(8)]
     made = await asyncio.gather(*(ingest_transport(client) for client in clients))
     assert len({each.epoch for each in made}) == 1
@@ -117,7 +117,7 @@ async def test_many_may_make_it_at_once(nats_url: str) -> None:
 
 
 async def test_the_limits_are_as_configured(client: Client) -> None:
-    """Jobs are kept until done and refused when there is no room; states end with their time; all is on disk."""
+    """Jobs stay until they are done, and are refused if there is no room. States expire. Everything is on disk."""
     jetstream = (await ingest_transport(client, history_days=7)).jetstream
 
     jobs = (await jetstream.stream_info(keys.INGEST_STREAM)).config
@@ -144,7 +144,9 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
 
 
 async def test_jobs_of_a_version_without_lanes_are_handed_out(client: Client) -> None:
-    """Its one consumer goes, and the first lane's takes its jobs; whoever comes second changes nothing."""
+    """The one consumer of that version is removed, and the first lane's consumer gets its jobs. A second start
+    changes nothing.
+    """
     before = (await ingest_transport(client)).jetstream
     for lane in range(keys.INGEST_LANES):
         await before.delete_consumer(keys.INGEST_STREAM, keys.ingest_consumer(lane))
@@ -163,7 +165,7 @@ async def test_jobs_of_a_version_without_lanes_are_handed_out(client: Client) ->
 
 
 async def test_lanes_of_an_earlier_version_take_their_new_patterns(client: Client) -> None:
-    """Consumers whose patterns match jobs without a lane, too, are changed and not refused."""
+    """Consumers whose patterns also match jobs without a lane are updated and not refused."""
     jetstream = (await ingest_transport(client)).jetstream
     for lane in range(keys.INGEST_LANES):
         await jetstream.add_consumer(
@@ -183,7 +185,7 @@ async def test_lanes_of_an_earlier_version_take_their_new_patterns(client: Clien
 
 
 async def test_the_history_is_bounded(client: Client) -> None:
-    """A conversation is kept once, for its time, on disk; the second making changes nothing."""
+    """A conversation is stored once, for its time, on disk. A second call changes nothing."""
     bucket = await transport.history_bucket(client, days=7)
     await bucket.put("a", b"1")
     assert (await (await transport.history_bucket(client, days=9)).get("a")).value == b"1"
@@ -193,7 +195,7 @@ async def test_the_history_is_bounded(client: Client) -> None:
 
 
 async def test_quotas_are_kept_in_memory(client: Client) -> None:
-    """For a day and a little more; the second making changes nothing."""
+    """Quotas stay a little longer than a day. A second call changes nothing."""
     bucket = await transport.quotas_bucket(client)
     await bucket.put("a", b"1")
     assert (await (await transport.quotas_bucket(client)).get("a")).value == b"1"
@@ -204,7 +206,7 @@ async def test_quotas_are_kept_in_memory(client: Client) -> None:
 
 
 async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
-    """A gateway that repeats a publication, not knowing whether it arrived, does not double the job."""
+    """If a gateway repeats a publication because its arrival is unknown, the job exists once."""
     jetstream = (await ingest_transport(client)).jetstream
     subject = keys.ingest_subject(0, "t", "i")
     first, second = [await jetstream.publish(subject, b"job", headers={"Nats-Msg-Id": "1"}) for _ in range(2)]
@@ -214,7 +216,7 @@ async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
 
 
 async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
-    """A server that is killed the moment it acknowledged has everything when it is back, in the same order."""
+    """After a crash just behind its acknowledgements, the server has all messages in the same order."""
     content = b"%PDF" * 300_000
     async with nats_server(tmp_path) as url:
         client = await connect(url, "test")
@@ -240,7 +242,9 @@ async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
 
 
 async def test_generations_go_on_after_a_streams_loss(client: Client) -> None:
-    """A stream that was made anew counts from 1, and its jobs are still newer than all before."""
+    """A stream that was created again counts from 1, and its jobs still have higher generations than all earlier
+    ones.
+    """
     before = await ingest_transport(client)
     for _ in range(3):
         last = (await before.jetstream.publish(keys.ingest_subject(0, "t", "i"), b"job")).seq
@@ -258,7 +262,7 @@ sequences = st.integers(1, 2**32 - 1)
 
 @given(moments, sequences, moments, sequences)
 def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, other: int, place: int) -> None:
-    """Of two jobs the later stream's is newer, and within a stream the later one; each fits into 64 bits."""
+    """The later stream's job is newer, and within a stream the later job. Each generation fits into 64 bits."""
     unused: Any = None
     one = IngestTransport(unused, unused, unused, unused, unused, epoch).generation(sequence)
     two = IngestTransport(unused, unused, unused, unused, unused, other).generation(place)
@@ -267,13 +271,13 @@ def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, o
 
 
 async def test_another_size_of_a_cluster_is_refused_in_words(client: Client) -> None:
-    """A server alone cannot keep three copies: it says so, and nothing is made."""
+    """A single server cannot keep three copies. The error says so, and nothing is created."""
     with pytest.raises(nats.js.errors.Error, match="replicas"):
         await ingest_transport(client, replicas=3)
 
 
 def test_a_message_carries_its_trace() -> None:
-    """A job continues the trace of the upload that it came from."""
+    """A job continues the trace of its upload."""
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     token = context.attach(telemetry.extract({"traceparent": traceparent}))
     try:

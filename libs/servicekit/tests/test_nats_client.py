@@ -15,7 +15,7 @@ from servicekit.tasks import ended
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Client]]:
-    """A server's process, and a connection to it."""
+    """Return a server's process and a connection to it."""
     (port,) = free_ports(1)
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*Broker(tmp_path, port).command(), stdout=quiet, stderr=quiet)
@@ -28,7 +28,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proce
 
 
 async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
-    """A connection that is closed has sent what was published, and says nothing of it."""
+    """A closed connection has sent the published messages, and logs nothing."""
     _, client = server
     assert client.connected_url is not None
     async with await connect(client.connected_url.geturl(), "test") as other:
@@ -42,7 +42,7 @@ async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Clie
 
 
 async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
-    """A server that takes nothing more is not waited for, with ever so much to send."""
+    """Closing does not wait for a frozen server, with any amount of unsent data."""
     process, client = server
     process.send_signal(signal.SIGSTOP)
 
@@ -59,7 +59,7 @@ async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Pro
 
 
 async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, Client]) -> None:
-    """Not even an attempt to reconnect that has lost a cancellation: its process would not end either."""
+    """Closing also ends an attempt to reconnect that has lost a cancellation, so that the process can end."""
     _, client = server
 
     async def reconnecting() -> None:
@@ -78,7 +78,7 @@ async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, C
 async def test_a_server_that_has_died_is_no_error(
     server: tuple[asyncio.subprocess.Process, Client],
 ) -> None:
-    """What cannot be sent any more ends no process with an error."""
+    """Messages that can no longer be sent do not end the process with an error."""
     process, client = server
     process.kill()
     await process.wait()

@@ -24,7 +24,7 @@ async def messages(transport: IngestTransport) -> int:
 
 
 async def test_what_is_written_is_read_by_any_client(transport: IngestTransport) -> None:
-    """Byte for byte, by the library's own reader, which checks the digest; an empty object, too."""
+    """The library's own reader, which checks the digest, reads the object unchanged, even an empty one."""
     await put(transport, "a")
     await put(transport, "empty", b"")
     assert await read(transport, "a") == CONTENT
@@ -33,7 +33,7 @@ async def test_what_is_written_is_read_by_any_client(transport: IngestTransport)
 
 
 async def test_the_first_writer_wins(transport: IngestTransport) -> None:
-    """Ten at once: one object is there, its pieces are whole, and nobody else's are left."""
+    """Of ten concurrent writers one wins. Its pieces are complete, and the others' pieces are removed."""
     await asyncio.gather(*(put(transport, "a") for _ in range(10)))
     assert await read(transport, "a") == CONTENT
     assert await messages(transport) == 4 + 1
@@ -45,7 +45,7 @@ async def test_the_first_writer_wins(transport: IngestTransport) -> None:
 
 
 async def test_a_writer_that_gives_up_leaves_nothing(transport: IngestTransport) -> None:
-    """Neither an object nor pieces, and the next one writes it."""
+    """A cancelled writer leaves neither an object nor pieces, and the next writer succeeds."""
 
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
@@ -64,7 +64,7 @@ async def test_a_writer_that_gives_up_leaves_nothing(transport: IngestTransport)
 
 
 async def test_a_removed_object_leaves_nothing(transport: IngestTransport) -> None:
-    """Neither pieces nor a record; it can be written again, and removing what is not there is no error."""
+    """Pieces and record are removed, and the name can be written again. Removing a missing object is no error."""
     await put(transport, "a")
     await objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, "a")
     assert await messages(transport) == 0

@@ -1,4 +1,4 @@
-"""What holds for the store of originals: in NATS, in a bucket, and in a bucket that follows NATS."""
+"""The contract of the store of originals: in NATS, in a bucket, and in a bucket after NATS."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,7 @@ def in_nats(transport: IngestTransport) -> NatsOriginalStore:
 
 @pytest.fixture(params=["nats", "s3", "moved"])
 def store(request: pytest.FixtureRequest) -> OriginalStore:
-    """An empty store."""
+    """Return an empty store."""
     if request.param == "s3":
         return S3OriginalStore(request.getfixturevalue("s3_settings"))
     former = in_nats(request.getfixturevalue("transport"))
@@ -53,7 +53,7 @@ async def read(store: OriginalStore, name: str = NAME) -> bytes:
 
 @pytest.mark.parametrize("content", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
 async def test_what_is_put_is_read(store: OriginalStore, content: bytes) -> None:
-    """Byte for byte, with facts of any characters; the store has nothing to complain of."""
+    """An original is read unchanged, with facts of any characters, and the store reports no problem."""
     with pytest.raises(NotFound):
         await read(store)
     assert await store.facts(NAME) is None
@@ -68,7 +68,7 @@ async def test_what_is_put_is_read(store: OriginalStore, content: bytes) -> None
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
 async def test_the_first_one_stays(store: OriginalStore, content: bytes) -> None:
-    """Its bytes and its facts; a source is read from where it is."""
+    """The first original keeps its bytes and its facts. A source is read from its current position."""
     source = io.BytesIO(b"skipped" + content)
     source.seek(7)
     await store.put(NAME, source, {"suffix": ".a"})
@@ -78,7 +78,7 @@ async def test_the_first_one_stays(store: OriginalStore, content: bytes) -> None
 
 
 async def test_several_write_a_small_one_at_once(store: OriginalStore) -> None:
-    """It is one of theirs, whole, with its own facts."""
+    """Of several concurrent writers one wins, with its complete original and its own facts."""
     await asyncio.gather(*(store.put(NAME, io.BytesIO(SMALL * n), {"n": str(n)}) for n in range(1, 6)))
     facts = await store.facts(NAME)
     assert facts is not None
@@ -86,7 +86,7 @@ async def test_several_write_a_small_one_at_once(store: OriginalStore) -> None:
 
 
 async def test_what_is_removed_is_gone(store: OriginalStore) -> None:
-    """Another one stays; removing it again is no error; the name can be used again."""
+    """Other originals stay. Removing again is no error, and the name can be used again."""
     other = keys.original_object("north", "handbook", "1" * 32)
     for name in (NAME, other):
         await store.put(name, io.BytesIO(SMALL))
@@ -100,7 +100,7 @@ async def test_what_is_removed_is_gone(store: OriginalStore) -> None:
 
 
 async def test_many_readers_and_writers_at_once(store: OriginalStore) -> None:
-    """Each original is its own."""
+    """Concurrent readers and writers get their own originals."""
     names = [keys.original_object("north", "handbook", f"{number:032x}") for number in range(8)]
     await asyncio.gather(*(store.put(name, io.BytesIO(name.encode() * 10_000)) for name in names))
     found = await asyncio.gather(*(read(store, name) for name in names * 3))
@@ -108,7 +108,7 @@ async def test_many_readers_and_writers_at_once(store: OriginalStore) -> None:
 
 
 async def test_what_came_before_the_bucket(transport: IngestTransport, s3_settings: OriginalSettings) -> None:
-    """Is read, and removed, in NATS; what is new goes into the bucket alone."""
+    """Originals from before the bucket are read and removed in NATS. New ones are written only to the bucket."""
     former = in_nats(transport)
     await former.put(NAME, io.BytesIO(SMALL), {"suffix": ".a"})
 
@@ -153,14 +153,14 @@ class Sent(io.BytesIO):
 
 
 def uploads_in(settings: OriginalSettings) -> int:
-    """How many uploads a bucket keeps that are not complete."""
+    """Return the number of incomplete uploads in a bucket."""
     status, said = asked(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?uploads")
     assert status == 200
     return said.count("<UploadId>")
 
 
 async def test_a_source_that_fails_leaves_nothing(s3_settings: OriginalSettings) -> None:
-    """It is an error of ours; no original is there, and no part; the next one writes it."""
+    """A failing source raises its error and leaves neither an original nor a part. The next writer succeeds."""
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -174,7 +174,7 @@ async def test_a_source_that_fails_leaves_nothing(s3_settings: OriginalSettings)
 
 
 async def test_a_writer_that_leaves_in_the_middle(s3_settings: OriginalSettings) -> None:
-    """No original is there; the next one writes it."""
+    """A cancelled writer leaves no original, and the next writer succeeds."""
     store = S3OriginalStore(s3_settings)
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -195,7 +195,7 @@ async def test_a_writer_that_leaves_in_the_middle(s3_settings: OriginalSettings)
     "name", ["", ".", "..", "a/b", "../a", "/a", "a%2Fb", "a\\b", "a b", "ä", "a\n", "a" * 600]
 )
 async def test_a_name_that_is_none(s3_settings: OriginalSettings, name: str) -> None:
-    """Is refused before anything is asked: in a key it would be another one's."""
+    """An invalid name is refused before any request, because its key could belong to another original."""
     store = S3OriginalStore(s3_settings)
     for call in (store.put(name, io.BytesIO(b"x")), store.read(name, io.BytesIO()), store.remove(name)):
         with pytest.raises(InvalidRequest, match="Not a name of an original"):
@@ -207,7 +207,7 @@ async def test_a_name_that_is_none(s3_settings: OriginalSettings, name: str) -> 
 
 @given(st.text(), st.text(), st.uuids())
 def test_names_of_originals_are_names_of_objects(tenant: str, index: str, job: object) -> None:
-    """Any name of a tenant or an index makes one."""
+    """The name of an original is a valid object name, for any tenant and index."""
     from servicekit import s3_originals
 
     for name in (keys.original_object(tenant, index, str(job)), keys.texts_object(tenant, str(job))):
@@ -216,7 +216,7 @@ def test_names_of_originals_are_names_of_objects(tenant: str, index: str, job: o
 
 
 async def test_a_bucket_that_is_missing(s3_settings: OriginalSettings) -> None:
-    """Every call says so, none says that the original is gone; the problem names the bucket."""
+    """Every call raises an error that is not NotFound, and the reported problem names the bucket."""
     store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
     measured("causeway_s3_call_duration_seconds_count")
     problem = await store.problem()
@@ -242,7 +242,7 @@ async def refused(store: OriginalStore, match: str) -> None:
 
 
 async def test_a_store_that_is_away(s3_settings: OriginalSettings) -> None:
-    """Every call is unavailable."""
+    """Every call raises Unavailable."""
     [port] = free_ports(1)
     away = s3_settings.model_copy(update={"s3_endpoint": f"http://127.0.0.1:{port}"})
     store = S3OriginalStore(away)
@@ -251,7 +251,7 @@ async def test_a_store_that_is_away(s3_settings: OriginalSettings) -> None:
 
 
 async def test_other_bytes_than_were_stored(s3_settings: OriginalSettings) -> None:
-    """Are told from those that were, by their SHA-256."""
+    """Bytes that differ from the stored ones are detected by their SHA-256."""
     import obstore
 
     store = S3OriginalStore(s3_settings)
@@ -262,7 +262,7 @@ async def test_other_bytes_than_were_stored(s3_settings: OriginalSettings) -> No
 
 
 async def test_facts_that_are_too_long(s3_settings: OriginalSettings) -> None:
-    """The long one is left out, because the store would refuse it; the others stay."""
+    """A fact that is too long is left out, because the store would refuse it. The others stay."""
     store = S3OriginalStore(s3_settings)
     await store.put(NAME, io.BytesIO(b"x"), {"etag": "ä" * 5000, "suffix": ".html"})
     assert await store.facts(NAME) == {"suffix": ".html"}
@@ -278,7 +278,7 @@ async def test_a_key_that_is_renewed(s3_settings: OriginalSettings) -> None:
 
 
 def test_settings_that_cannot_be_used(s3_settings: OriginalSettings, tmp_path: Path) -> None:
-    """Half an access key, and files that are missing or empty, are refused with the variable's name."""
+    """An incomplete access key, and missing or empty files, are refused with the variable's name."""
     with pytest.raises(ValidationError, match="belong together"):
         OriginalSettings(s3_bucket="abc", s3_access_key_file=tmp_path / "a")
     for bucket in ("A", "ab", "../x", "a" * 64):

@@ -24,7 +24,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def refused(url: str, user: str, subject: str, *, subscribing: bool = False) -> bool:
-    """Whether the broker lets a user send to a subject, or listen on it."""
+    """Return whether the broker refuses a user's message to a subject, or a subscription."""
     refusals: list[str] = []
 
     async def noted(error: Exception) -> None:
@@ -112,24 +112,24 @@ REFUSED = [
 
 @pytest.mark.parametrize(("user", "subject"), ALLOWED)
 async def test_what_each_may_send(broker: str, user: str, subject: str) -> None:
-    """The arrows of the architecture are there."""
+    """Each user may send what the architecture's arrows show."""
     assert not await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize(("user", "subject"), REFUSED)
 async def test_what_nobody_else_may_send(broker: str, user: str, subject: str) -> None:
-    """A service that is taken over reaches no further than it ever did."""
+    """A service that an attacker controls cannot send beyond its own permissions."""
     assert await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize("subject", [">", "_INBOX_gateway.>", keys.INGEST_SUBJECTS, "$KV.>"])
 async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
-    """Neither what passes by nor the answers that somebody else waits for."""
+    """The ingest user cannot listen to all messages, to the queue, to the buckets, or to the gateway's answers."""
     assert await refused(broker, "ingest", subject, subscribing=True)
 
 
 async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
-    """And of responses, and of nothing else in the buckets."""
+    """The gateway sees changes of jobs and of responses, and nothing else in the buckets."""
     live = keys.response_live("t", "u", "resp_1")
     assert not await refused(broker, "gateway", live, subscribing=True)
     assert await refused(broker, "ingest", live, subscribing=True)
@@ -142,7 +142,7 @@ async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
 
 
 async def test_the_transport_is_made_by_either(broker: str) -> None:
-    """Whoever comes first makes the streams and buckets, with nothing but its own permissions."""
+    """Gateway and worker can each create the streams and buckets with their own permissions."""
     for user in ("ingest", "gateway"):
         url = broker.replace("nats://", f"nats://{user}:{PASSWORDS[user]}@")
         client = await transport.connect(url, user)
@@ -155,7 +155,7 @@ async def test_the_transport_is_made_by_either(broker: str) -> None:
 
 
 async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
-    """Where certificates say who calls, the same permissions hold, and nobody comes in without one."""
+    """With certificates the same permissions apply, and a client without a certificate is refused."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     for name in ("127.0.0.1", "gateway"):
@@ -180,7 +180,7 @@ async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
 
 
 async def test_no_stream_is_made_to_copy_another(broker: str) -> None:
-    """What a service may not read does not come to it by way of a stream that it may."""
+    """A service cannot read a forbidden stream by copying it into a stream that it may read."""
     for user in ("gateway", "ingest"):
         client = await transport.connect(broker.replace("//", f"//{user}:{PASSWORDS[user]}@"), user)
         try:

@@ -79,7 +79,7 @@ Start = Callable[..., Any]
 
 
 class Service:
-    """A service in a process of its own."""
+    """Runs a service in a separate process."""
 
     def __init__(self, running: asyncio.subprocess.Process) -> None:
         self._process = running
@@ -89,7 +89,7 @@ class Service:
         assert await asyncio.wait_for(self._process.stdout.readline(), 60) == b"ready\n"
 
     async def end(self, sign: signal.Signals | None = None) -> tuple[int, str]:
-        """The exit code and what was written to stderr."""
+        """Return the exit code and the output on stderr."""
         if sign is not None:
             self._process.send_signal(sign)
         _, err = await asyncio.wait_for(self._process.communicate(), 60)
@@ -128,7 +128,7 @@ def _json(err: str) -> list[dict[str, Any]]:
 
 
 async def test_a_signal_ends_it_in_order(start: Start) -> None:
-    """SIGTERM drains the service and ends it with 0; what is left open is closed without a complaint."""
+    """SIGTERM drains the service and ends it with 0. Open resources are closed without an error."""
     service = await start()
     await service.ready()
     code, err = await service.end(signal.SIGTERM)
@@ -139,7 +139,7 @@ async def test_a_signal_ends_it_in_order(start: Start) -> None:
 
 
 async def test_a_thread_that_is_stuck_does_not_hold_it_up(start: Start) -> None:
-    """A thread that cannot be ended, such as one that looks up a name, is left behind; the end is in order."""
+    """A thread that cannot end, such as a name lookup, is left behind, and the process ends normally."""
     service = await start("stuck")
     await service.ready()
     code, err = await service.end(signal.SIGTERM)
@@ -148,7 +148,7 @@ async def test_a_thread_that_is_stuck_does_not_hold_it_up(start: Start) -> None:
 
 
 async def test_what_it_cannot_go_on_without(start: Start) -> None:
-    """A known failure ends it with 1 and a line that says what is wrong, and why."""
+    """A known failure ends the process with 1 and a line with the error and its cause."""
     code, err = await (await start("unavailable")).end()
     assert code == 1
     (line,) = _json(err)
@@ -158,7 +158,7 @@ async def test_what_it_cannot_go_on_without(start: Start) -> None:
 
 
 async def test_a_file_that_is_wrong(start: Start) -> None:
-    """What settings name and what starting again will not mend ends it as wrong settings do, with a line."""
+    """A wrong file that a setting names ends the process like a wrong setting, with one line."""
     code, err = await (await start("misconfigured")).end()
     assert code == process.EXIT_CONFIGURATION
     (line,) = _json(err)
@@ -166,7 +166,7 @@ async def test_a_file_that_is_wrong(start: Start) -> None:
 
 
 async def test_a_defect_ends_it_with_a_line(start: Start) -> None:
-    """A defect on the way up ends it with 1; its stack is a line of the log, not loose text."""
+    """A defect at the start ends the process with 1, and its stack is one line of the log."""
     code, err = await (await start("defect")).end()
     assert code == 1
     (line,) = _json(err)
@@ -176,7 +176,7 @@ async def test_a_defect_ends_it_with_a_line(start: Start) -> None:
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Takes spans as an OpenTelemetry collector does."""
+    """Receives spans as an OpenTelemetry collector does."""
 
     def __init__(self) -> None:
         self.resources: list[Any] = []
@@ -191,8 +191,8 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
 
 
 async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
-    """Caller and handler are parent and child in the trace that somebody began; the last spans are sent on the way
-    out, and the log lines of the handler carry the trace.
+    """The spans of caller and handler are parent and child in the caller's trace. The last spans are sent at the
+    end, and the handler's log lines have the trace.
     """
     collector = Collector()
     server = grpc.aio.server()
@@ -224,7 +224,7 @@ async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
 
 
 async def test_a_collector_that_is_away_does_not_hold_it_up(start: Start) -> None:
-    """Traces that nobody takes are lost; an end, by SIGINT as by SIGTERM, does not wait for them."""
+    """Unsent traces are lost, and the end by SIGINT or SIGTERM does not wait for them."""
     service = await start(CAUSEWAY_OTLP_ENDPOINT=f"http://127.0.0.1:{free_ports(1)[0]}")
     await service.ready()
     code, _ = await service.end(signal.SIGINT)
@@ -243,7 +243,7 @@ async def _serve(settings: Settings, stop: asyncio.Event) -> None:
 def test_a_wrong_environment_is_told_in_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every variable that is wrong is named with what is wrong about it; the exit code says not to try again."""
+    """The message names each wrong variable and its error. The exit code means that a restart does not help."""
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "http")
     monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", "LOUD")
     assert process.run("book", Settings, _serve, []) == 78
@@ -256,7 +256,7 @@ def test_a_wrong_environment_is_told_in_words(
 def test_a_list_that_is_no_json_is_told_in_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A variable that holds a list must be JSON; what is not is wrong like any other, and named."""
+    """A variable with a list must be JSON. Other text is refused with the variable's name."""
     monkeypatch.setenv("CAUSEWAY_BOOK_SHELVES", "[one")
     assert process.run("book", Settings, _serve, []) == 78
     (line,) = capsys.readouterr().err.splitlines()
@@ -267,14 +267,14 @@ def test_a_list_that_is_no_json_is_told_in_words(
 def test_a_secret_that_is_wrong_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a variable holds is not repeated: it may be a password in the wrong place."""
+    """The message does not repeat a variable's value, because it may be a password."""
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "hunter2")
     assert process.run("book", Settings, _serve, []) == 78
     assert "hunter2" not in capsys.readouterr().err
 
 
 async def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    """``--help`` says which variables there are, what they default to and what they mean, and ends with 0."""
+    """``--help`` lists all variables with their defaults and meanings, and ends with 0."""
     with pytest.raises(SystemExit) as ended:
         process.run("book", Settings, _serve, ["--help"])
     assert ended.value.code == 0

@@ -24,7 +24,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def fill(client: Client, tenant: str, verdict: str, count: int, size: int = 400) -> None:
-    """Write records of the audit, each with its number."""
+    """Write numbered records of the audit."""
     jetstream = client.jetstream()
     subject = keys.audit_subject(tenant, "regex", verdict)
     payloads = [json.dumps({"number": number, "padding": "x" * size}).encode() for number in range(count)]
@@ -33,7 +33,7 @@ async def fill(client: Client, tenant: str, verdict: str, count: int, size: int 
 
 
 async def test_existing_streams_get_their_limits(client: Client) -> None:
-    """What a stream holds stays when its bytes and days change, and each of the two has bytes of its own."""
+    """Records stay when the bytes and days of their stream change. Each of the two streams has its own bytes."""
     jetstream = await record_streams(client, days=10, usage_bytes=MEBI, audit_bytes=MEBI)
     await jetstream.publish(keys.usage_subject("north"), b"{}")
     await record_streams(client, days=20, usage_bytes=2 * MEBI, audit_bytes=3 * MEBI)
@@ -45,7 +45,7 @@ async def test_existing_streams_get_their_limits(client: Client) -> None:
 
 
 async def test_bytes_that_cannot_hold_the_days_are_told(client: Client) -> None:
-    """The start says for how many days they suffice and how many are needed, once the rate is known."""
+    """Once the rate is known, the start reports for how many days the bytes suffice and how many are needed."""
     with capture_logs() as logs:
         jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
         assert await horizon(jetstream, await jetstream.stream_info(keys.AUDIT_STREAM)) == 365 * DAY
@@ -58,7 +58,7 @@ async def test_bytes_that_cannot_hold_the_days_are_told(client: Client) -> None:
 
 
 async def test_a_tenant_that_floods_the_audit_leaves_anothers_readable(client: Client) -> None:
-    """A stream that becomes full drops the oldest records of the tenant that has most, and nobody else's."""
+    """A stream that gets full drops the oldest records of the tenant with most records, and of no other tenant."""
     jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
     await fill(client, "quiet", "block", 50)
     for _ in range(4):
@@ -73,7 +73,7 @@ async def test_a_tenant_that_floods_the_audit_leaves_anothers_readable(client: C
 
 
 async def test_one_tenant_keeps_what_there_is_room_for(client: Client) -> None:
-    """Nothing goes before the stream is nearly full; then a fifth of it is free again."""
+    """No record is dropped before the stream is nearly full. Then a fifth of the stream becomes free."""
     jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
     await fill(client, "only", "block", 1000)
     await trim(jetstream, keys.AUDIT_STREAM)

@@ -19,7 +19,7 @@ def number(raw: bytes) -> int:
 
 
 def test_the_first_load_is_strict(path: Path) -> None:
-    """A process does not start with a file that is missing or wrong."""
+    """A process with a missing or wrong file does not start."""
     with pytest.raises(FileNotFoundError):
         Reloadable(path.with_name("missing"), number)
     path.write_text("one")
@@ -28,7 +28,7 @@ def test_the_first_load_is_strict(path: Path) -> None:
 
 
 def test_a_new_content_is_a_new_snapshot(path: Path, log: Any) -> None:
-    """A changed file is parsed once; an unchanged one is left alone."""
+    """A changed file is parsed once. An unchanged file is not parsed again."""
     parsed: list[bytes] = []
 
     def parse(raw: bytes) -> int:
@@ -45,7 +45,7 @@ def test_a_new_content_is_a_new_snapshot(path: Path, log: Any) -> None:
 
 
 def test_a_bad_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
-    """What is wrong is said once, and work goes on with what was right; the next good content counts."""
+    """An error is logged once, and the old content stays in use until the next valid content."""
     reloadable = Reloadable(path, number)
     path.write_text("two")
     assert [reloadable.check() for _ in range(3)] == [False] * 3
@@ -58,7 +58,7 @@ def test_a_bad_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
 
 
 def test_a_parser_that_breaks_keeps_the_old_snapshot(path: Path, log: Any) -> None:
-    """A defect of the parser is one more way for a file to be bad, and its stack is in the log."""
+    """A defect of the parser counts as a bad file, and its stack is in the log."""
 
     def parse(raw: bytes) -> int:
         return {b"1": 1}[raw]
@@ -71,7 +71,7 @@ def test_a_parser_that_breaks_keeps_the_old_snapshot(path: Path, log: Any) -> No
 
 
 def test_a_file_that_is_gone_keeps_the_old_snapshot(path: Path, log: Any) -> None:
-    """A file that is away for a while, as in a mount that is swapped, is said to be so once each time."""
+    """A missing file is logged once for each absence, for example while a mount is swapped."""
     reloadable = Reloadable(path, number)
     for _ in range(2):
         path.unlink()
@@ -84,7 +84,7 @@ def test_a_file_that_is_gone_keeps_the_old_snapshot(path: Path, log: Any) -> Non
 
 
 def test_a_swapped_link_is_followed(path: Path) -> None:
-    """Kubernetes changes a mounted file by turning a link to another directory."""
+    """Kubernetes changes a mounted file by pointing a link to another directory, and the change is loaded."""
     link = path.with_name("link")
     link.symlink_to(path)
     reloadable = Reloadable(link, number)
@@ -97,7 +97,7 @@ def test_a_swapped_link_is_followed(path: Path) -> None:
 
 
 def test_a_snapshot_that_was_taken_stays(path: Path) -> None:
-    """A request that took the snapshot keeps it for its life, whatever happens to the file."""
+    """A request keeps its snapshot through any change of the file."""
     reloadable = Reloadable(path, lambda raw: (int(raw),))
     taken = reloadable.current
     path.write_text("2")
@@ -106,7 +106,7 @@ def test_a_snapshot_that_was_taken_stays(path: Path) -> None:
 
 
 async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
-    """While it is entered, changes come in by themselves, bad ones in between included; afterwards no more."""
+    """While the watch runs, changes are loaded, even after bad ones. After its end, none are loaded."""
     async with Reloadable(path, number, interval=0.01) as reloadable:
         path.write_text("bad")
         await asyncio.sleep(0.05)
@@ -120,7 +120,9 @@ async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
 
 
 async def test_a_change_that_the_watch_sees_is_told(path: Path, log: Any) -> None:
-    """In the event loop, once, good ones only; a listener that fails ends neither the watch nor the telling."""
+    """The listener is called once for each valid change, on the event loop. A failing listener does not end the
+    watch.
+    """
     told: list[tuple[int, bool]] = []
 
     def listen(value: int) -> None:
@@ -138,7 +140,7 @@ async def test_a_change_that_the_watch_sees_is_told(path: Path, log: Any) -> Non
 
 
 async def test_ending_the_watch_can_be_cancelled(path: Path) -> None:
-    """A cancellation that arrives while the watch ends is not swallowed."""
+    """A cancellation that arrives while the watch ends reaches the caller."""
     reloadable = Reloadable(path, number, interval=60)
     await reloadable.__aenter__()
     leaving = asyncio.create_task(reloadable.__aexit__())

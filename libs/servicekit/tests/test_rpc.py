@@ -31,7 +31,7 @@ KINDS = ["unary", "server_stream", "client_stream", "bidi"]
 
 
 class Call:
-    """One call of each kind of method, whose handler does the same thing: run what the test says."""
+    """Makes a call of each kind of method, whose handler does what the test says."""
 
     def __init__(self, served: Any, kind: str) -> None:
         self._served = served
@@ -73,14 +73,14 @@ def call(served: Any, request: pytest.FixtureRequest) -> Call:
 
 @pytest.fixture
 def trace() -> Iterator[None]:
-    """Runs the test inside of a trace that somebody else began."""
+    """Run the test inside a trace of another caller."""
     token = otel_context.attach(telemetry.extract({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}))
     yield
     otel_context.detach(token)
 
 
 class Departure:
-    """Tells when a handler was cancelled."""
+    """Reports when a handler is cancelled."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -98,7 +98,7 @@ class Departure:
 
 
 async def test_the_trace_arrives(call: Call, trace: None) -> None:
-    """Whatever the kind of the method, the handler runs in the caller's trace."""
+    """For each kind of method, the handler runs in the caller's trace."""
     seen: list[str] = []
 
     async def behaviour(context: Any) -> None:
@@ -111,11 +111,11 @@ async def test_the_trace_arrives(call: Call, trace: None) -> None:
 
 
 async def test_a_span_says_which_server_was_called(call: Call) -> None:
-    """Its address and port, as the channel was told them, for each kind of method."""
+    """For each kind of method, the span has the server's address and port as the channel got them."""
     exporter = span_exporter()
 
     async def behaviour(context: Any) -> None:
-        """Answers."""
+        """Answer the call."""
 
     await call.serve(behaviour)
     before = len(exporter.get_finished_spans())
@@ -138,13 +138,13 @@ async def test_a_span_says_which_server_was_called(call: Call) -> None:
     ],
 )
 def test_a_target_names_a_server(target: str, address: str, port: int | None) -> None:
-    """Names of servers as gRPC has them, in OpenTelemetry's attributes."""
+    """The targets of gRPC become address and port in OpenTelemetry's attributes."""
     expected = {"server.address": address} | ({} if port is None else {"server.port": port})
     assert server_attributes(target) == expected
 
 
 async def test_the_deadline_arrives(call: Call) -> None:
-    """The handler sees the caller's deadline, less what the way took."""
+    """The handler gets the caller's deadline, less the time on the way."""
     seen: list[float] = []
 
     async def behaviour(context: Any) -> None:
@@ -156,7 +156,7 @@ async def test_the_deadline_arrives(call: Call) -> None:
 
 
 async def test_no_deadline_arrives_as_none(call: Call) -> None:
-    """A call without an end is one on the other side, too."""
+    """A call without a deadline has none at the handler."""
     seen: list[float | None] = []
 
     async def behaviour(context: Any) -> None:
@@ -168,7 +168,7 @@ async def test_no_deadline_arrives_as_none(call: Call) -> None:
 
 
 async def test_a_deadline_shrinks_from_hop_to_hop(served: Any) -> None:
-    """What a service spends before it calls the next one is missing there."""
+    """The next call gets less time, by the time that the service has used."""
     seen: list[float] = []
 
     async def second(request: Any, context: Any) -> Any:
@@ -188,7 +188,7 @@ async def test_a_deadline_shrinks_from_hop_to_hop(served: Any) -> None:
 
 
 async def test_a_passed_deadline_ends_both_sides(call: Call) -> None:
-    """The caller gets `DeadlineExceeded` when its time is up, and the handler is cancelled."""
+    """When the time is up, the caller gets `DeadlineExceeded`, and the handler is cancelled."""
     departure = Departure()
     await call.serve(departure.wait_for_ever)
     deadline = Deadline.after(0.5)
@@ -199,7 +199,7 @@ async def test_a_passed_deadline_ends_both_sides(call: Call) -> None:
 
 
 async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
-    """Without time left the service is not bothered."""
+    """Without time left, the service is not called."""
     called: list[None] = []
 
     async def behaviour(context: Any) -> None:
@@ -213,7 +213,7 @@ async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
 
 
 async def test_errors_come_out_of_every_kind(call: Call) -> None:
-    """What the handler raises is raised by the call, as its class."""
+    """For each kind of method, the call raises the handler's error with its class."""
 
     async def behaviour(context: Any) -> None:
         raise NotFound("no such index", resource="books")
@@ -225,7 +225,7 @@ async def test_errors_come_out_of_every_kind(call: Call) -> None:
 
 
 async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> None:
-    """A cancelled call is over on the other side long before its deadline, and is not made again."""
+    """The handler of a cancelled call ends long before its deadline, and the call is not repeated."""
     departure = Departure()
     await call.serve(departure.wait_for_ever)
     running = asyncio.create_task(call.run(Deadline.after(600)))
@@ -238,7 +238,7 @@ async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> Non
 
 
 async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
-    """Whoever stops reading a stream stops the service behind it long before the deadline."""
+    """When the reader closes a stream, the handler ends long before the deadline."""
     departure = Departure()
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -254,7 +254,7 @@ async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
 
 
 async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
-    """A bidirectional call is over with its block, also when that ends by an exception."""
+    """A bidirectional call ends with its block, also when an exception leaves the block."""
     departure = Departure()
 
     async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
@@ -274,7 +274,7 @@ async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
 
 
 async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
-    """A slow reader gets every message that was sent, and then the error."""
+    """A slow reader gets all messages that were sent, and then the error."""
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
         for _ in range(200):
@@ -292,7 +292,7 @@ async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
 
 
 class Flaky:
-    """Fails so many times with UNAVAILABLE before it answers."""
+    """Fails a number of times with UNAVAILABLE before it answers."""
 
     def __init__(self, failures: int, error: CausewayError | None = None) -> None:
         self.calls = 0
@@ -306,7 +306,7 @@ class Flaky:
 
 
 async def test_a_unary_call_is_tried_three_times(served: Any) -> None:
-    """Two failures of a service that restarts go unnoticed."""
+    """The caller does not notice two failures of a restarting service."""
     flaky, call = Flaky(2), Call(served, "unary")
     await call.serve(flaky)
     await call.run(Deadline.after(600))
@@ -314,7 +314,7 @@ async def test_a_unary_call_is_tried_three_times(served: Any) -> None:
 
 
 async def test_a_unary_call_is_tried_no_more_than_three_times(served: Any) -> None:
-    """A service that is down is not hammered: the third failure is the caller's."""
+    """The third failure reaches the caller, so that the retries do not overload the service."""
     flaky, call = Flaky(99), Call(served, "unary")
     await call.serve(flaky)
     with pytest.raises(Unavailable):
@@ -323,7 +323,7 @@ async def test_a_unary_call_is_tried_no_more_than_three_times(served: Any) -> No
 
 
 async def test_trying_again_ends_with_the_deadline(served: Any) -> None:
-    """A deadline that ends between two tries ends the call."""
+    """A deadline between two attempts ends the call."""
     flaky, call = Flaky(99), Call(served, "unary")
     await call.serve(flaky)
     with pytest.raises((Unavailable, DeadlineExceeded)):
@@ -333,7 +333,7 @@ async def test_trying_again_ends_with_the_deadline(served: Any) -> None:
 
 @pytest.mark.parametrize("error", [NotFound("no"), Internal(), Blocked("no")], ids=lambda e: type(e).__name__)
 async def test_other_errors_are_not_tried_again(served: Any, error: CausewayError) -> None:
-    """What will fail again, or may have been done, is asked for once."""
+    """Errors that would repeat, or after which work may be done, cause one attempt only."""
     flaky, call = Flaky(1, error), Call(served, "unary")
     await call.serve(flaky)
     with pytest.raises(type(error)):
@@ -343,7 +343,7 @@ async def test_other_errors_are_not_tried_again(served: Any, error: CausewayErro
 
 @pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
 async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
-    """Something may have been read of it."""
+    """A stream is not repeated, because its reader may have read a part."""
     flaky, call = Flaky(1), Call(served, kind)
     await call.serve(flaky)
     with pytest.raises(Unavailable):
@@ -352,7 +352,7 @@ async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
 
 
 async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) -> None:
-    """What was read of a stream is not sent a second time."""
+    """After its first message, a stream is not repeated."""
     calls = 0
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -369,7 +369,7 @@ async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) 
 
 
 class Ending:
-    """Refuses its first calls as a server does that is about to end."""
+    """Refuses its first calls like a stopping server."""
 
     def __init__(self, refusals: int) -> None:
         self.calls = 0
@@ -382,7 +382,7 @@ class Ending:
 
 
 async def test_a_call_that_a_server_refuses_as_it_ends_is_made_again(call: Call) -> None:
-    """Calls of every kind are, for nothing was received of them."""
+    """Calls of every kind are repeated, because the server received nothing of them."""
     ending = Ending(2)
     await call.serve(ending)
     await call.run(Deadline.after(600))
@@ -390,7 +390,7 @@ async def test_a_call_that_a_server_refuses_as_it_ends_is_made_again(call: Call)
 
 
 async def test_a_call_that_every_server_refuses_ends(call: Call) -> None:
-    """It is tried three times, and is no cancellation to its caller, who has cancelled nothing."""
+    """After three attempts the call fails. The error is no cancellation, because the caller cancelled nothing."""
     ending = Ending(99)
     await call.serve(ending)
     with pytest.raises(Unavailable):
@@ -399,7 +399,7 @@ async def test_a_call_that_every_server_refuses_ends(call: Call) -> None:
 
 
 async def test_a_stream_that_a_server_cancels_after_its_first_message_is_not_made_again(served: Any) -> None:
-    """Its reader would get that message twice."""
+    """A repeated stream would send the first message twice."""
     ending = Ending(99)
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -414,7 +414,7 @@ async def test_a_stream_that_a_server_cancels_after_its_first_message_is_not_mad
 
 
 async def test_what_the_requests_raise_is_raised(served: Any) -> None:
-    """A sender that fails half-way gets its own error, and the service an end without the last message."""
+    """If the sender fails, it gets its own error, and the service gets an end without the last message."""
     seen: list[str] = []
     ended = asyncio.Event()
 
@@ -438,7 +438,7 @@ async def test_what_the_requests_raise_is_raised(served: Any) -> None:
 
 @pytest.mark.parametrize("asynchronous", [True, False])
 async def test_all_requests_arrive_in_order(served: Any, asynchronous: bool) -> None:
-    """A client stream takes plain iterables and asynchronous ones; each message arrives once."""
+    """A client stream takes plain and asynchronous iterables, and each message arrives once."""
     seen: list[str] = []
 
     async def handler(requests: Any, context: Any) -> Any:
@@ -462,7 +462,7 @@ async def test_all_requests_arrive_in_order(served: Any, asynchronous: bool) -> 
 
 
 async def test_an_early_answer_ends_the_sending(served: Any) -> None:
-    """A service that knows enough after the first message answers; what remains is neither made nor missed."""
+    """If a service answers after the first message, the call succeeds and no further message is produced."""
     closed = 0
 
     async def handler(requests: Any, context: Any) -> Any:
@@ -484,7 +484,7 @@ async def test_an_early_answer_ends_the_sending(served: Any) -> None:
 
 
 async def test_an_early_error_keeps_its_class(served: Any) -> None:
-    """A refusal that comes while the caller is writing is still that refusal, every time."""
+    """A refusal that arrives while the caller writes keeps its class, every time."""
 
     async def handler(requests: Any, context: Any) -> Any:
         await anext(aiter(requests))
@@ -501,7 +501,7 @@ async def test_an_early_error_keeps_its_class(served: Any) -> None:
 
 
 async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) -> None:
-    """An exchange that the service ends with an error, while the caller writes, tells writer and reader why."""
+    """If the service ends an exchange with an error while the caller writes, writer and reader get this error."""
 
     async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
         await anext(aiter(requests))
@@ -525,7 +525,9 @@ async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) ->
 
 
 async def test_writing_into_an_ended_exchange_is_not_heard(served: Any) -> None:
-    """An exchange that the service ends well, while the caller writes, ends well for reader and writer."""
+    """If the service ends an exchange without an error while the caller writes, reader and writer end without an
+    error.
+    """
 
     async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
         await anext(aiter(requests))
@@ -547,7 +549,7 @@ async def test_writing_into_an_ended_exchange_is_not_heard(served: Any) -> None:
 
 
 async def test_an_exchange_answers_while_it_is_written_to(served: Any) -> None:
-    """Messages go both ways at once; after `done_writing` the rest is answered, then it is over."""
+    """Messages go in both directions at once. After `done_writing` the remaining answers arrive."""
 
     async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
         async for request in requests:

@@ -37,7 +37,7 @@ def _sample(kind: type[CausewayError]) -> CausewayError:
 
 @pytest.mark.parametrize("kind", [row.error for row in errors.TABLE], ids=lambda kind: kind.__name__)
 async def test_every_class_crosses_as_itself(served: Any, kind: type[CausewayError]) -> None:
-    """Over a real server each class arrives with its message, field, resource, time to come back and details."""
+    """Over a real server, each class arrives with its message, field, resource, retry time and details."""
     sent = _sample(kind)
     got = await _round_trip(served, sent)
     assert type(got) is kind
@@ -46,7 +46,7 @@ async def test_every_class_crosses_as_itself(served: Any, kind: type[CausewayErr
 
 @pytest.mark.parametrize("character", ["x", "ä", "漢", "🌊", "\n", "%"])
 async def test_long_errors_arrive_bounded(served: Any, character: str) -> None:
-    """However much is in an error, and in whatever characters, it arrives as its own class, cut short."""
+    """An error of any size and characters arrives with its own class, truncated."""
     long = character * 50_000
     got = await _round_trip(
         served, NotFound(long, field=long, resource=long, details={f"{n}{character * 99}": long for n in range(99)})
@@ -60,7 +60,7 @@ async def test_long_errors_arrive_bounded(served: Any, character: str) -> None:
 
 
 async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> None:
-    """A model server's page of errors arrives as far as it fits, with its status."""
+    """A model server's long error page arrives truncated, with its status."""
     got = await _round_trip(served, UpstreamRejected("refused", status=503, body="ß" * 100_000))
     assert isinstance(got, UpstreamRejected)
     assert got.status == 503
@@ -68,13 +68,13 @@ async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> N
 
 
 async def test_what_has_no_utf8_crosses(served: Any) -> None:
-    """JSON can name half a surrogate pair; an error that repeats it still arrives."""
+    """An error with half a surrogate pair, which JSON can contain, arrives."""
     got = await _round_trip(served, NotFound("no '\ud800'", resource="\udfff"))
     assert (type(got), got.message, got.resource) == (NotFound, "no '?'", "?")
 
 
 def test_the_bound_fits_the_metadata() -> None:
-    """All that an error may take stays below half of what the channel's metadata may: the rest is headroom."""
+    """The size limit of errors is less than half of the channel's limit for metadata, which has other uses, too."""
     long = "漢" * 10_000
     _, plain, ((_, status),) = rpc_errors.pack(NotFound(long, field=long, details={"a": long, "b": long}))
     limit = dict(SIZE_OPTIONS)["grpc.max_metadata_size"]
@@ -83,7 +83,7 @@ def test_the_bound_fits_the_metadata() -> None:
 
 @given(st.text(), st.integers(0, 40))
 def test_bounded_cuts_whole_characters(text: str, most: int) -> None:
-    """What is cut is a beginning of the text, at most so many bytes long and at most a character shorter."""
+    """A truncated text is a beginning of the text, within the limit of bytes, and at most one character shorter."""
     cut = rpc_errors.bounded(text, most)
     assert text.startswith(cut)
     assert len(cut.encode()) <= most
@@ -92,7 +92,7 @@ def test_bounded_cuts_whole_characters(text: str, most: int) -> None:
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
 async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) -> None:
-    """A status without details of ours, from gRPC or from a proxy, becomes a class of the same meaning."""
+    """A status without the platform's details, from gRPC or a proxy, becomes the class with the same meaning."""
 
     async def handler(request: Any, context: Any) -> Any:
         await context.abort(code, "tcp 10.1.2.3 broke")
@@ -115,7 +115,7 @@ async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) ->
 
 
 async def test_what_fails_within_grpc_is_logged_by_the_caller(served: Any) -> None:
-    """No service has: what came from it was nothing that gRPC can read. The client is not told what."""
+    """The caller logs an answer that gRPC cannot read, because no service logs it. The client gets no details."""
 
     async def handler(request: Any, context: Any) -> Any:
         await context.abort(grpc.StatusCode.UNKNOWN, "no HTTP/2 at 10.1.2.3")
@@ -128,7 +128,7 @@ async def test_what_fails_within_grpc_is_logged_by_the_caller(served: Any) -> No
 
 
 async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:
-    """A message beyond the channel's limit is the caller's mistake, not a service that is away for a moment."""
+    """A message above the channel's limit is the caller's error and not an outage of the service."""
 
     async def handler(request: Any, context: Any) -> Any:
         return guardrails_pb2.DetectTextResponse()
@@ -141,7 +141,7 @@ async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:
 
 
 async def test_an_answer_that_never_fits_is_a_defect(served: Any) -> None:
-    """A service that answers more than the limit is at fault itself."""
+    """An answer above the limit is a defect of the service."""
 
     async def handler(request: Any, context: Any) -> Any:
         return guardrails_pb2.DetectTextResponse(
@@ -155,7 +155,7 @@ async def test_an_answer_that_never_fits_is_a_defect(served: Any) -> None:
 
 @pytest.mark.parametrize("details", [b"\xff\xff\xff", b"", b"\x1a\x02\x0a\x00"])
 def test_details_that_are_not_ours_are_passed_over(details: bytes) -> None:
-    """Foreign or broken details leave what the code says."""
+    """Foreign or damaged details are ignored, and the code decides the class."""
     error = AioRpcError(
         grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(("grpc-status-details-bin", details)), "gone"
     )
@@ -163,7 +163,7 @@ def test_details_that_are_not_ours_are_passed_over(details: bytes) -> None:
 
 
 async def test_two_errors_side_by_side_do_not_mix(served: Any) -> None:
-    """Errors of calls that run at once stay with their calls."""
+    """The errors of concurrent calls stay with their calls."""
 
     async def handler(request: Any, context: Any) -> Any:
         raise NotFound("no", resource=request.texts[0])

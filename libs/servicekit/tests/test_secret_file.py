@@ -1,4 +1,4 @@
-"""Secrets of files: what a renewed file holds is used, a broken one changes nothing."""
+"""Secrets from files: the content of a renewed file is used, and a broken file changes nothing."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ def check(text: str) -> None:
 
 
 def volume(path: Path, content: bytes, version: str) -> None:
-    """Put a file where the kubelet puts that of a Secret: both steps of an update are renames of links."""
+    """Write a file as the kubelet writes that of a Secret: both steps of an update rename links."""
     directory = path.parent / f"..{version}"
     directory.mkdir()
     (directory / path.name).write_bytes(content)
@@ -40,7 +40,9 @@ def volume(path: Path, content: bytes, version: str) -> None:
 
 
 def test_a_renewed_file_is_read_again(tmp_path: Path, clock: Clock) -> None:
-    """The value follows the file within a second, as the kubelet renews it, and looks no more often."""
+    """The value follows the file within a second, as the kubelet renews it. The file is checked at most once a
+    second.
+    """
     path = tmp_path / "key"
     volume(path, b"old\n", "1")
     secret = SecretFile(path, check, clock=clock)
@@ -55,7 +57,7 @@ def test_a_renewed_file_is_read_again(tmp_path: Path, clock: Clock) -> None:
 def test_a_file_that_cannot_be_used_leaves_the_old_value(
     content: bytes | None, tmp_path: Path, clock: Clock
 ) -> None:
-    """An empty, wrong or missing file is logged once, without what it holds; once it is well again it is used."""
+    """An empty, wrong or missing file is logged once, without its content. When it is valid again, it is used."""
     path = tmp_path / "key"
     path.write_text("old")
     secret = SecretFile(path, check, clock=clock)
@@ -74,7 +76,7 @@ def test_a_file_that_cannot_be_used_leaves_the_old_value(
 
 
 def test_secrets_of_one_file_are_equal(tmp_path: Path, clock: Clock) -> None:
-    """They stay so when the file changes, and neither shows what it holds."""
+    """Two secrets of one file stay equal after a change, and neither shows its value."""
     path = tmp_path / "key"
     path.write_text("s3cret")
     first = SecretFile(path, check, clock=clock)

@@ -24,7 +24,7 @@ PART = generator_pb2.GenerateResponse()
 
 
 class Generator(generator_pb2_grpc.GeneratorServiceServicer):
-    """Streams a message, and another one when it is let."""
+    """Streams a message, and a second one when the test allows it."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -48,7 +48,7 @@ class Generator(generator_pb2_grpc.GeneratorServiceServicer):
 
 
 class Running:
-    """A server, its servicer, and a stub for it."""
+    """Runs a server with its servicer and a stub."""
 
     def __init__(self, **options: Any) -> None:
         self.servicer = Generator()
@@ -74,7 +74,7 @@ async def running() -> AsyncIterator[Running]:
 
 
 async def test_a_running_stream_may_finish(running: Running) -> None:
-    """From the moment of `stop` new calls are refused, and the ones that run come to their end."""
+    """After `stop`, new calls are refused, and running calls finish."""
     messages = running.generate()
     await anext(messages)
     stopping = asyncio.create_task(running.server.stop(10))
@@ -90,7 +90,7 @@ async def test_a_running_stream_may_finish(running: Running) -> None:
 
 
 async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
-    """When the grace is over, what still runs is cancelled, on both sides."""
+    """After the grace period, running calls are cancelled on both sides."""
     messages = running.generate()
     await anext(messages)
     await asyncio.wait_for(running.server.stop(0.2), 60)
@@ -100,13 +100,13 @@ async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
 
 
 async def test_an_idle_server_stops_at_once(running: Running) -> None:
-    """The grace is a limit, not a wait."""
+    """Without running calls, the server stops before the end of the grace period."""
     await running.count()
     await asyncio.wait_for(running.server.stop(600), 60)
 
 
 async def test_a_taken_port_is_said(running: Running) -> None:
-    """A second server on the same port is an error that names the address, not a coin toss between the two."""
+    """A second server on the same port raises an error that names the address."""
     address = f"127.0.0.1:{running.server.port}"
     with pytest.raises(Unavailable, match=f"Cannot listen on {address}") as caught:
         GrpcServer(address, [])
@@ -114,7 +114,7 @@ async def test_a_taken_port_is_said(running: Running) -> None:
 
 
 async def test_calls_beyond_the_limit_are_refused() -> None:
-    """A server takes so many calls at once and refuses more at once; it does not queue them."""
+    """Calls beyond the limit are refused at once and not queued."""
     one = Running(max_concurrent_calls=2)
     await one.server.start()
     streams = [one.generate(), one.generate()]
@@ -132,7 +132,7 @@ async def test_calls_beyond_the_limit_are_refused() -> None:
 
 
 async def test_reflection_lists_the_services(running: Running) -> None:
-    """Tools find out what a server offers without having its contracts."""
+    """Reflection lists the services, so that tools need no copy of the contracts."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{running.server.port}") as opened:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast("Any", opened))  # types of the synchronous one
         call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
@@ -145,7 +145,7 @@ async def test_reflection_lists_the_services(running: Running) -> None:
 
 
 async def test_serve_until_serves_until(running: Running, log: Any) -> None:
-    """It serves until the event is set, lets what runs finish, and says in the log where it is."""
+    """The server serves until the event is set, lets running calls finish, and logs its address."""
     stop = asyncio.Event()
     one = Running()
     serving = asyncio.create_task(one.server.serve_until(stop, grace=10))
@@ -177,12 +177,12 @@ async def stub(server: GrpcServer) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("service", ["", "causeway.generator.v1.GeneratorService"])
 async def test_a_started_server_serves(stub: Any, service: str) -> None:
-    """The server as a whole and each of its services are SERVING as soon as they can be asked."""
+    """The server and each of its services are SERVING once they are started."""
     assert (await stub.Check(HealthCheckRequest(service=service))).status == HealthCheckResponse.SERVING
 
 
 async def test_an_unknown_service_is_not_found(stub: Any) -> None:
-    """A check of a service that is not here says so, by the protocol's own code."""
+    """The check of an unknown service returns the protocol's own code."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Check(HealthCheckRequest(service="somebody.else"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
@@ -199,7 +199,7 @@ async def test_an_unknown_service_is_not_found(stub: Any) -> None:
 async def test_watchers_hear_of_the_drain_and_do_not_hold_it_up(
     server: GrpcServer, stub: Any, service: str, first: int, last: int
 ) -> None:
-    """Every watcher hears that the server takes no more calls, its watch ends, and the server stops early."""
+    """At a drain, each watcher is told, its watch ends, and the server stops early."""
     watches = [stub.Watch(HealthCheckRequest(service=service)) for _ in range(3)]
     assert [(await watch.read()).status for watch in watches] == [first] * 3
     watches[0].cancel()  # the others stay
@@ -210,7 +210,7 @@ async def test_watchers_hear_of_the_drain_and_do_not_hold_it_up(
 
 
 async def test_a_drained_server_says_so_once() -> None:
-    """Whoever begins to watch during a drain gets one answer, and the end."""
+    """A watch that begins during a drain gets one answer and ends."""
     servicer = Health(["a"])
     servicer.drain()
     context: Any = None
@@ -220,12 +220,12 @@ async def test_a_drained_server_says_so_once() -> None:
 
 
 def test_the_name_is_the_protocols() -> None:
-    """Reflection lists the health service under the name that probes call it by."""
+    """Reflection lists the health service under the name that probes use."""
     assert HEALTH_SERVICE == "grpc.health.v1.Health"
 
 
 async def test_a_socket_instead_of_a_port(tmp_path: Path) -> None:
-    """Calls and health checks arrive over it, and no port is open; what a dead process has left does not matter."""
+    """Calls and health checks use the socket, and no port is open. The socket of a dead process does not matter."""
     tmp_path.chmod(0o700)
     path = tmp_path / "generator.sock"
     with socket.socket(socket.AF_UNIX) as dead:
@@ -247,7 +247,7 @@ async def test_a_socket_instead_of_a_port(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o750, 0o701])
 async def test_a_socket_that_others_could_reach_is_refused(tmp_path: Path, mode: int) -> None:
-    """Its directory belongs to its owner alone; a directory that is not there is a wrong setting, too."""
+    """The socket's directory must belong to its owner alone. A missing directory is also a wrong setting."""
     tmp_path.chmod(mode)
     with pytest.raises(InvalidRequest, match="chmod 700"):
         GrpcServer.of(GrpcServiceSettings(grpc_socket=tmp_path / "retriever.sock"), 0, [])

@@ -13,7 +13,7 @@ class Settings(ServiceSettings):
 
 
 def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read on import: each making of the settings sees the variables as they are."""
+    """Nothing is read on import. Each new settings object reads the current variables."""
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "7")
     assert Settings().book_port == 7
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "8")
@@ -21,7 +21,7 @@ def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.Monk
 
 
 def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that is set to nothing leaves a path out, also one with a default; a text may be empty."""
+    """A variable with an empty value removes a path, even one with a default. A text may be empty."""
     monkeypatch.setenv("CAUSEWAY_BOOK_FILE", "")
     monkeypatch.setenv("CAUSEWAY_SHELF", "")
     monkeypatch.setenv("CAUSEWAY_TITLE", "")
@@ -32,31 +32,31 @@ def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variables_of_other_services_are_no_concern(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One environment serves all processes of a stack; each takes what is its own."""
+    """All processes of a stack can share one environment. Each process reads its own variables."""
     monkeypatch.setenv("CAUSEWAY_SOMEBODY_ELSES", "x")
     assert not hasattr(Settings(), "somebody_elses")
 
 
 def test_settings_do_not_change() -> None:
-    """What a process was started with holds as long as it runs."""
+    """The values of the start stay during the life of the process."""
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
         settings.host = "0.0.0.0"  # type: ignore[misc]  # that it is refused is the point
 
 
 def test_every_setting_is_described() -> None:
-    """Whoever deploys a service learns from the setting itself what it means."""
+    """Every setting has a description."""
     assert [name for name, field in ServiceSettings.model_fields.items() if not field.description] == []
 
 
 def test_the_default_listens_on_loopback_only() -> None:
-    """Without being told, a service is not reachable from another machine."""
+    """By default, other machines cannot reach a service."""
     assert ServiceSettings.model_fields["host"].default == "127.0.0.1"
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "info", "Warning", "ERROR"])
 def test_levels_in_any_case(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
-    """A level is known in capitals and in small letters."""
+    """A level is accepted in capitals and in small letters."""
     monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", level)
     assert Settings().log_level == level
 
@@ -72,7 +72,7 @@ def test_levels_in_any_case(monkeypatch: pytest.MonkeyPatch, level: str) -> None
     ],
 )
 def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """What a service cannot work with is refused when it is read, with the name of the setting."""
+    """An invalid value is refused when it is read, with the name of the setting."""
     monkeypatch.setenv(f"CAUSEWAY_{name}", value)
     with pytest.raises(ValidationError) as caught:
         Settings()

@@ -25,7 +25,7 @@ async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
 
 @contextlib.asynccontextmanager
 async def watched(transport: IngestTransport) -> AsyncIterator["asyncio.Task[None]"]:
-    """Look at all streams, often."""
+    """Watch all streams, at short intervals."""
     measured("")
     watching = asyncio.create_task(StreamLevels(transport.client, STREAMS, every=0.05).watch())
     yield watching
@@ -34,12 +34,12 @@ async def watched(transport: IngestTransport) -> AsyncIterator["asyncio.Task[Non
 
 
 def level(name: str, label: str) -> float:
-    """Return a metric of a lane or a stream; -1 where there is none."""
+    """Return a metric of a lane or a stream; -1 if it is missing."""
     return max((value for labels, value in measured(name) if label in labels.values()), default=-1)
 
 
 async def test_depth_and_age(transport: IngestTransport) -> None:
-    """Of each lane: what waits, and since when the oldest of it does; an empty lane has neither."""
+    """Each lane has the number of its waiting jobs and the age of the oldest. An empty lane has neither."""
     for _ in range(3):
         await transport.jetstream.publish(keys.ingest_subject(1, "t", "i"), b"")
     async with watched(transport):
@@ -51,7 +51,7 @@ async def test_depth_and_age(transport: IngestTransport) -> None:
 
 
 async def test_dead_letters_and_limits(transport: IngestTransport) -> None:
-    """The first dead letter is seen by whoever looks; a stream has its limit, a bucket without one has none."""
+    """The first dead letter is visible. A stream has its limit, and a bucket without a limit has none."""
     async with watched(transport):
         await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_DEAD_STREAM) == 0)
         await transport.jetstream.publish(keys.ingest_dead_subject("t", "i"), b"job")
@@ -62,7 +62,7 @@ async def test_dead_letters_and_limits(transport: IngestTransport) -> None:
 
 
 async def test_how_long_records_are_kept(transport: IngestTransport) -> None:
-    """A stream that one second fills by a tenth keeps records for about ten, whatever days it is given."""
+    """A stream that fills by a tenth in a second keeps records for about ten seconds, for any number of days."""
     await record_streams(transport.client, days=30, usage_bytes=1024 * 1024, audit_bytes=1024 * 1024)
     async with watched(transport):
         await eventually(lambda: level("causeway_records_horizon_seconds", keys.USAGE_STREAM) == 30 * 86400)
@@ -74,7 +74,7 @@ async def test_how_long_records_are_kept(transport: IngestTransport) -> None:
 
 
 async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
-    """It is the one that the server shows, which it has read at its start."""
+    """The metric shows the certificate that the server has read at its start."""
     authority, expires = trustme.CA(), datetime.now(UTC).replace(microsecond=0) + timedelta(days=9)
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     issued = authority.issue_cert("127.0.0.1", not_after=expires)
@@ -91,7 +91,7 @@ async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_is_away(transport: IngestTransport) -> None:
-    """It does not end the watch, and what was known is not told any longer."""
+    """An outage does not end the watch, and old values are no longer reported."""
     async with watched(transport):
         await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_STREAM) == 0)
         await transport.client.close()

@@ -14,7 +14,7 @@ MEBI = 1024 * 1024
 
 
 def small(directory: Path, size: int) -> str:
-    """Configuration of a server that keeps so many bytes."""
+    """Return the configuration of a server with a given number of bytes."""
     return f'jetstream {{ store_dir: "{directory}", max_file_store: {size}, max_memory_store: 64MB }}\n'
 
 
@@ -24,8 +24,8 @@ async def filled(jetstream: JetStreamContext, subject: str) -> None:
 
 
 async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
-    """What streams are to take goes beyond what the server has: which, how much, and what to set; with less all of
-    them are made.
+    """If the streams need more space than the server has, the error names them, their size and the setting. With
+    less, all are created.
     """
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 20 * MEBI)) as url:
         client = await transport.connect(url, "test")
@@ -40,7 +40,7 @@ async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
 
 
 async def test_what_is_full(tmp_path: Path) -> None:
-    """A stream that has reached its bound, and a server that has; nothing else."""
+    """A stream at its limit counts as full, and so does a server. Other errors do not."""
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 8 * MEBI)) as url:
         client = await transport.connect(url, "test")
         ingest = await transport.ingest_transport(client, stream_bytes=MEBI)

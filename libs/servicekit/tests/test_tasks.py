@@ -4,7 +4,7 @@ from servicekit.tasks import ended
 
 
 async def test_a_task_that_misses_a_cancellation() -> None:
-    """Is cancelled again; what has ended already, or ends by failing, is no trouble."""
+    """The task is cancelled again. A task that has ended, or ends with an error, causes no error."""
 
     async def deaf() -> None:
         try:

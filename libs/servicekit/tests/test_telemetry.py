@@ -18,7 +18,7 @@ STATE = "vendor=value"
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps the names of spans, each with the authorization that it came with."""
+    """Keeps the names of spans with the authorization of their requests."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, str]] = []
@@ -36,21 +36,21 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
 
 @pytest.fixture
 def inside() -> Iterator[None]:
-    """Within the trace of `TRACEPARENT`."""
+    """Run the test within the trace of `TRACEPARENT`."""
     token = context.attach(telemetry.extract({"traceparent": TRACEPARENT, "tracestate": STATE}))
     yield
     context.detach(token)
 
 
 def test_a_trace_goes_through_headers_unchanged(inside: None) -> None:
-    """What is extracted on one side and injected on the other is the same trace, with its vendor's state."""
+    """A trace that is extracted and injected stays the same, with the state of its vendor."""
     headers: dict[str, str] = {"other": "kept"}
     telemetry.inject(headers)
     assert headers == {"other": "kept", "traceparent": TRACEPARENT, "tracestate": STATE}
 
 
 def test_a_given_context_is_injected_instead_of_the_current_one(inside: None) -> None:
-    """A call that runs beside the current one carries its own trace."""
+    """A call beside the current one has its own trace."""
     other = "00-11111111111111111111111111111111-2222222222222222-01"
     headers: dict[str, str] = {}
     telemetry.inject(headers, telemetry.extract({"traceparent": other}))
@@ -59,7 +59,7 @@ def test_a_given_context_is_injected_instead_of_the_current_one(inside: None) ->
 
 @pytest.mark.parametrize("bad", ["", "nonsense", TRACEPARENT[:-4], "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
 def test_a_bad_traceparent_is_none(bad: str) -> None:
-    """A client that sends nonsense gets a trace of its own, not an error."""
+    """An invalid header leads to a new trace and not to an error."""
     token = context.attach(telemetry.extract({"traceparent": bad}))
     try:
         assert telemetry.current_trace_id() == ""
@@ -73,7 +73,7 @@ def test_the_trace_id_is_that_of_the_current_span(inside: None) -> None:
 
 
 def test_outside_of_any_trace_nothing_is_injected() -> None:
-    """No trace, no header: a header of zeros would start a broken trace elsewhere."""
+    """Without a trace there is no header, because a header of zeros would start a broken trace elsewhere."""
     headers: dict[str, str] = {}
     telemetry.inject(headers)
     assert headers == {}
@@ -82,7 +82,7 @@ def test_outside_of_any_trace_nothing_is_injected() -> None:
 
 @pytest.mark.parametrize(("ratio", "endpoint"), [(1.0, None), (0.0, "http://127.0.0.1:1")])
 def test_every_request_has_a_trace_id(ratio: float, endpoint: str | None) -> None:
-    """Without an endpoint, and for a trace that is not recorded, there is an id that a client can name."""
+    """Without an endpoint, and for a trace that is not recorded, a request has an id that a client can name."""
     provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio, otlp_endpoint=endpoint))
     with provider.get_tracer("test").start_as_current_span("request") as span:
         assert re.fullmatch(r"(?!0{32})[0-9a-f]{32}", telemetry.current_trace_id())
@@ -92,7 +92,7 @@ def test_every_request_has_a_trace_id(ratio: float, endpoint: str | None) -> Non
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
 def test_whoever_began_a_trace_decides_whether_it_is_recorded(ratio: float, inside: None) -> None:
-    """A trace is recorded by all services or by none: the share is drawn where it begins."""
+    """All services record a trace, or none does: the first service decides."""
     provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio))
     with provider.get_tracer("test").start_as_current_span("request") as span:
         assert span.is_recording()
@@ -101,7 +101,7 @@ def test_whoever_began_a_trace_decides_whether_it_is_recorded(ratio: float, insi
 
 
 def test_the_service_names_itself() -> None:
-    """Spans tell which service they are of."""
+    """Each span names its service."""
     provider = telemetry.provider_for("book", ServiceSettings())
     assert provider.resource.attributes["service.name"] == "causeway-book"
     telemetry.shut_down(provider)
@@ -109,7 +109,9 @@ def test_the_service_names_itself() -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bool) -> None:
-    """Over OTLP, with the headers of the standard variable; ``https`` means TLS, checked against the given file."""
+    """Spans are sent over OTLP with the headers of the standard variable. ``https`` means TLS, checked against the
+    given file.
+    """
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]  # generated without types
@@ -136,7 +138,7 @@ def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bo
 
 
 def test_spans_say_which_release_and_which_conventions() -> None:
-    """The resource names the service and its version; resource and tracer name the version of the conventions."""
+    """The resource names the service and its version. Resource and tracer name the version of the conventions."""
     provider = telemetry.provider_for("gateway", ServiceSettings())
     assert provider.resource.attributes["service.name"] == "causeway-gateway"
     assert provider.resource.attributes["service.version"] == version("causeway-gateway")

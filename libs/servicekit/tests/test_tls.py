@@ -38,7 +38,7 @@ class Generator(generator_pb2_grpc.GeneratorServiceServicer):
 
 
 class Files:
-    """A directory with the certificate of a process."""
+    """A directory with a process's certificate."""
 
     def __init__(self, directory: Path, authority: trustme.CA, *names: str) -> None:
         directory.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ async def ask(channel: grpc.aio.Channel, seconds: float = 5) -> None:
 
 
 async def test_both_sides_show_their_certificates(authority: trustme.CA, tmp_path: Path) -> None:
-    """A caller whom the authority vouches for is answered, on unary calls and streams."""
+    """A caller with a certificate of the authority gets answers, on unary calls and streams."""
     server_files = Files(tmp_path / "server", authority, "127.0.0.1", "generator")
     client_files = Files(tmp_path / "client", authority, "gateway.causeway.svc", "gateway")
     async with (
@@ -97,7 +97,7 @@ async def test_both_sides_show_their_certificates(authority: trustme.CA, tmp_pat
 
 
 async def test_strangers_are_not_answered(authority: trustme.CA, tmp_path: Path) -> None:
-    """Neither without a certificate, nor with that of another authority, nor as a service that has no business."""
+    """A caller without a certificate, with another authority's, or of a service that is not listed, is refused."""
     files = Files(tmp_path / "server", authority, "127.0.0.1")
     stranger = Files(tmp_path / "stranger", trustme.CA(), "gateway")
     stranger.ca.write_bytes(files.ca.read_bytes())
@@ -114,7 +114,7 @@ async def test_strangers_are_not_answered(authority: trustme.CA, tmp_path: Path)
 
 
 async def test_a_server_of_another_name_is_not_asked(authority: trustme.CA, tmp_path: Path) -> None:
-    """Whoever has a certificate of the authority cannot stand in for any service."""
+    """A server with the certificate of another service gets no call."""
     async with served(Files(tmp_path / "server", authority, "guardrails")) as server:
         certificates = Files(tmp_path / "client", authority, "gateway").open()
         async with open_channel(f"127.0.0.1:{server.port}", [GENERATOR], certificates) as channel:
@@ -123,7 +123,7 @@ async def test_a_server_of_another_name_is_not_asked(authority: trustme.CA, tmp_
 
 
 async def test_probes_need_no_certificate(authority: trustme.CA, tmp_path: Path) -> None:
-    """The second address answers health checks without TLS, and nothing else."""
+    """The second address serves health checks without TLS, and nothing else."""
     files = Files(tmp_path / "server", authority, "127.0.0.1")
     async with (
         served(files, health_address="127.0.0.1:0") as server,
@@ -140,7 +140,7 @@ async def test_probes_need_no_certificate(authority: trustme.CA, tmp_path: Path)
 
 
 async def test_renewed_files_are_used(tmp_path: Path) -> None:
-    """Both sides go over to a new authority without a restart, and a channel goes on."""
+    """Both sides change to a new authority without a restart, and the channel continues."""
     old, new = trustme.CA(), trustme.CA()
     server_files = Files(tmp_path / "server", old, "127.0.0.1")
     client_files = Files(tmp_path / "client", old, "gateway")
@@ -159,7 +159,7 @@ async def test_renewed_files_are_used(tmp_path: Path) -> None:
 
 
 def test_halves_are_not_taken(authority: trustme.CA, tmp_path: Path) -> None:
-    """A key that is not the certificate's leaves what was there, until the other half comes."""
+    """If key and certificate do not match, the old pair stays in use until the other file is also renewed."""
     files = Files(tmp_path, authority, "gateway")
     certificates = files.open()
     before = certificates.current()
@@ -174,7 +174,7 @@ def test_halves_are_not_taken(authority: trustme.CA, tmp_path: Path) -> None:
 
 
 def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Path) -> None:
-    """Each is an error that says what is wrong: missing, of another pair, not all three named."""
+    """Missing files, a wrong pair, and an incomplete set are errors that name the problem."""
     files = Files(tmp_path / "a", authority, "gateway")
     other = Files(tmp_path / "b", authority, "gateway")
     with pytest.raises(InvalidRequest, match="do not match"):
@@ -189,7 +189,9 @@ def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Pa
 
 
 def test_a_context_trusts_the_authority_alone(authority: trustme.CA, tmp_path: Path) -> None:
-    """None of the system's, and after a change none from before; halves change nothing."""
+    """The context trusts no authority of the system and, after a change, no earlier one. An incomplete change has
+    no effect.
+    """
     files = Files(tmp_path, authority, "gateway")
     certificates = files.open()
     before = certificates.client_context()
@@ -206,7 +208,7 @@ def test_a_context_trusts_the_authority_alone(authority: trustme.CA, tmp_path: P
 
 
 def test_scrapes_see_when_the_certificate_expires(authority: trustme.CA, tmp_path: Path) -> None:
-    """The gauge follows the file, and says nothing of a file that is no certificate."""
+    """The gauge follows the file, and has no value for a file that is not a certificate."""
     files = Files(tmp_path, authority, "gateway")
     measured("")
     watch(ServiceSettings(tls_cert_file=files.cert))

@@ -1,6 +1,5 @@
-"""servicekit.triton: connections to Triton servers, and models of theirs that answer in one piece.
-
-What a real server answers is in the tests of those who ask: embedding, the retriever's rerankers, the generator.
+"""servicekit.triton: connections to Triton servers, and their models that answer in one piece. The tests of
+embedding, of the retriever's rerankers and of the generator use a real server.
 """
 
 import itertools
@@ -41,14 +40,14 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
         self.target = ""
 
     async def ModelMetadata(self, request: Any, call: Any) -> Any:  # noqa: N802  # the protocol's name
-        """The model's tensors."""
+        """Return the model's tensors."""
         self.looked += 1
         made = service_pb2.ModelMetadataResponse(name=request.name)
         made.outputs.add(name="out", datatype="FP32", shape=[-1, 2])
         return made
 
     async def ModelInfer(self, request: Any, call: Any) -> Any:  # noqa: N802  # the protocol's name
-        """The input again."""
+        """Return the input."""
         self.headers = dict(call.invocation_metadata())
         if self.refusal is not None:
             await call.abort(self.refusal, "these words are for the log")
@@ -60,7 +59,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """A server."""
+    """Return a server."""
     serving, made = grpc.aio.server(), Server()
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(made, serving)
     made.target = f"127.0.0.1:{serving.add_insecure_port('127.0.0.1:0')}"
@@ -71,7 +70,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def model(server: Server) -> AsyncIterator[TensorModel[str]]:
-    """A model there; its contract is the name of its output."""
+    """Return a model of the server; its contract is the name of its output."""
     made = TensorModel(
         TritonAddress(server.target, api_key=SecretStr("k")), "m", lambda said: str(said.outputs[0].name)
     )
@@ -85,7 +84,7 @@ async def asked(model: TensorModel[str], output: str = "") -> Any:
 
 
 async def test_a_request(server: Server, model: TensorModel[str]) -> None:
-    """Elements and shape come back; the key and the trace go along."""
+    """Elements and shape are returned unchanged. The request has the key and the trace."""
     traced = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     token = context.attach(telemetry.extract(traced))
     answer = await asked(model)
@@ -96,7 +95,7 @@ async def test_a_request(server: Server, model: TensorModel[str]) -> None:
 
 
 async def test_a_renewed_key_goes_with_the_next_request(server: Server, tmp_path: Path) -> None:
-    """The key's file may change while the service runs."""
+    """A new key in the key's file is used without a restart."""
     (tmp_path / "key").write_text("old")
     times = itertools.count(step=10)
     key = SecretFile(tmp_path / "key", check_sendable, clock=lambda: next(times))
@@ -110,7 +109,9 @@ async def test_a_renewed_key_goes_with_the_next_request(server: Server, tmp_path
 
 
 async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model: TensorModel[str]) -> None:
-    """Once for all requests; a failure may be because another model has its name now."""
+    """The metadata is read once for all requests. After a failure it is read again, because the model may have
+    changed.
+    """
     await asked(model)
     await asked(model)
     assert server.looked == 1
@@ -124,7 +125,7 @@ async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model:
 
 
 async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> None:
-    """What the reader of the metadata raises is the caller's; a model that is put right is found."""
+    """The caller gets the error of the metadata's reader. A repaired model is found."""
     known: list[bool] = []
 
     def read(_: Any) -> str:
@@ -144,13 +145,13 @@ async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> N
 async def test_an_answer_that_is_none(
     server: Server, model: TensorModel[str], output: str, raw: bytes | None
 ) -> None:
-    """It lacks the output, or its bytes are no such numbers."""
+    """An answer without the output, or with bytes of a wrong size, is an error."""
     server.raw = raw
     assert await asked(model, output) is None
 
 
 async def test_an_answer_that_is_too_large(server: Server) -> None:
-    """It is refused, whatever the server sends."""
+    """An answer that is too large is refused, with any content."""
     model = TensorModel(TritonAddress(server.target), "m", lambda _: "out", most_bytes=1000)
     server.raw = b"x" * 2000
     with pytest.raises(TritonFailed) as caught:
@@ -160,7 +161,7 @@ async def test_an_answer_that_is_too_large(server: Server) -> None:
 
 
 async def test_nobody_is_there() -> None:
-    """Known at once, by its status."""
+    """If no server answers, the status shows it at once."""
     (port,) = free_ports(1)
     model = TensorModel(TritonAddress(f"127.0.0.1:{port}"), "m", lambda _: "out")
     with pytest.raises(TritonFailed) as caught:

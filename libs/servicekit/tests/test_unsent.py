@@ -1,4 +1,4 @@
-"""Calls that no server has got are made again; those that one may have got are not."""
+"""Unsent calls are repeated. Calls that a server may have received are not."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ KINDS = ["unary", "server_stream", "client_stream", "bidi"]
 
 
 class Servicer:
-    """One method of each kind. Counts its calls; each ends as the test says."""
+    """Has one method of each kind, counts its calls, and ends each as the test says."""
 
     def __init__(self, ending: Callable[[Any], Awaitable[None]]) -> None:
         self.calls = 0
@@ -99,7 +99,7 @@ async def well(context: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_waits_for_the_successor(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only server is gone and the next one not yet there: the call finds it, and is made there once."""
+    """A call without a server waits for the next one, and is made there once."""
     monkeypatch.setattr("servicekit.unsent.SECONDS", 60.0)  # a busy machine may not come back from a sleep in time
     (port,) = free_ports(1)
     first, second = Servicer(well), Servicer(well)
@@ -116,7 +116,7 @@ async def test_a_call_waits_for_the_successor(kind: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_that_finds_nobody_ends(kind: str) -> None:
-    """It does not wait until its deadline; the error says what it is."""
+    """The call ends before its deadline, and the error says that no server was found."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
         with pytest.raises(Unavailable):
             await call(kind, channel, Deadline.after(600))
@@ -124,7 +124,7 @@ async def test_a_call_that_finds_nobody_ends(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_does_not_outlive_its_deadline_for_it(kind: str) -> None:
-    """With less time than the wait it fails as before, not with a time-out."""
+    """If less time is left than the wait, the call fails with its own error and not with a time-out."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
         with pytest.raises(Unavailable):
             await call(kind, channel, Deadline.after(1))
@@ -132,7 +132,7 @@ async def test_a_call_does_not_outlive_its_deadline_for_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
 async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None:
-    """What a server has refused with the same code, or what broke under it, may have been done in part."""
+    """A call that a server refused, or that broke during its work, is not repeated. It may be done in part."""
     (port,) = free_ports(1)
 
     async def refuse(context: Any) -> None:
@@ -146,7 +146,7 @@ async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None
 
 
 async def test_an_unknown_name_is_nobody() -> None:
-    """A name that does not resolve yet is waited for, and then said."""
+    """A call waits for a name that does not resolve yet, and then fails with this reason."""
     async with open_channel("dns:///no-such-service.invalid:50051", SERVICES) as channel:
         with pytest.raises(Unavailable):
             await call("server_stream", channel, Deadline.after(600))

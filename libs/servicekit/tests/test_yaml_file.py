@@ -40,7 +40,7 @@ def read(text: str) -> Schema:
 
 
 def test_a_good_file_is_its_model() -> None:
-    """Dates, `no` and `on` are words, numbers are numbers, anchors work; nothing at all is an empty file."""
+    """Dates, `no` and `on` are words, numbers are numbers, and anchors work. An empty file is valid."""
     schema = read(
         "parts:\n- &one {kind: a, version: 2024-10-21, size: 3}\n- {kind: b, name: no}\n"
         "- {kind: b, name: on}\n- {<<: *one, size: 4}\nflags: {x: true}\n"
@@ -75,14 +75,14 @@ def test_a_good_file_is_its_model() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_file_line_and_key(text: str, message: str) -> None:
-    """The operator finds the place without counting."""
+    """The error has file, line and key, so that the operator finds the place."""
     with pytest.raises(BadFile) as caught:
         read(text)
     assert message in str(caught.value)
 
 
 def test_several_problems_are_said_together() -> None:
-    """Up to ten, and how many more there are."""
+    """An error lists up to ten problems and the number of further ones."""
     with pytest.raises(BadFile) as caught:
         read("".join(f"wrong{number}: 1\n" for number in range(13)))
     assert str(caught.value).count("there is no such key") == 10
@@ -94,7 +94,7 @@ def test_several_problems_are_said_together() -> None:
     ["parts:\n- {kind: a, size: s3cret}", "a: s3cret: b", "s3cret\t[: }", "- 's3cret", "a: *s3cret", "a: !s3cret"],
 )
 def test_no_value_is_said(text: str) -> None:
-    """A file may hold what is not for the log; the causes of the error hold nothing, either."""
+    """Neither the error nor its causes contain a value of the file, because it may be secret."""
     with pytest.raises(BadFile) as caught:
         read(text)
     assert "s3cret" not in str(caught.value)
@@ -103,7 +103,7 @@ def test_no_value_is_said(text: str) -> None:
 
 
 def test_further_problems_can_be_placed() -> None:
-    """A check that no model can make names its key in the same way."""
+    """A check outside of the model names its key in the same way."""
     document = Document(b"a:\n- b: 1\n- b: 2\n", "f.yaml")
     assert str(document.wrong(("a", 1, "b"), "no")) == "f.yaml, line 3, a[1].b: no"
 
@@ -112,7 +112,7 @@ def test_further_problems_can_be_placed() -> None:
     "error", [BadFile("f.yaml, line 1: this is not valid YAML"), FileNotFoundError("there is no f.yaml")]
 )
 def test_a_settings_file_is_told_with_the_setting(error: Exception) -> None:
-    """By its variable and what is wrong; the cause, which may hold what stands in the file, is not passed on."""
+    """The error names the variable and the problem. The cause, which may contain values, is not passed on."""
     with pytest.raises(InvalidRequest) as caught, of_setting("prices_file"):
         raise error
     assert caught.value.message == f"CAUSEWAY_PRICES_FILE: {error}"
@@ -121,6 +121,6 @@ def test_a_settings_file_is_told_with_the_setting(error: Exception) -> None:
 
 
 def test_a_defect_is_not_a_files_fault() -> None:
-    """Other errors stay what they are."""
+    """Other errors are raised unchanged."""
     with pytest.raises(LookupError), of_setting("prices_file"):
         raise LookupError

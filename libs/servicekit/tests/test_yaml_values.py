@@ -1,4 +1,4 @@
-"""Values of configuration files: secrets stand elsewhere, files are there, addresses hold no credentials."""
+"""Values of configuration files: references to secrets, paths, and addresses without credentials."""
 
 from pathlib import Path
 
@@ -28,7 +28,9 @@ def read(folder: Path, text: str) -> Schema:
 
 
 def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
-    """The environment, or a file beside this one without its line's end; what holds them does not show them."""
+    """A secret comes from the environment, or from a file beside this one without its line end. It does not appear
+    in logs.
+    """
     from_env = read(tmp_path, "key: {env: KEY}\ntext: plain")
     from_file = read(tmp_path, "key: {file: here.txt}\ntext: {file: here.txt}")
     assert (from_env.key, from_env.text) == (SecretStr("s3cret-env"), SecretStr("plain"))
@@ -40,7 +42,7 @@ def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_other_values(tmp_path: Path) -> None:
-    """Paths are relative to the file; the rest is as it stands."""
+    """Paths are relative to the file. Other values are unchanged."""
     made = read(tmp_path, 'file: here.txt\nurl: http://h:1/v1?a=b\ntarget: "h:1"\nname: a b\nwait: 0.5')
     assert made.file == tmp_path / "here.txt"
     assert (made.url, made.target, made.name, made.wait) == ("http://h:1/v1?a=b", "h:1", "a b", 0.5)
@@ -69,7 +71,7 @@ def test_the_other_values(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_values(tmp_path: Path, text: str, says: str) -> None:
-    """What is wrong is said, and no secret with it."""
+    """The error names the problem and contains no secret."""
     with pytest.raises(BadFile, match=says) as caught:
         read(tmp_path, text)
     assert "s3cret" not in str(caught.value)

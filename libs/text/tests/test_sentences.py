@@ -13,7 +13,7 @@ TEXTS = st.lists(st.sampled_from([*"aBé1$-.!?。… \n\t\"')”」*म।", "Dr
 
 
 def pieces(parts: list[str]) -> list[str]:
-    """The text of each sentence that a splitter finds in parts, with the white space before it."""
+    """Return the text of each sentence that a splitter finds in parts, with the white space before it."""
     splitter, ends = SentenceSplitter(), [0]
     for index, part in enumerate(parts):
         ends += splitter.feed(part, last=index == len(parts) - 1)
@@ -53,7 +53,9 @@ def pieces(parts: list[str]) -> list[str]:
     ],
 )
 def test_where_sentences_end(expected: list[str]) -> None:
-    """Full stops of abbreviations, numbers, names and list items end no sentence; closing quotes stay with it."""
+    """Full stops of abbreviations, numbers, names and list items end no sentence. A closing quote stays with its
+    sentence.
+    """
     assert sentences(" ".join(expected)) == expected
 
 
@@ -68,7 +70,7 @@ def test_where_sentences_end(expected: list[str]) -> None:
     ],
 )
 def test_scripts_without_spaces(expected: list[str]) -> None:
-    """The marks of scripts without spaces end a sentence with nothing behind them."""
+    """In scripts without spaces, a mark ends a sentence without a space after it."""
     assert sentences("".join(expected)) == expected
 
 
@@ -86,13 +88,13 @@ def test_scripts_without_spaces(expected: list[str]) -> None:
     ],
 )
 def test_lines_and_white_space(text: str, expected: list[str]) -> None:
-    """A line break ends a sentence unless lower case follows; white space precedes the next sentence."""
+    """A line break ends a sentence unless lower case follows. White space belongs to the next sentence."""
     assert pieces([text]) == expected
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 def test_the_division_of_a_text_changes_nothing(parts: list[str]) -> None:
-    """However a text is divided, its sentences are the same, and joined they are the text."""
+    """For every division of a text, the sentences are the same, and together they are the text."""
     text = "".join(parts)
     assert pieces(parts) == pieces([text])
     assert pieces(list(text) or [""]) == pieces([text])
@@ -101,7 +103,7 @@ def test_the_division_of_a_text_changes_nothing(parts: list[str]) -> None:
 
 @given(TEXTS)
 def test_spans_hold_all_that_is_not_white_space(text: str) -> None:
-    """Spans are in order, apart and trimmed, and hold every character that is not white space."""
+    """Spans are ordered, separate and trimmed, and contain every character that is not white space."""
     last = 0
     for start, end in sentence_spans(text):
         assert last <= start < end
