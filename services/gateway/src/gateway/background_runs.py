@@ -1,4 +1,4 @@
-"""Makes what answers in the background."""
+"""Composes the worker of background responses."""
 
 from starlette.types import ASGIApp
 
@@ -24,14 +24,14 @@ def background_runs(
     ending: Ending,
     profiles: FrontendsNow,
 ) -> BackgroundRuns:
-    """Return what takes responses from the queue and answers them.
+    """Return the worker that takes responses from the queue and answers them.
 
     Args:
-        settings: What the gateway was told.
-        services: What it works with.
-        dialect: Reads requests.
-        pipeline: Answers.
-        stored: Has what requests continue.
+        settings: The settings of the gateway.
+        services: The clients of the services.
+        dialect: Parses requests.
+        pipeline: Answers them.
+        stored: Reads the responses that requests continue.
         ending: Ends responses that cannot be answered.
         profiles: The front ends.
     """

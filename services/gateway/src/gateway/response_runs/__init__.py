@@ -1,1 +1,1 @@
-"""Answers whose events are kept: written to a log before they are sent, and read from it."""
+"""Stored responses whose events are written to a log before they are sent, and the readers of these logs."""

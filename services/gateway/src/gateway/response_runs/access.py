@@ -1,4 +1,4 @@
-"""Whether a reader may see what a stored response rests on."""
+"""Checks access to the documents that a stored response uses."""
 
 import asyncio
 
@@ -15,22 +15,22 @@ _FIRST = TextRange(1)
 
 
 class Access:
-    """Asks for the documents that a response rests on.
+    """Checks access to the source documents of a response.
 
     Args:
-        catalogue: Has the documents.
+        catalogue: Reads the documents.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
     async def allows(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
-        """Return whether a reader sees all documents that a response rests on.
+        """Return whether a reader may see all source documents of a response.
 
         Args:
-            principal: Who reads.
+            principal: The reader.
             stored: The response.
-            deadline: When it must be over.
+            deadline: The deadline of the checks.
         """
         for begin in range(0, len(stored.sources), _AT_ONCE):
             some = stored.sources[begin : begin + _AT_ONCE]

@@ -1,4 +1,4 @@
-"""Responses that run in the background: a gateway takes them from the queue, and follows another one that died."""
+"""Background responses. A gateway takes them from the queue and continues those of a gateway that died."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,8 +28,8 @@ _WAIT, _PAUSE, _BEAT = 5.0, 0.5, 2.0
 _SECONDS = 30.0
 _MOST_ATTEMPTS = 3
 FIRST_EVENTS = 3
-"""The events that tell that a response was accepted and begins; behind them is what was released of its answer."""
-_BROKEN = {"code": "server_error", "message": "The answer broke off, and cannot be continued."}
+"""Number of first events, which announce the response. The events of the answer follow."""
+_BROKEN = {"code": "server_error", "message": "The answer was interrupted and cannot be continued."}
 
 _attempts = metrics.counter(
     __name__, "causeway.responses.background", "{attempt}", "Attempts to answer in the background, by end."
@@ -40,18 +40,18 @@ Running = Callable[[ResponseJob, Callable[[], object]], AbstractContextManager[N
 
 
 class BackgroundRuns:
-    """Works on the queue.
+    """Takes jobs from the queue and answers them.
 
     Args:
         jobs: The queue.
-        store: Keeps the responses.
-        log: Keeps their events.
-        ending: Ends those that cannot be answered.
+        store: Stores the responses.
+        log: Stores their events.
+        ending: Ends responses that cannot be answered.
         peers: Names the attempts.
-        running: Knows an answer while a block runs, and cancels it.
-        answer: Answers a job from what there is.
-        places: Most answers at once.
-        timeout: Seconds that an answer may take.
+        running: Registers an answer while a block runs, so that it can be cancelled.
+        answer: Answers a job, continuing from the events that are written.
+        places: Maximum number of concurrent answers.
+        timeout: Maximum seconds of an answer.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class BackgroundRuns:
         self._working: set[asyncio.Task[None]] = set()
 
     async def work(self, draining: asyncio.Event) -> None:
-        """Take jobs until the gateway begins to stop; what runs then ends with `close`."""
+        """Take jobs until the gateway starts to stop. `close` then ends the running ones."""
         while not draining.is_set():
             await self._places.acquire()
             taken = None
@@ -95,11 +95,11 @@ class BackgroundRuns:
         self._places.release()
 
     async def close(self) -> None:
-        """Give back what runs: another gateway goes on with it."""
+        """Return running jobs to the queue. Another gateway continues them."""
         await ended(*self._working)
 
     async def do(self, taken: TakenJob) -> None:
-        """Do one job."""
+        """Run one job."""
         job = taken.job
         attempt = asyncio.create_task(self._attempt(job))
         beating = asyncio.create_task(_beat(taken))
@@ -111,10 +111,10 @@ class BackgroundRuns:
             if not attempt.cancelled() and (error := attempt.exception()) is not None:
                 raise error
         except Conflict:
-            end = "followed"  # it was cancelled or deleted, or another gateway answers
+            end = "followed"  # the response was cancelled or deleted, or another gateway answers it
         except CausewayError as error:
             end = "again"
-            _log.warning("a response is tried again", response=job.name, error=error.message)
+            _log.warning("a response will be tried again", response=job.name, error=error.message)
         finally:
             await ended(attempt, beating)
             _attempts.add(1, {"causeway.end": end})
@@ -149,7 +149,7 @@ class BackgroundRuns:
             await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), said)
 
     async def _entries(self, principal: Principal, name: str, deadline: Deadline) -> Sequence[Entry]:
-        """What was written to a log. Nearly every log has one entry then, that of the queue."""
+        """Return the entries of a log. Almost always it has only one, that of the queue."""
         last = await self._log.last(principal, name, deadline)
         if last is not None and last.writer == QUEUE:
             return [last]
@@ -161,5 +161,5 @@ async def _beat(taken: TakenJob) -> None:
         await asyncio.sleep(_BEAT)
         try:
             await taken.working()
-        except Exception as error:  # of the client: NATS is away, and tells it by many classes
-            _log.debug("the queue does not hear that a job goes on", error=str(error))
+        except Exception as error:  # the NATS client raises many classes when NATS is unavailable
+            _log.debug("the queue was not told that a job continues", error=str(error))

@@ -1,4 +1,4 @@
-"""Ends responses that no gateway works on any more, or that are cancelled."""
+"""Ends responses that were cancelled or that no gateway works on any more."""
 
 import time
 from collections.abc import Sequence
@@ -20,20 +20,21 @@ from gateway.response_runs.peers import Peers
 _log = structlog.get_logger(__name__)
 _TRIES = 20
 _SLACK = 15.0
-GONE: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered is gone."}
+GONE: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered has stopped."}
 
 
 class Ending:
-    """Ends responses from outside.
+    """Ends responses on behalf of the gateway that answers.
 
-    First an entry of the log keeps the gateway that answers from writing more. Then the stored response gets
-    its last state, where it has none yet. What is stored then decides how the log ends.
+    First an entry in the log prevents the answering gateway from writing more. Then the stored response gets its
+    final
+    state, unless it has one. The stored state decides how the log ends.
 
     Args:
-        store: Keeps the responses.
-        log: Keeps their events.
-        peers: The gateways that are there.
-        timeout: Seconds that a client waits for an answer at most.
+        store: Stores the responses.
+        log: Stores their events.
+        peers: The live gateways.
+        timeout: Maximum seconds that a client waits for an answer.
     """
 
     def __init__(self, store: ResponseStore, log: ResponseLog, peers: Peers, *, timeout: float) -> None:
@@ -41,7 +42,7 @@ class Ending:
         self._timeout = timeout
 
     async def settled(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Return a stored response; one that no gateway works on any more ends as failed first."""
+        """Return a stored response. If no gateway works on it any more, end it as failed first."""
         if not stored.runs or stored.object.get("background"):
             return stored
         last = await self._log.last(principal, stored.id, deadline)
@@ -50,7 +51,7 @@ class Ending:
         return await self.end(principal, stored.id, FAILED, deadline, GONE) or stored
 
     async def look(self, principal: Principal, name: str, last: Entry) -> None:
-        """End a response as failed whose log does not go on, where no gateway works on it."""
+        """End a response as failed if its log has stopped and no gateway works on it."""
         deadline = Deadline.after(self._timeout)
         if self._peers.gone(last.writer):
             await self.end(principal, name, FAILED, deadline, GONE)
@@ -74,14 +75,14 @@ class Ending:
         deadline: Deadline,
         error: dict[str, Any] | None = None,
     ) -> Stored | None:
-        """End a response, and return it; what has ended already stays as it is. None: it was deleted.
+        """End a response and return it. Return an ended response unchanged, and None for a deleted one.
 
         Args:
-            principal: Whose it is.
-            name: Its id.
-            status: How it ends.
-            deadline: When it must be over.
-            error: What went wrong.
+            principal: The owner of the response.
+            name: The id of the response.
+            status: The final status.
+            deadline: The deadline.
+            error: The error of a failed response.
         """
         writer = self._peers.writer()
         for _ in range(_TRIES):
@@ -105,16 +106,16 @@ class Ending:
                     entry = replace(entry, data=b"")
                     await self._log.append(principal, name, entry, position, deadline)
             except Conflict:
-                continue  # it went on, or another gateway ends it
+                continue  # the answer continued, or another gateway ends it
             _log.info("a response was ended", response=name, status=stored.status)
             return stored
-        raise Conflict(f"{name} cannot be ended at the moment.", resource=name)
+        raise Conflict(f"{name} cannot be ended at the moment. Try again.", resource=name)
 
     async def last_event(self, principal: Principal, name: str, number: int) -> bytes:
-        """Return the last event of a response that is over, made of what is stored.
+        """Return the last event of an ended response, made from the stored response.
 
         Raises:
-            NotFound: It was deleted.
+            NotFound: The response was deleted.
         """
         stored = await self._store.read(principal, name, Deadline.after(self._timeout))
         if stored is None:
@@ -124,13 +125,13 @@ class Ending:
     async def written(
         self, principal: Principal, name: str, deadline: Deadline
     ) -> tuple[Sequence[bytes], Entry | None]:
-        """Return the events in a log, and its last entry."""
+        """Return the events in a log and its last entry."""
         entries = await self.entries(principal, name, deadline)
         events = [event for entry in entries for _, event in entry.events()]
         return events, entries[-1] if entries else None
 
     async def entries(self, principal: Principal, name: str, deadline: Deadline) -> list[Entry]:
-        """Return what was written to a log."""
+        """Return the entries of a log."""
         entries: list[Entry] = []
         while found := await self._log.read(principal, name, entries[-1].position if entries else 0, deadline):
             entries += found
@@ -145,7 +146,7 @@ class Ending:
         events: Sequence[bytes],
         deadline: Deadline,
     ) -> Stored | None:
-        """Give a stored response its last state, where it has none; return it."""
+        """Set the final state of a stored response, unless it has one, and return the response."""
         while True:
             stored = await self._store.read(principal, name, deadline)
             if stored is None or not stored.runs:

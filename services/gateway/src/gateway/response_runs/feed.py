@@ -1,4 +1,4 @@
-"""What the readers of a response share at a gateway: one subscription, and what was read of the log."""
+"""Feeds: the readers of a response at a gateway share one subscription and a cache of its log."""
 
 import asyncio
 import contextlib
@@ -30,21 +30,21 @@ Key = tuple[str, str, str]
 
 
 class Feed:
-    """One log, as it grows: its last 256 KiB, read once for all readers.
+    """One growing log. The last 256 KiB are read once for all readers.
 
     Args:
-        log: Has the logs.
-        principal: Whose response it is.
-        name: Id of the response.
+        log: The logs.
+        principal: The owner of the response.
+        name: The id of the response.
         quiet: Called with the last entry when nothing was written for a second.
-        last_event: Makes the last event of a response that is over from what is stored.
+        last_event: Makes the last event of an ended response from the stored response.
 
     Attributes:
-        readers: How many read it now.
-        following: Reads the log, and follows it to its end.
-        last: Its last entry.
-        size: Bytes of the events that are kept here.
-        used: When the last reader left.
+        readers: Number of current readers.
+        following: The task that follows the log to its end.
+        last: The last entry.
+        size: Bytes of the cached events.
+        used: Time when the last reader left.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class Feed:
         self._wake = asyncio.Event()
 
     async def follow(self, *, over: bool) -> None:
-        """Read the log, and follow it to its end.
+        """Read the log and follow it to its end.
 
         Args:
-            over: The response is over, and so there must be events.
+            over: Whether the response has ended. Then its log must have events.
         """
         try:
-            if over:  # without a subscription: only the last event of one that has ended just now may come
+            if over:  # without a subscription: at most the last event can still arrive
                 await self._catch_up()
                 if not self.last.position:
                     await self._must_be_there()
                 self._loaded.set()
             while not self.last.ended:
                 await self._follow()
-        except CausewayError as error:  # before anything was read: the readers tell their clients
+        except CausewayError as error:  # nothing was read yet: the readers raise it to their clients
             self._failure = error
             self._loaded.set()
 
@@ -97,15 +97,15 @@ class Feed:
             await asyncio.sleep(_PAUSE)
 
     async def _must_be_there(self) -> None:
-        """Ask the leader: the server that was asked may not have got the log yet."""
+        """Ask the leader, because a follower may not have the log yet."""
         if not await self._log.last(self._principal, self._name, Deadline.after(_SECONDS)):
             raise NotFound("The events of the response are not kept any more.", resource=self._name)
 
     async def loaded(self) -> None:
-        """Wait until what is there was read.
+        """Wait until the existing entries were read.
 
         Raises:
-            NotFound: There are no events of a response that is over.
+            NotFound: The response has ended and has no events.
             Unavailable: The log cannot be reached.
         """
         await self._loaded.wait()
@@ -127,7 +127,7 @@ class Feed:
                 await self._quiet(self._principal, self._name, self.last)
 
     async def _catch_up(self) -> None:
-        """Take what was written and not heard."""
+        """Read the entries that the subscription has missed."""
         self._gap = False
         while not self.last.ended and (found := await self.read(self.last.position)):
             for entry in found:
@@ -135,7 +135,7 @@ class Feed:
                     self._take(entry)
 
     async def read(self, position: int) -> Sequence[Entry]:
-        """Return the next entries behind a position from the log itself."""
+        """Return the next entries after a position from the log itself."""
         found = await self._log.read(self._principal, self._name, position, Deadline.after(_SECONDS))
         if not found or not found[-1].lacks_event:
             return found
@@ -161,7 +161,7 @@ class Feed:
         self._news = asyncio.Event()
 
     def behind(self, position: int) -> Sequence[Entry] | None:
-        """Return the entries behind a position; None where some of them are not kept here."""
+        """Return the entries after a position, or None if some of them are not cached."""
         if self.last.position <= position:
             return ()
         found: list[Entry] = []
@@ -172,7 +172,7 @@ class Feed:
         return None
 
     async def more(self, position: int, seconds: float) -> bool:
-        """Wait until there is something behind a position; return False where there was nothing in time."""
+        """Wait for entries after a position. Return False if none arrive in time."""
         if self.last.position > position:
             return True
         try:
@@ -185,13 +185,13 @@ class Feed:
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far one reader is.
+    """The position of one reader.
 
     Attributes:
-        name: Id of the response.
+        name: The id of the response.
         after: Number of the last event that the reader has or does not want.
-        position: Of the last entry that was read.
-        ended: Nothing follows.
+        position: Position of the last entry that was read.
+        ended: Whether the log has ended.
     """
 
     name: str
@@ -200,11 +200,11 @@ class _Cursor:
     ended: bool = False
 
     def passed(self, entries: Sequence[Entry]) -> bytes:
-        """Pass entries, and return the events in them that are wanted.
+        """Move past entries and return their events that the reader wants.
 
         Raises:
             NotFound: The response was deleted.
-            InvalidRequest: The first ones that are wanted are not kept any more.
+            InvalidRequest: The first wanted events are not kept any more.
         """
         wanted = []
         for entry in entries:
@@ -213,7 +213,7 @@ class _Cursor:
             self.position, self.ended = entry.position, entry.ended
             if entry.last > self.after:
                 if entry.first > self.after + 1:
-                    message = "starting_after: the events behind this one are not kept any more."
+                    message = "starting_after: the events after this one are not kept any more."
                     raise InvalidRequest(message, field="starting_after")
                 wanted.append(entry.after(self.after))
                 self.after = entry.last
@@ -221,15 +221,15 @@ class _Cursor:
 
 
 class Feeds:
-    """The logs that are read at a gateway.
+    """The feeds of a gateway.
 
-    A log that has ended is kept for a while, up to 8 MiB of all: many readers come back at the same time after a
-    gateway or a network was away.
+    Ended logs are cached for a while, up to 8 MiB in total, because many readers return at the same time after an
+    outage of a gateway or a network.
 
     Args:
-        log: Has them.
-        quiet: Called with the last entry of one that does not go on.
-        last_event: Makes the last event of a response that is over from what is stored.
+        log: The logs.
+        quiet: Called with the last entry of a log that has stopped.
+        last_event: Makes the last event of an ended response from the stored response.
     """
 
     def __init__(self, log: ResponseLog, quiet: Quiet, last_event: LastEvent) -> None:
@@ -240,29 +240,29 @@ class Feeds:
 
     @property
     def readers(self) -> int:
-        """How many read now."""
+        """Number of current readers."""
         return sum(feed.readers for feed in self._feeds.values())
 
     @property
     def followed(self) -> int:
-        """How many logs they read."""
+        """Number of logs that are read."""
         return len(self._feeds)
 
     async def read(
         self, principal: Principal, name: str, after: int, beat: float, *, over: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a response behind a number, until it is over; empty bytes where it is silent.
+        """Yield the events of a response after a number until its end, and empty bytes after silence.
 
         Args:
-            principal: Who reads; the response is theirs.
-            name: Id of the response.
-            after: Number of the event that is not wanted any more; -1: all are.
-            beat: Seconds of silence.
-            over: The response is over, and so there must be events.
+            principal: The reader, who owns the response.
+            name: The id of the response.
+            after: Number of the last event to skip; -1: skip none.
+            beat: Seconds of silence after which empty bytes are yielded.
+            over: Whether the response has ended. Then its log must have events.
 
         Raises:
             NotFound: The response was deleted, or its events are not kept any more.
-            InvalidRequest: Its first events are not kept any more.
+            InvalidRequest: The first wanted events are not kept any more.
         """
         cursor = _Cursor(name, after)
         async with self._feed(principal, name, over=over) as feed:
@@ -313,7 +313,7 @@ class Feeds:
         return oldest is not None and time.monotonic() - oldest.used > _KEPT_SECONDS
 
     def _taken(self, key: Key) -> Feed | None:
-        """Take a log that has ended out of those that are kept."""
+        """Remove an ended log from the cache and return it."""
         feed = self._kept.pop(key, None)
         if feed is not None:
             self._kept_bytes -= feed.size
@@ -321,11 +321,11 @@ class Feeds:
 
 
 async def _read(feed: Feed, name: str, position: int) -> Sequence[Entry]:
-    """What the log has behind a position; nothing where that was the last entry."""
+    """Return the entries of the log after a position, or an empty list after the last entry."""
     for _ in range(_TRIES):
         if found := await feed.read(position):
             return found
         if feed.last.position <= position:
             return []
-        await asyncio.sleep(_PAUSE)  # the server that was asked has not got it yet
+        await asyncio.sleep(_PAUSE)  # a follower does not have the entry yet
     raise NotFound("The events of the response are not kept any more.", resource=name)

@@ -1,4 +1,4 @@
-"""What is known of a response from its log, and of the end of its log from the response."""
+"""Builds partial output from the events of a log, and the last event from a stored response."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,10 +19,10 @@ _decode = msgspec.json.decode
 
 
 def output_of(events: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return the output items as far as they came; those that are open are incomplete.
+    """Return the output items that the events contain so far. Unfinished items are incomplete.
 
     Args:
-        events: The events of the response as clients get them, in order.
+        events: The events of the response in the clients' format, in order.
     """
     items: dict[int, dict[str, Any]] = {}
     for event in events:

@@ -1,24 +1,25 @@
-"""Which gateways are there: each says so every second."""
+"""The live gateways. Each sends a heartbeat every second."""
 
 import secrets
 
 SECONDS = 1.0
-"""Seconds between the beats of a gateway."""
+"""Seconds between heartbeats."""
 _SILENT = 5
 _MOST = 1000
 _JOB = "job"
 QUEUE = "queue"
-"""Writes the first events of a response that waits for a gateway."""
+"""The writer of the first events of a response that waits for a gateway."""
 
 
 class Peers:
-    """The gateways that were heard of.
+    """The gateways whose heartbeats were received.
 
-    Time is counted in this gateway's own beats, as they come back from NATS: while NATS is away, or this process is
-    frozen, none of the others grows older.
+    Time is counted in this gateway's own heartbeats as NATS returns them. So no gateway expires while NATS is
+    unavailable
+    or this process is frozen.
 
     Attributes:
-        name: Of this gateway; a process that starts again has another one.
+        name: The name of this gateway. A restarted process has a new one.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Peers:
         self._writers = 0
 
     def hear(self, name: str) -> None:
-        """Take a beat of a gateway, this one's included."""
+        """Record a heartbeat of a gateway, including this one."""
         if name == self.name:
             self._beats += 1
             if len(self._seen) > _MOST:
@@ -37,13 +38,13 @@ class Peers:
         self._seen[name] = self._beats
 
     def writer(self, *, background: bool = False) -> str:
-        """Return a new name for what this gateway writes to a log."""
+        """Return a new writer name for entries of this gateway in a log."""
         self._writers += 1
         kind = f"{_JOB}." if background else ""
         return f"{kind}{self.name}.{self._writers}"
 
     def gone(self, writer: str) -> bool:
-        """Return whether the gateway of a writer is silent. A job is not: the queue hands it out, and on."""
+        """Return whether the gateway of a writer is silent. Jobs never are: the queue redelivers them."""
         name = writer.partition(".")[0]
         if name in (_JOB, QUEUE, self.name):
             return False

@@ -1,4 +1,4 @@
-"""One answer whose events are written to its log before they are sent."""
+"""A run: one answer whose events are written to its log before they are sent."""
 
 import asyncio
 import time
@@ -23,20 +23,20 @@ from gateway.ports.responses import ResponseStore
 
 _log = structlog.get_logger(__name__)
 _SECONDS, _BYTES = 0.05, 4096
-"""How long, and how many bytes of, events are collected before they are written together."""
+"""How long, and up to how many bytes, events are collected for one write."""
 _MOST_WAITING = 64 * 1024
 _BEGIN_SECONDS = 5.0
 
 _writes = metrics.durations(
     __name__,
     "causeway.responses.log.write",
-    "Seconds until events of a response are in its log, waits for NATS included.",
+    "Seconds until events of a response are in its log, including waits for NATS.",
 )
 _unkept = metrics.counter(
     __name__,
     "causeway.responses.unkept",
     "{response}",
-    "Responses that were answered although they could not be stored.",
+    "Responses that were answered but could not be stored.",
 )
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ Continue = Callable[[Stored], Awaitable[None]]
 
 @dataclass(slots=True)
 class Written:
-    """What is there of a response when an attempt to answer begins.
+    """The state of a response when an attempt to answer begins.
 
     Attributes:
-        position: Of the log's last entry; 0: it is empty.
+        position: Position of the log's last entry; 0: the log is empty.
         events: The events in the log.
-        revision: Of the stored response; 0: it is not stored yet.
+        revision: Revision of the stored response; 0: it is not stored yet.
     """
 
     position: int = 0
@@ -60,23 +60,24 @@ class Written:
 
 
 class Run:
-    """Answers once.
+    """One attempt to answer.
 
     Args:
         exchange: Renders the answer.
-        principal: Whose response it is.
+        principal: The owner of the response.
         profile: Name of the front end.
-        store: Keeps the response.
-        log: Keeps its events.
+        store: Stores the response.
+        log: Stores its events.
         writer: Name of this attempt.
-        before: What is there already.
-        completed: Called with the response of a complete answer once it is stored.
-        deadline: When it must be over; until then it waits for a log that is away.
+        before: The state of the response at the start.
+        completed: Called with the response of a complete answer after it is stored.
+        deadline: The deadline. Until then the run waits for an unavailable log.
 
     Attributes:
-        done: The last event of an answer that is complete.
+        done: The last event of a complete answer.
         failure: Why it failed.
-        goes_on: What was sent can be read again: the answer goes on where the client leaves.
+        goes_on: Whether the events can be read again. If so, the answer continues after the client has
+            disconnected.
     """
 
     def __init__(
@@ -107,11 +108,11 @@ class Run:
         self.goes_on = False
 
     async def through(self, answer: Answer) -> AsyncGenerator[bytes, None]:
-        """Yield the events once they are written.
+        """Yield the events after they are written.
 
         Raises:
             CausewayError: The answer failed before it began.
-            Conflict: It was deleted, cancelled or taken over.
+            Conflict: The response was deleted, cancelled or taken over.
         """
         if self._exchange.background:
             self._put(self._exchange.begin())
@@ -144,7 +145,7 @@ class Run:
                         await self._room.wait()
         except CausewayError as error:
             self.failure = error
-        except Exception as error:  # the boundary: the client gets the end of a stream, the log the cause
+        except Exception as error:  # the boundary: the client gets a failed stream, the log gets the cause
             _log.exception("answer failed", dialect="responses", error=str(error))
             self.failure = Internal()
         finally:
@@ -161,7 +162,7 @@ class Run:
                 self._full.set()
 
     async def _collect(self, until: float) -> None:
-        """Wait until it is time to write, or there is enough."""
+        """Wait until it is time to write, or enough bytes are collected."""
         if self._size < _BYTES:
             self._full.clear()
             try:
@@ -171,18 +172,18 @@ class Run:
                 pass
 
     async def _flush(self) -> bytes:
-        """Write what waits, and return it."""
+        """Write the collected events and return them."""
         data, self._waiting, self._size = b"".join(self._waiting), [], 0
         self._room.set()
         return await self._write(data) if data else b""
 
     async def _write(self, data: bytes, logged: bytes | None = None, *, end: bool = False) -> bytes:
-        """Write events.
+        """Write events and return the bytes to send.
 
         Args:
-            data: What is sent.
-            logged: What is written, where that is something else.
-            end: Nothing follows.
+            data: The events to send.
+            logged: The events to write, if they differ.
+            end: Whether these are the last events.
         """
         first, self._next = self._next, self._exchange.count
         entry = Entry(self._writer, first, self._next - 1, data if logged is None else logged, end)
@@ -198,7 +199,7 @@ class Run:
         except (Unavailable, PayloadTooLarge) as error:
             if self.goes_on or self._before.revision:
                 raise
-            # What is not kept is answered all the same.
+            # The client gets the answer although it cannot be stored.
             _log.warning("a response is not stored", response=self._exchange.response_id, error=error.message)
             self._exchange.store = False
             _unkept.add(1)
@@ -221,20 +222,20 @@ class Run:
         _writes.record(time.perf_counter() - begin)
 
     def _new(self, entry: Entry) -> Entry:
-        """The part of an entry that the log does not have.
+        """Return the part of an entry that is not in the log.
 
         Raises:
-            BrokenOff: The answer is another one than the one in the log.
+            BrokenOff: The answer differs from the one in the log.
         """
         known = self._before.events
         for number, event in entry.events():
             if number < len(known) and known[number] != event:
-                raise BrokenOff("The answer broke off, and cannot be continued.")
+                raise BrokenOff("The answer was interrupted and cannot be continued.")
         first = min(entry.last + 1, len(known))
         return Entry(entry.writer, first, entry.last, entry.after(first - 1), entry.ended)
 
     async def _end(self) -> bytes:
-        """End the response, stored before its last event is written."""
+        """End the response. Store it before its last event is written."""
         if self.failure is not None and not self._exchange.has_begun:
             raise self.failure
         exchange = self._exchange
@@ -243,7 +244,7 @@ class Run:
             stored = exchange.record_failed(self._profile, self.failure)
         else:
             stored = exchange.record(self._profile)
-        # All but the last event comes first: what is stored then tells the last one to any gateway.
+        # All but the last event are written first. Any gateway can make the last event from the stored response.
         ending = await self._write(exchange.taken())
         if exchange.store:
             stored = await self._replace(stored)
@@ -256,13 +257,13 @@ class Run:
         try:
             return ending + await self._write(data, exchange.logged(data), end=True)
         except PayloadTooLarge:
-            # It follows from what is stored.
+            # Readers make the last event from the stored response.
             number = self._next - 1
             await self._append(Entry(self._writer, number, number, ended=True))
             return ending + data
 
     async def _replace(self, stored: Stored) -> Stored:
-        """Store what became of the response; the first who does so decides. Return what is stored."""
+        """Store the final response and return it. The first gateway that stores a final state decides."""
         if not self._revision:
             return stored
         kept = replace(stored, revision=self._revision)
@@ -282,10 +283,10 @@ class Run:
         return await self._patiently(lambda: self._store.replace(self._principal, stored, self._deadline))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return what a call gives; it is repeated while NATS is away, until the deadline."""
+        """Return the result of a call. Repeat it while NATS is unavailable, until the deadline."""
         while True:
             try:
                 return await call()
             except Unavailable:
-                self._deadline.timeout()  # raises when it is over
+                self._deadline.timeout()  # raises after the deadline
                 await asyncio.sleep(_SECONDS)

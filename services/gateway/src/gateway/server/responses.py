@@ -1,4 +1,4 @@
-"""Answers in one piece, as ASGI messages; the raw routes and the middleware use them."""
+"""Sends complete answers as ASGI messages, for raw routes and middleware."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,7 +19,7 @@ ErrorBody = Callable[[Scope, CausewayError], bytes]
 
 
 def error_headers(error: CausewayError) -> list[Header]:
-    """Return the headers of an error, besides those of its body."""
+    """Return the headers of an error, except those of its body."""
     headers: list[Header] = []
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
@@ -33,7 +33,7 @@ def error_headers(error: CausewayError) -> list[Header]:
 
 
 def _challenge(details: Mapping[str, str]) -> bytes:
-    """Return the challenge (RFC 6750, 3; RFC 9728, 5.1); it has an error only for a request with a credential."""
+    """Return the challenge (RFC 6750, 3; RFC 9728, 5.1). It has an error only if the request has a credential."""
     members = {"error": details.get("challenge"), "resource_metadata": details.get("resource_metadata")}
     said = "".join(f', {name}="{value}"' for name, value in members.items() if value)
     return b'Bearer realm="causeway"' + said.encode("latin-1", "replace")
@@ -45,14 +45,14 @@ async def refuse(send: Send, error: CausewayError, body: bytes, status: int | No
 
 
 async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:
-    """Answer with a body in one piece."""
+    """Send a complete answer."""
     start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), NOSNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
 
 
 def break_off(scope: Scope) -> None:
-    """End an unfinished answer on purpose: deliver what was sent, then close the connection.
+    """End an unfinished answer deliberately: deliver the sent bytes, then close the connection.
 
     A server without the extension closes the connection when the application returns.
     """
