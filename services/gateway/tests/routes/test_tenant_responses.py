@@ -96,7 +96,7 @@ async def test_one_in_the_background_is_cancelled(fakes: Any, settings: Settings
 
 @pytest.mark.parametrize(
     ("members", "message"),
-    [({}, "it is completed"), ({"status": "in_progress", "background": False}, "Only a background response")],
+    [({}, "the status completed"), ({"status": "in_progress", "background": False}, "Only a background response")],
     ids=["over", "foreground"],
 )
 async def test_what_cannot_be_cancelled(

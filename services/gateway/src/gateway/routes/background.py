@@ -1,4 +1,4 @@
-"""Accepts responses that run in the background, and answers them when their turn comes."""
+"""Accepts background responses, and answers them when a gateway takes them from the queue."""
 
 import asyncio
 import contextlib
@@ -44,8 +44,8 @@ class Acceptance:
 
     Args:
         jobs: The queue.
-        store: Keeps the responses.
-        log: Keeps their events.
+        store: Stores the responses.
+        log: Stores their events.
     """
 
     def __init__(self, jobs: ResponseJobs, store: ResponseStore, log: ResponseLog) -> None:
@@ -54,15 +54,17 @@ class Acceptance:
     async def accept(
         self, exchange: ResponsesExchange, request: ChatRequest, state: RequestState, deadline: Deadline
     ) -> bytes:
-        """Accept a response, and return it as it waits; what is returned is not lost.
+        """Accept a response and return it as queued. An accepted response is not lost.
 
         Raises:
-            InvalidRequest: It is not to be stored.
-            RateLimited: Too many of the tenant wait or run.
+            InvalidRequest: The request does not store the response.
+            RateLimited: Too many responses of the tenant wait or run.
             Unavailable: The queue cannot be reached.
         """
         if not exchange.store:
-            raise InvalidRequest("background: only a response that is stored can run so.", field="background")
+            raise InvalidRequest(
+                "background: only a stored response can run in the background.", field="background"
+            )
         principal, name = request.principal, exchange.response_id
         stored = exchange.record_begun(request.frontend.name, QUEUED)
         events = exchange.begin().split(b"\n\n")[: FIRST_EVENTS - 1]
@@ -84,17 +86,17 @@ class Acceptance:
 
 
 class BackgroundAnswers:
-    """Answers what waited, with its own line of the log. The attempt that ends the response records its usage.
+    """Answers queued responses. Each attempt has a line in the access log. The last attempt records the usage.
 
     Args:
-        dialect: Reads requests.
-        pipeline: Answers.
-        generator: Knows the models.
-        stored: Has what requests continue.
-        store: Keeps the responses.
+        dialect: Parses requests.
+        pipeline: Answers them.
+        generator: Counts tokens.
+        stored: Reads the responses that requests continue.
+        store: Stores the responses.
         profiles: The front ends.
-        calls: Knows the answers that run.
-        recorded: Puts the layers that count and record around an application.
+        calls: Registers the running answers.
+        recorded: Wraps an application in the layers that count and record.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class BackgroundAnswers:
 
     @contextlib.contextmanager
     def running(self, job: ResponseJob, cancel: Callable[[], object]) -> Iterator[None]:
-        """Know an answer while the block runs."""
+        """Register an answer while the block runs, so that it can be cancelled."""
 
         def cancelled() -> None:
             self._cancelled.add(job.name)
@@ -128,11 +130,11 @@ class BackgroundAnswers:
             self._cancelled.discard(job.name)
 
     async def answer(self, job: ResponseJob, before: Written, writer: str, deadline: Deadline) -> None:
-        """Answer a job; what is released is in its log.
+        """Answer a job and write the events to its log.
 
         Raises:
-            BrokenOff: A part of the answer was released, and the model would not go on with the same words.
-            CausewayError: It failed before it began.
+            BrokenOff: A part of the answer was released, and the model cannot repeat the same words.
+            CausewayError: The answer failed before it began.
         """
         frontend = self._profiles().named(job.profile) or self._profiles().default
         if frontend.name != job.profile:
@@ -144,7 +146,7 @@ class BackgroundAnswers:
             try:
                 await self._attempt(job, frontend, before, writer, deadline, state)
             except Unavailable:
-                raise  # the next attempt records it
+                raise  # the next attempt records the usage
             except Conflict:
                 state.recorded_later = await self._goes_on(job)
                 raise
@@ -181,7 +183,7 @@ class BackgroundAnswers:
             model = exchange.turn.model
             counts = await self._generator.count_tokens(job.principal, model, [], [], deadline)
             if not counts.only_quotes:
-                raise BrokenOff("The answer broke off, and cannot be continued.")
+                raise BrokenOff("The answer was interrupted and cannot be continued.")
         state.dialect, state.timeline = self._dialect.name, Timeline()
         run = self._stored.run(exchange, job.principal, job.profile, deadline, writer, before)
         assert run is not None
@@ -193,7 +195,7 @@ class BackgroundAnswers:
         state.done = run.done or Done(())
 
     async def _goes_on(self, job: ResponseJob) -> bool:
-        """Return whether another gateway answers; else the response was cancelled or deleted."""
+        """Return whether another gateway answers. If not, the response was cancelled or deleted."""
         known = await self._store.read(job.principal, job.name, Deadline.after(_SECONDS))
         return known is not None and known.status != CANCELLED
 

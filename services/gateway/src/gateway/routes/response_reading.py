@@ -1,4 +1,4 @@
-"""Reads stored responses for those who may see them, follows them while they come about, and cancels them."""
+"""Reads, follows, cancels and deletes stored responses, with access checks."""
 
 from collections.abc import AsyncGenerator
 
@@ -23,18 +23,18 @@ _BEAT = b": \n\n"
 
 
 class ResponseReading:
-    """Finds, shows and cancels.
+    """Reads and cancels stored responses.
 
     Args:
-        store: Keeps the responses.
-        log: Keeps their events.
-        ending: Ends those that no gateway works on.
-        access: Says who may see them.
-        calls: The answers that run, at all gateways.
-        heartbeat: Seconds of silence after which a stream gets a sign of life.
+        store: Stores the responses.
+        log: Stores their events.
+        ending: Ends responses that no gateway works on.
+        access: Checks access to source documents.
+        calls: The running answers at all gateways.
+        heartbeat: Seconds of silence after which a stream gets a heartbeat.
 
     Attributes:
-        feeds: The logs that are read at the moment.
+        feeds: The logs that are being read.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class ResponseReading:
         self._calls, self._heartbeat = calls, heartbeat
 
     async def find(self, principal: Principal, frontend: Frontend, name: str, deadline: Deadline) -> Stored:
-        """Return a response as it is now.
+        """Return the current state of a response.
 
         Raises:
-            NotFound: The reader has none of this id, or may not see a document that it rests on.
+            NotFound: The reader has no response with this id, or may not see one of its source documents.
         """
         found = await self._store.read(principal, name, deadline) if is_id(name, RESPONSE) else None
         if found is None:
@@ -67,18 +67,17 @@ class ResponseReading:
         return await self._ending.settled(principal, found, deadline)
 
     async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
-        """Return the events of a response behind a number, also those to come; the first ones are there.
+        """Return the events of a response after a number, including future ones. The first ones are already read.
 
         Raises:
-            NotFound: It has no log: its front end kept none, or it is too old.
-            InvalidRequest: The events behind the number are not kept any more.
+            InvalidRequest: The events are not kept: the front end does not keep them, or they are too old.
         """
         events = self.feeds.read(principal, stored.id, after, self._heartbeat, over=not stored.runs)
-        # What is wrong is a status as long as nothing was sent.
+        # Before the first byte is sent, an error can still be a status.
         try:
             first = await anext(events, None)
         except NotFound:
-            message = "stream: the events of this response are not kept; read it in one piece."
+            message = "stream: the events of this response are not kept. Read the response without `stream`."
             raise InvalidRequest(message, field="stream") from None
         except BaseException:
             await events.aclose()
@@ -86,14 +85,14 @@ class ResponseReading:
         return _lines(first, events, stored.id)
 
     def follow(self, principal: Principal, name: str) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a response that has just been accepted, also those to come."""
+        """Yield the events of a response that was just accepted, including future ones."""
         return _lines(None, self.feeds.read(principal, name, -1, self._heartbeat), name)
 
     async def cancel(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Cancel a response, wherever it runs, and return it; what is over stays as it is.
+        """Cancel a response at any gateway and return it. An ended response is not changed.
 
         Raises:
-            NotFound: It was deleted meanwhile.
+            NotFound: The response was deleted meanwhile.
         """
         if not stored.runs:
             return stored
@@ -104,19 +103,19 @@ class ResponseReading:
         return found
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
-        """Delete a response and its events, and end its answer.
+        """Delete a response and its events, and stop its answer.
 
         Raises:
-            NotFound: The reader has none of this id.
+            NotFound: The reader has no response with this id.
         """
         if not is_id(name, RESPONSE) or not await self._store.delete(principal, name, deadline):
             raise missing(name, "response_id")
-        # From here on nothing can be written to it.
+        # After this nothing can be written to the log.
         await self._log.delete(principal, name, deadline)
         await self.stop(principal, name)
 
     async def stop(self, principal: Principal, name: str) -> None:
-        """Stop what answers: it can write nothing any more."""
+        """Stop the answer of an ended or deleted response."""
         await self._calls.cancel(call_name(principal, name))
 
 

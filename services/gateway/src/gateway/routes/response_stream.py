@@ -1,6 +1,6 @@
-"""Sends the events of a stored response to the clients that read it again.
+"""Streams the events of a stored response to clients that read it again.
 
-It is raw ASGI, because a thousand clients may read at once.
+This route is raw ASGI, because a thousand clients may read at once.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ _HEADERS = [
 class ResponseStream:
     """Serves ``GET /v1/responses/{response_id}?stream=true``.
 
-    FastAPI's layers around each route take twice the time, and a fifth of the memory, that a reader needs.
+    FastAPI's layers would take twice the time, and a fifth of the memory, that a reader needs.
 
     Args:
         reading: Finds and follows responses.
-        others: Serves all other requests of this path, and refuses a wrong query.
-        timeout: Seconds until the stream must have begun.
+        others: Serves all other requests of this path and refuses malformed queries.
+        timeout: Seconds until the stream must begin.
     """
 
     def __init__(self, reading: ResponseReading, others: ASGIApp, *, timeout: float) -> None:
@@ -76,7 +76,7 @@ async def _left(receive: Receive) -> None:
 
 
 def _asked(scope: Scope) -> int | None:
-    """The number behind which events are wanted; None where no stream is, or the query is wrong."""
+    """Return the number of the last known event; None without a stream or with a malformed query."""
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if query.get("stream", ["no"])[-1].lower() not in _TRUE:
         return None

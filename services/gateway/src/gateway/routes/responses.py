@@ -1,4 +1,4 @@
-"""The routes beside ``POST /v1/responses``: what is stored, and the tokens of a request."""
+"""The routes of stored responses, and the route that counts the tokens of a request."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -23,10 +23,10 @@ RESULTS = "file_search_call.results"
 MOST_LISTED = 100
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such response"}}
 
-Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}`: the passages, too")]
-IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="As `include`")]
+Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}` adds the passages")]
+IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="Same as `include`")]
 Order = Annotated[Literal["asc", "desc"], Query()]
-StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: the last event that is known")]
+StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: number of the last known event")]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
 
 
@@ -38,12 +38,12 @@ def router(
     *,
     timeout: float,
 ) -> APIRouter:
-    """``/v1/responses`` and what is below.
+    """Return the routes below ``/v1/responses``.
 
     Args:
-        dialect: Reads requests.
-        stored: Has what requests continue.
-        reading: Shows what is stored to those who may see it.
+        dialect: Parses requests.
+        stored: Reads the responses that requests continue.
+        reading: Reads stored responses with access checks.
         generator: Counts tokens.
         timeout: Seconds that a request may take.
     """
@@ -57,10 +57,10 @@ def router(
         "/input_tokens",
         summary="Count the tokens of a request",
         openapi_extra=schemas.body(REQUEST),
-        responses={400: {"description": "The request is wrong"}, **_NOT_FOUND},
+        responses={400: {"description": "The request is malformed"}, **_NOT_FOUND},
     )
     async def input_tokens(request: Request) -> Response:
-        """The tokens of what the model would get, without what would be found for it."""
+        """Count the tokens that the model would get, without retrieved passages."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
         body = await json_body(request)
         asked = await stored.recall(ChatRequest(body, state.principal, state.frontend), deadline)
@@ -70,7 +70,7 @@ def router(
         counts = await generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
         return json_answer({"object": "response.input_tokens", "input_tokens": counts.messages + sum(counts.texts)})
 
-    @routes.get("/{response_id}", summary="A response that is stored", responses=_NOT_FOUND)
+    @routes.get("/{response_id}", summary="Get a stored response", responses=_NOT_FOUND)
     async def retrieve(
         request: Request,
         response_id: str,
@@ -79,10 +79,11 @@ def router(
         stream: bool = False,
         starting_after: StartingAfter = None,
     ) -> Response:
-        """As it is now; the passages of a file search where they are asked for. With `stream` its events, also
-        those to come, behind the number of `starting_after` or of the header `Last-Event-ID`.
+        """Return the current response, with the passages of a file search on request. With `stream`, send its
+        events,
+        including future ones, after the number in `starting_after` or in the header `Last-Event-ID`.
         """
-        # `response_stream` serves streams; the parameters are here for the description, and to refuse wrong ones.
+        # `response_stream` serves streams. The parameters are declared for OpenAPI and to refuse invalid values.
         del stream, starting_after
         found = await known(request, response_id)
         listed = [*(include or ()), *(include_array or ())]
@@ -90,24 +91,24 @@ def router(
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
-        """What continues it can no longer be continued."""
+        """Later responses that continue a deleted response can no longer be continued."""
         await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
         return json_answer({"id": response_id, "object": "response", "deleted": True})
 
     @routes.post(
         "/{response_id}/cancel",
         summary="Cancel a response",
-        responses={**_NOT_FOUND, 400: {"description": "It is complete"}},
+        responses={**_NOT_FOUND, 400: {"description": "The response is not a background response"}},
     )
     async def cancel(request: Request, response_id: str) -> Response:
-        """Only what runs in the background can be cancelled. What is over stays as it is."""
+        """Cancel a background response. An ended response is not changed."""
         found = await known(request, response_id)
         if not found.object.get("background"):
             raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
         found = await reading.cancel(state_of(request.scope).principal, found, Deadline.after(timeout))
         return json_answer({**found.object, "output": shown(found.object["output"], ())})
 
-    @routes.get("/{response_id}/input_items", summary="What a response was asked", responses=_NOT_FOUND)
+    @routes.get("/{response_id}/input_items", summary="List the input items of a response", responses=_NOT_FOUND)
     async def input_items(
         request: Request,
         response_id: str,
@@ -117,7 +118,7 @@ def router(
         include: Include = None,
         include_array: IncludeArray = None,
     ) -> Response:
-        """Its own input, without what it continues."""
+        """List the response's own input, without the responses that it continues."""
         found = await known(request, response_id)
         items = shown(found.items, [*(include or ()), *(include_array or ())])
         return json_answer(page(items, after=after, limit=limit, order=order))
@@ -126,7 +127,7 @@ def router(
 
 
 def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
-    """Return items as clients get them: without the passages of a search that they did not ask for."""
+    """Return the items for a client, without the passages of a search unless the client asks for them."""
     if RESULTS in include:
         return list(items)
     return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]
@@ -136,13 +137,13 @@ def page(items: Sequence[Item], *, after: str, limit: int, order: str) -> dict[s
     """Return a page of a list of items.
 
     Args:
-        items: All of them, oldest first.
-        after: Id of the item behind which the page begins; empty: at the begin.
-        limit: Most items of it.
+        items: All items, oldest first.
+        after: Id of the item before the page; empty for the first page.
+        limit: Maximum number of items.
         order: ``asc`` or ``desc``.
 
     Raises:
-        InvalidRequest: No item has that id.
+        InvalidRequest: No item has this id.
     """
     ordered = [listed(item) for item in (items if order == "asc" else reversed(items))]
     begin = 0
@@ -165,7 +166,7 @@ _WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool
 
 
 def listed(item: Item) -> Item:
-    """Return an item as lists have it: with a status where its kind has one."""
+    """Return an item for a list, with a status if its kind has one."""
     if item["type"] not in _WITH_STATUS:
         return item
     said = {"status": "completed", **item}

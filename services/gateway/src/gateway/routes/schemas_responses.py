@@ -1,4 +1,4 @@
-"""What the routes of a tenant's responses give, for the OpenAPI document."""
+"""JSON schemas of a tenant's responses, for the OpenAPI document."""
 
 from typing import Any
 
@@ -17,24 +17,24 @@ TENANT_RESPONSE: Schema = {
             "type": "string",
             "enum": ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"],
         },
-        "reason": {**_NAME, "description": "Code of the error, or why it is incomplete"},
+        "reason": {**_NAME, "description": "Code of the error, or why the response is incomplete"},
         "model": _NAME,
         "background": {"type": "boolean"},
-        "user": {**_NAME, "description": "Null where the request named none"},
-        "issuer": {**_NAME, "description": "Of the token that named the user; null: the user is a key's"},
-        "frontend": {**_TEXT, "description": "Name of its front end"},
+        "user": {**_NAME, "description": "Null if the request named no user"},
+        "issuer": {**_NAME, "description": "Issuer of the user's token; null for a user of an API key"},
+        "frontend": {**_TEXT, "description": "Name of the front end"},
         "created_at": _TIME,
         "completed_at": _TIME,
         "input_tokens": _TOKENS,
         "output_tokens": _TOKENS,
-        "bytes": {"type": "integer", "minimum": 0, "description": "What it takes in the store, compressed"},
+        "bytes": {"type": "integer", "minimum": 0, "description": "Compressed size in the store"},
     },
 }
 TENANT_RESPONSE_PAGE: Schema = {
     "type": "object",
     "properties": {
         "responses": {"type": "array", "items": TENANT_RESPONSE},
-        "next_page_token": {"type": ["string", "null"], "description": "Gets the next page; null at the end"},
+        "next_page_token": {"type": ["string", "null"], "description": "Token of the next page; null at the end"},
     },
 }
 DELETED_RESPONSE: Schema = {"type": "object", "properties": {"id": _TEXT, "deleted": {"const": True}}}

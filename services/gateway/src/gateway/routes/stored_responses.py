@@ -1,4 +1,4 @@
-"""What is stored of responses and conversations: looked up for a request, and kept when its answer is complete."""
+"""Looks up the responses and conversations that a request continues, and stores completed answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -36,12 +36,12 @@ _SECONDS = 5.0
 
 
 class StoredResponses:
-    """Continues what is stored, and stores.
+    """Continues and stores responses and conversations.
 
     Args:
-        store: Keeps it.
-        log: Keeps the events of responses.
-        peers: Names what this gateway writes.
+        store: Stores them.
+        log: Stores the events of responses.
+        peers: Names the writers of this gateway.
     """
 
     def __init__(self, store: ResponseStore, log: ResponseLog, peers: Peers) -> None:
@@ -50,12 +50,12 @@ class StoredResponses:
         self._peers = peers
 
     async def recall(self, request: ChatRequest, deadline: Deadline) -> ChatRequest:
-        """Return a request with what it continues.
+        """Return a request with the items that it continues.
 
         Raises:
-            NotFound: What it names is not this user's, or belongs to another front end.
-            InvalidRequest: A member is wrong, or the front end stores nothing.
-            Unavailable: The store cannot be reached. To answer without it would be a wrong answer.
+            NotFound: A named response or conversation does not exist, or belongs to another user or front end.
+            InvalidRequest: A member is wrong, or the front end does not store responses.
+            Unavailable: The store cannot be reached. An answer without the earlier items would be wrong.
         """
         asked = continuation.read(request.body, request.frontend.responses)
         continuation.refuse_off(request.frontend.responses, asked)
@@ -82,7 +82,7 @@ class StoredResponses:
     def keeping(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
-        """Return an answer that is appended to its conversation, where it has one and is not stored itself."""
+        """Return an answer that is appended to its conversation at its end, if it has a conversation."""
         if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
@@ -96,15 +96,15 @@ class StoredResponses:
         writer: str = "",
         before: Written | None = None,
     ) -> Run | None:
-        """Return what answers and writes the events to a log; None where the response is not stored.
+        """Return the run that answers and writes the events to a log, or None if the response is not stored.
 
         Args:
             exchange: Renders the answer.
-            principal: Whose response it is.
+            principal: The owner of the response.
             profile: Name of the front end.
-            deadline: When it must be over.
-            writer: Name of the attempt; empty: a new one.
-            before: What is there of the response already.
+            deadline: The deadline of the answer.
+            writer: Name of the attempt; empty: a new name.
+            before: The state of the response at the start.
         """
         if not isinstance(exchange, ResponsesExchange) or not exchange.store:
             return None
@@ -121,7 +121,7 @@ class StoredResponses:
         )
 
     def continuing(self, exchange: ResponsesExchange, principal: Principal) -> Continue | None:
-        """Return what appends a response to its conversation; None where it has none."""
+        """Return a function that appends a response to its conversation, or None without a conversation."""
         name = exchange.before.conversation
         if not name:
             return None
@@ -157,7 +157,7 @@ class StoredResponses:
             items = (*known.items, *stored.all_items)[-MOST_ITEMS:]
             if await self._store.replace(principal, replace(known, items=items), deadline):
                 return
-        _log.warning("a conversation was not continued", conversation=name, error="it changes all the time")
+        _log.warning("a conversation was not continued", conversation=name, error="it changes too often")
 
     async def _of_profile(
         self, principal: Principal, name: str, profile: str, field: str, deadline: Deadline
@@ -170,7 +170,7 @@ class StoredResponses:
     async def _all(
         self, principal: Principal, names: Sequence[str], profile: str, field: str, deadline: Deadline
     ) -> list[Stored]:
-        """What is stored under several ids, in their order."""
+        """Return the stored objects with these ids, in their order."""
         found: list[Stored] = []
         for begin in range(0, len(names), _AT_ONCE):
             some = names[begin : begin + _AT_ONCE]
@@ -181,11 +181,11 @@ class StoredResponses:
     async def _references(
         self, principal: Principal, names: Sequence[str], profile: str, deadline: Deadline
     ) -> tuple[tuple[str, Item], ...]:
-        """The items of these ids that there are."""
+        """Return the items that exist for these ids."""
         owners = dict.fromkeys(owner for name in names for owner in owners_of_item(name))
         wanted = set(names)
         found: dict[str, Item] = {}
-        # Most items are of responses.
+        # Most items belong to responses.
         for owner in sorted(owners, key=lambda name: not name.startswith(RESPONSE)):
             if wanted <= found.keys():
                 break

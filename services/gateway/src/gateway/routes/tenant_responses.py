@@ -1,4 +1,4 @@
-"""The stored responses of a tenant, for its administrators: what became of each, and nothing that was said."""
+"""The stored responses of a tenant for its administrators: state and usage, but no text."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,21 +20,21 @@ from gateway.routes.schemas import answers
 from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
 from gateway.server.request_state import state_of
 
-_AWAY = {503: "The store is away; see Retry-After"}
+_AWAY = {503: "The store is unavailable; see Retry-After"}
 _UNKNOWN = {404: "The tenant has no such response"} | _AWAY
-_Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most entries of the page")]
+_Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Maximum number of entries of the page")]
 _Token = Annotated[
     str, Query(pattern=r"^(resp_[0-9a-f]{32})?$", description="`next_page_token` of the page before")
 ]
 
 
 def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *, timeout: float) -> APIRouter:
-    """``/responses`` and what is below it.
+    """Return the routes below ``/responses``.
 
     Args:
-        responses: Keeps the responses.
+        responses: Stores the responses.
         reading: Cancels and deletes them.
-        ending: Ends those that no gateway works on.
+        ending: Ends responses that no gateway works on.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(prefix="/responses", tags=["users"])
@@ -50,30 +50,30 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
         return found
 
     @routes.get(
-        "", summary="The responses of all users, the newest first", responses=answers(TENANT_RESPONSE_PAGE, _AWAY)
+        "", summary="List the responses of all users, newest first", responses=answers(TENANT_RESPONSE_PAGE, _AWAY)
     )
     async def list_responses(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
-        """A page, perhaps shorter than `limit`; `next_page_token` gets the next one, and is null at the end. It has
-        no text of a question or an answer.
+        """Return a page of responses, without texts of questions and answers. The page may be shorter than `limit`.
+        `next_page_token` requests the next page; it is null on the last page.
         """
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         page = await responses.page(tenant, limit, page_token, deadline)
         listed = [await now(tenant, owned, deadline) for owned in page.found]
         return json_answer({"responses": listed, "next_page_token": page.next_token or None})
 
-    @routes.get("/{response_id}", summary="What became of a response", responses=answers(TENANT_RESPONSE, _UNKNOWN))
+    @routes.get("/{response_id}", summary="Get a response", responses=answers(TENANT_RESPONSE, _UNKNOWN))
     async def show(request: Request, response_id: str) -> Response:
-        """Of any user, without a text."""
+        """Return a response of any user, without its texts."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         return json_answer(await now(tenant, await known(tenant, response_id, deadline), deadline))
 
     @routes.post(
         "/{response_id}/cancel",
         summary="Cancel a response of any user",
-        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "It is over, or does not run in the background"}),
+        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "It has ended, or is not a background response"}),
     )
     async def cancel(request: Request, response_id: str) -> Response:
-        """Only what runs in the background can be cancelled. Its user can read what there is of it."""
+        """Cancel a background response. Its user can still read the partial answer."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         owned = await known(tenant, response_id, deadline)
         stored = owned.stored
@@ -81,14 +81,14 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
             raise Conflict("Only a background response can be cancelled.", resource=response_id)
         stored = await reading.cancel(Principal(tenant, owned.owner), stored, deadline)
         if stored.status != CANCELLED:
-            raise Conflict(f"The response is over: it is {stored.status}.", resource=response_id)
+            raise Conflict(f"The response has ended with the status {stored.status}.", resource=response_id)
         return json_answer(response_json(Owned(owned.owner, stored, owned.size)))
 
     @routes.delete(
         "/{response_id}", summary="Delete a response of any user", responses=answers(DELETED_RESPONSE, _UNKNOWN)
     )
     async def delete(request: Request, response_id: str) -> Response:
-        """With its events. An answer that still comes ends."""
+        """Delete a response and its events, and stop its answer."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         owned = await known(tenant, response_id, deadline)
         await reading.delete(Principal(tenant, owned.owner), response_id, deadline)
@@ -98,7 +98,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 
 
 def response_json(owned: Owned) -> dict[str, Any]:
-    """Return what an administrator sees of a response: members are named one by one, so that none has a text."""
+    """Return a response for an administrator. Members are listed one by one, so that no text is included."""
     said = owned.stored.object
     issuer, user = issuer_and_user(owned.owner)
     usage = said.get("usage") or {}
