@@ -189,7 +189,8 @@ class Client:
         except httpx.TimeoutException as error:
             raise Unreachable(f"{self.url} does not answer in time ({type(error).__name__})") from error
         except httpx.RequestError as error:
-            raise Unreachable(f"the connection to {self.url} broke: {error or type(error).__name__}") from error
+            cause = str(error) or type(error).__name__
+            raise Unreachable(f"the connection to {self.url} broke: {cause}") from error
 
 
 def _turn(question: str, overrides: Mapping[str, object]) -> dict[str, object]:

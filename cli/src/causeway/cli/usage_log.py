@@ -110,6 +110,6 @@ async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[st
             for message in messages:
                 yield json.loads(message.data)
     except nats.errors.Error as error:
-        raise CommandError(f"the usage cannot be read: {error or type(error).__name__}") from None
+        raise CommandError(f"the usage cannot be read: {str(error) or type(error).__name__}") from None
     finally:
         await client.close()

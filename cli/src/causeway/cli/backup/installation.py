@@ -78,6 +78,6 @@ async def _connected(nats_url: str, target: str, *, is_whole: bool) -> AsyncIter
     except CausewayError as error:
         raise CommandError(f"the retriever at {target}: {error.message}") from error
     except (TimeoutError, nats.errors.Error) as error:
-        raise CommandError(f"NATS failed: {error or type(error).__name__}") from error
+        raise CommandError(f"NATS failed: {str(error) or type(error).__name__}") from error
     finally:
         await client.close()
