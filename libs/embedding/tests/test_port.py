@@ -19,7 +19,7 @@ from embedding.port import Embedder, Tokenizer
 from embedding.tokenizer import ApproximateTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
-from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.errors import Unavailable
 
 TEXTS = [
     "The ferry to the island leaves at eight.",
@@ -127,8 +127,6 @@ async def test_a_blank_text_is_refused(embedder: Embedder, blank: str) -> None:
         await embedder.embed(["good", blank])
     assert caught.value.index == 1
     assert caught.value.field == "texts[1]"
-    assert isinstance(caught.value, InvalidRequest)
-    assert isinstance(caught.value, ValueError)
 
 
 async def test_a_lone_surrogate_is_refused(embedder: Embedder) -> None:

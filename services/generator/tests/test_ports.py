@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from causeway_testing.generator import FakeModel, FakeTokenCounter, deployed
-from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
+from generator.domain import ChatMessage, Conversation, EventKind, OpenAIRequest, Source
 from generator.extractive.model import ExtractiveModel
 from generator.openai.model import OpenAIModel
 from generator.ports import Model
@@ -68,7 +68,7 @@ async def test_an_answer_may_be_left(model: Model) -> None:
     for taken in range(3):
         answer = model.generate(CONVERSATION)
         for _ in range(taken):
-            assert isinstance(await anext(answer), Event)
+            await anext(answer)
         await answer.aclose()
     assert [event async for event in model.generate(CONVERSATION)][-1].usage is not None
 

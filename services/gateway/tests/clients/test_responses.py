@@ -62,7 +62,6 @@ async def test_there_and_back(store: ResponseStore) -> None:
     saved = await store.save(ANN, one, soon())
     read = await store.read(ANN, one.id, soon())
     assert read == one
-    assert read is not None
     assert read.revision == saved.revision > 0
     assert await store.delete(ANN, one.id, soon())
     assert not await store.delete(ANN, one.id, soon())

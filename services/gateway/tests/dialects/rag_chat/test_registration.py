@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from gateway.dialects.exchange import Dialect
-from gateway.dialects.rag_chat.registration import BarePath, Stages
+from gateway.dialects.rag_chat.registration import Stages
 from gateway.frontends.profiles import Frontend
 
 STAGES = Stages()
@@ -116,4 +116,3 @@ def test_profiles_may_name_every_stage() -> None:
     assert STAGES.names() == {A, B, C, D, E}
     dialects: list[Dialect] = list(STAGES.fixed().values())
     assert {dialect.name for dialect in dialects} == STAGES.names()
-    assert all(isinstance(path, BarePath) for path in BARE.values())
