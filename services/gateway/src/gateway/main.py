@@ -113,9 +113,9 @@ def build(
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
-    # Without authentication there is one caller.
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)
+    # Without authentication all requests have the same caller, so that the default is no memory.
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
     stored = StoredResponses(services.responses, services.response_log, services.peers)
     ending = Ending(services.responses, services.response_log, services.peers, timeout=timeout)
@@ -245,7 +245,7 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until the event is set; running answers then get the grace period of the settings.
+    """Serve until the event is set. Running answers then have the grace period of the settings to end.
 
     Raises:
         CausewayError: The address is in use, or a configuration file is invalid.

@@ -1,4 +1,4 @@
-"""The texts in JSON members: they are judged, and spans of them are replaced."""
+"""The texts in JSON members. Detectors judge them, and the gateway replaces spans of them."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from gateway.answering.word_edges import joint
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
-"""The most characters of all texts of some members; longer ones are not judged."""
+"""The most characters of the texts of all members together; see `Unjudgeable`."""
 
 DEEPEST = 64
-"""The most levels of lists and objects; deeper ones are not judged."""
+"""The most levels of lists and objects; see `Unjudgeable`."""
 
 Span = tuple[int, int, str]
 """A start, an end and the replacement of the text between them."""
@@ -40,7 +40,7 @@ _KINDS = frozenset((
     "text", "url_citation",
 ))
 # fmt: on
-"""Names of OpenAI's protocol, which are no text; so are the values of `_KIND_OF`."""
+"""Names in OpenAI's protocol, and values of the members in `_KIND_OF`. Detectors do not judge them."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _encode = msgspec.json.encode
@@ -59,7 +59,7 @@ class _Place:
         begin: The first character.
         end: The first character after it.
         leaves: The numbers of the leaves; several if the text there holds JSON, which is also judged separately.
-        escaped: The text there is not a leaf's own text.
+        escaped: The text there has JSON escapes, so that its positions differ from those in the leaf.
     """
 
     begin: int
@@ -69,10 +69,10 @@ class _Place:
 
 
 class JsonTexts:
-    """The strings, names and numbers of some JSON members; JSON inside a string is read, too.
+    """The strings, names and numbers of JSON members, including those of JSON inside a string.
 
-    Detectors judge them on separate lines, those of each member joined, and each embedded JSON text unchanged:
-    clients read them in each of these ways.
+    Detectors judge them in three forms, because clients read them in each of these: all of them on separate lines,
+    those of each member joined, and each embedded JSON text unchanged.
 
     >>> found = JsonTexts({"tool": {"arguments": '{"mail": "ann@kelp.org"}'}})
     >>> found.texts[0].splitlines()
@@ -86,7 +86,7 @@ class JsonTexts:
 
     Attributes:
         texts: The texts for the detectors.
-        changed: A span was replaced.
+        changed: A finding must be replaced.
     """
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ class JsonTexts:
         return bool(self._spans or self._dropped)
 
     def take(self, at: int, findings: Iterable[Finding]) -> None:
-        """Note the findings in the text of this number."""
+        """Record the findings in the text with this number."""
         places = self._judged[at][1]
         for finding in findings:
             if finding.action is not Action.REDACT or finding.start is None or finding.end is None:
@@ -167,7 +167,7 @@ class JsonTexts:
         sizes = list(_sizes(msgspec.json.decode(raw)))
         tokens = list(_TOKEN.finditer(raw))
         if len(tokens) != len(sizes):
-            return raw, []  # a name occurs twice: a finding drops all of it
+            return raw, []  # a name occurs twice: a finding drops the whole embedded text
         places = []
         for size, token in zip(sizes, tokens, strict=True):
             quote = token[0].startswith('"')
@@ -199,7 +199,9 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
 
 
 def repeats_names(raw_json: bytes | str) -> bool:
-    """Return whether some object in a JSON text has a duplicate name, of which a decoder keeps one value.
+    """Return whether an object in a JSON text has a duplicate name, or the text is invalid.
+
+    A decoder keeps only one value of a duplicate name.
 
     >>> repeats_names('{"a": 1, "b": {"a": 1}}'), repeats_names('{"a": 1, "a": 2}')
     (False, True)
@@ -218,7 +220,7 @@ def repeats_names(raw_json: bytes | str) -> bool:
 
 
 def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds: bool = False) -> Any:
-    """Visit all leaves in order; return the value with each leaf replaced for which a visitor returns a text.
+    """Visit all leaves in order; return the value with the texts that the visitors return in place of leaves.
 
     Args:
         value: The value.
@@ -256,7 +258,7 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
 
 
 def _sizes(value: Any) -> Iterator[int]:
-    """Yield for each string, name and number of an embedded value its number of leaves."""
+    """Yield the number of leaves of each string, name and number in an embedded value."""
     if isinstance(value, dict):
         for each in value.values():
             yield 1

@@ -33,7 +33,7 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 2000
-"""The most characters of a search query; a longer one is a mistake."""
+"""The most characters of a search query. The gateway does not search for a longer one."""
 
 MOST_PASSAGES = 20
 """The default number of passages of a search: the passages of several searches share the context window."""
@@ -72,15 +72,15 @@ class ModelSearches:
     async def events(
         self, turn: Turn, found: list[Passage], timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the answer's events, with those of the searches. The token counts are those of all rounds.
+        """Yield the events of the answer and of its searches. The token counts include all rounds.
 
-        The searches of a round in which the model also calls functions of the request are dropped: the model
-        requests them again when it has the results of those functions.
+        If the model also calls functions of the request in a round, the searches of that round are dropped. The
+        model requests them again when it has the results of those functions.
 
         Args:
             turn: The turn after its checks, with `Turn.searching`.
             found: Gets the passages.
-            timeline: Notes the steps.
+            timeline: Records the steps.
             deadline: When the answer must end.
         """
         tool = turn.searching
@@ -160,11 +160,11 @@ class _Round:
 
     @property
     def searches(self) -> list[_Call]:
-        """See the class."""
+        """Return the requested searches; see the class."""
         return [] if self._others or self._finish.reason in _NO_MORE else list(self._calls.values())
 
     def take(self, batch: Batch) -> list[Event]:
-        """Take events; return those that leave immediately."""
+        """Take events; return those that the client gets at once."""
         out: list[Event] = []
         for event in batch:
             if type(event) is Delta:
@@ -227,7 +227,7 @@ def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: boo
     """Return the parameters of a round, with the search tool while searches are left."""
     members: dict[str, Any] = dict(_object.decode(parameters_json))
     if tool.first_choice_json:
-        # The model has made the call that the request requires.
+        # The request's choice is for the first round. In later rounds the model has already made that call.
         members.pop("tool_choice", None)
         if first:
             members["tool_choice"] = msgspec.Raw(tool.first_choice_json)

@@ -68,7 +68,7 @@ SUMMARY = "A summary takes the place of the earlier conversation:"
 
 
 def summary(text: str) -> str:
-    """Return what a model gets in the place of a conversation that was summarised."""
+    """Return the text that a model gets in place of a summarised conversation."""
     return f"{SUMMARY}\n{text}"
 
 
@@ -122,7 +122,7 @@ def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
 def for_a_query(turn: Turn) -> tuple[Message, ...]:
     """Return the messages that ask a model for the search query of a turn.
 
-    There is one message of the system and one of the user, because models differ in what else they accept.
+    These are one system message and one user message, because not all models accept other roles and orders.
     """
     said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
     lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]

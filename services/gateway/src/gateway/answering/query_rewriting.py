@@ -15,7 +15,7 @@ from gateway.domain import Delta, Finish, Turn, Usage
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 400
-"""The most characters of a search query; a longer text is an answer, or a mistake."""
+"""The most characters of a search query. A longer text is an answer, or a mistake, and is not used."""
 
 MOST_SECONDS = 10.0
 SHARE_OF_TIME = 1 / 3
@@ -23,11 +23,11 @@ SHARE_OF_TIME = 1 / 3
 
 PARAMETERS = b'{"temperature":0,"max_tokens":100}'
 MOST_THOUGHT = 1000
-"""The token limit of a reasoning model; such models accept neither a temperature nor ``max_tokens``."""
+"""The token limit of a reasoning model. Such models accept neither a temperature nor ``max_tokens``."""
 
 ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the question was searched for."
 FAILED = "The model made no search query: the question was searched for."
-UNUSABLE = "What the model made was no search query: the question was searched for."
+UNUSABLE = "The model's text was not a usable search query: the question was searched for."
 STOPPED = "The detectors stopped the search query that the model made: the question was searched for."
 
 _NULL = msgspec.Raw(b"null")
@@ -41,7 +41,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A search query, and why it is the question although a query was requested."""
+    """A search query.
+
+    Attributes:
+        text: The query.
+        note: Why the query is the question itself, although the turn requests another one; empty: no reason.
+    """
 
     text: str
     note: str = ""
@@ -60,9 +65,9 @@ class QueryRewriting:
         self._checks = checks
 
     async def query(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        """Return the query of a turn that the detectors have passed.
+        """Return the search query of a turn. The detectors have passed it.
 
-        A failure here does not fail the answer: the search then uses the question.
+        If the rewriting fails, the answer does not fail: the search then uses the question.
         """
         wanted = turn.prompting.rewrite and turn.retrieval.indexes
         if not (wanted and any(message.role in _SAID for message in turn.history)):
@@ -130,7 +135,7 @@ def _parameters(turn: Turn) -> bytes:
 
 
 def _cleaned(said: str) -> str:
-    """Return a model's text as a search query; empty if it is none.
+    """Return a model's text as a search query; empty if it is too long.
 
     The query is on one line, without reasoning and without quotation marks around it.
     """

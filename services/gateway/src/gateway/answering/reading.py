@@ -1,7 +1,7 @@
-"""Passages and documents that are read without a model; they are judged like an answer.
+"""Searches and reads without a model. Detectors judge the passages and documents like an answer.
 
-The context detectors judge them because an agent passes them to a model; the output detectors, because they leave
-the platform.
+The context detectors judge them because an agent passes them to a model. The output detectors judge them because
+they leave the platform.
 """
 
 from dataclasses import replace
@@ -19,13 +19,13 @@ from gateway.ports.answering import Guardrails, Retriever
 from gateway.ports.documents import Catalogue
 
 MARGIN = 512
-"""Code points before and after a part that are judged with it, so that no finding is cut in two."""
+"""Code points before and after a part. Detectors judge them with the part, so that they find text at its edges."""
 
 _JUDGED = (Direction.CONTEXT, Direction.OUTPUT)
 
 
 class Reading:
-    """Searches passages and reads documents.
+    """Searches for passages and reads documents.
 
     Args:
         retriever: Finds passages.

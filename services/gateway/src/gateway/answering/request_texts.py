@@ -1,4 +1,4 @@
-"""The texts of a request beside those of its messages: members of messages, tools, its own prompt."""
+"""The texts of a request in addition to its messages' texts: members of messages, tools, its own prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _SETTINGS = frozenset((
     "user", "verbosity",
 ))
 # fmt: on
-"""Parameters that are no text for the model: sampling options and the user's name."""
+"""Parameters that no model reads as text: sampling options and the user's name."""
 
 WITHHELD = "(withheld)"
 """Replaces a blocked old message: models differ in whether they accept an empty one."""
@@ -34,14 +34,14 @@ Gaps = tuple[int, ...]
 
 
 class RequestTexts:
-    """The texts of a turn that are judged beside the texts of its messages.
+    """The texts of a turn that detectors judge in addition to the texts of its messages.
 
     Args:
         turn: The turn.
         places: Numbers of the messages whose members are judged; the question's number follows those of the
             history.
         members: Judge members and parameters, too; else only texts in several parts.
-        answered: The number of the latest answer; a blocked text up to it is replaced and blocks nothing.
+        answered: The number of the latest answer. A blocked text up to it is replaced, and the request goes on.
 
     Raises:
         InvalidRequest: The texts are too long for the detectors.
@@ -77,7 +77,7 @@ class RequestTexts:
         """Return the turn after redaction, and the findings.
 
         Args:
-            verdicts: One per text, none of which blocks the request.
+            verdicts: One for each text. None of them blocks the request.
         """
         told: dict[tuple[int, Finding], None] = {}
         left = iter(self._softened(verdicts))
@@ -100,7 +100,10 @@ class RequestTexts:
         return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in told]
 
     def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
-        """Return the first verdict that blocks the request; of joined parts, only for findings across parts."""
+        """Return the first verdict that blocks the request.
+
+        In a text of joined parts, only findings across parts count.
+        """
         alone = len(self.texts) - len(self._joined)
         for verdict in self._softened(verdicts)[:alone]:
             if verdict.action is Action.BLOCK:
@@ -112,7 +115,7 @@ class RequestTexts:
         return None
 
     def _softened(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Return the verdicts; a blocked span in an old message is replaced instead."""
+        """Return the verdicts. For an old message, a finding that blocks becomes one that redacts."""
         old = [
             place is not None and place <= self._answered
             for place, document in self._documents
@@ -129,7 +132,9 @@ class RequestTexts:
             document = JsonTexts(members)
         except Unjudgeable:
             where = "the parameters" if place is None else f"messages[{place}]"
-            raise InvalidRequest(f"{where} hold more than the detectors can judge.", field="messages") from None
+            raise InvalidRequest(
+                f"{where}: the text is too long, or nested too deeply, for the detectors.", field="messages"
+            ) from None
         if any(document.texts):
             self._documents.append((place, document))
 
@@ -147,7 +152,12 @@ def _replacing(verdict: Verdict) -> Verdict:
 
 
 def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
-    """Return the findings that span a gap of the text without gaps, with their positions in the text."""
+    """Return the findings that span a gap, with their positions in the text with gaps.
+
+    Args:
+        verdict: The verdict on the text without gaps.
+        gaps: The positions of the gaps.
+    """
     found = []
     for each in verdict.findings:
         if each.start is None or each.end is None or each.action is Action.REPORT:

@@ -13,7 +13,7 @@ _tracer = telemetry.tracer(__name__)
 _NANOSECONDS = 1e9
 
 QUERY = -1
-"""The item of findings in a search query that a model made, which is no choice of the answer."""
+"""The item number of findings in a search query that a model made. The query is not a choice of the answer."""
 
 
 class Timeline:
@@ -22,14 +22,14 @@ class Timeline:
     Each step is also a span of the same length, so that a trace and the thoughts of an answer agree.
 
     Attributes:
-        detections: All findings of detectors, in each direction, with their actions, and the failed detectors; also
-            those that clients do not get.
+        detections: All findings of detectors, in each direction, and the failed detectors. Clients do not get all
+            of these.
         model: The requested model.
         usage: The tokens of the answer; None if they are not known.
         start_json: The members of the answer as a whole; may be empty.
         raw_json: The last chunk that was passed through, or the whole answer; empty if there is none.
         chunks: The number of chunks that were passed through.
-        heard: A model has begun to answer, or to make a search query; a retry costs tokens again.
+        heard: A model has begun to answer, or to make a search query. After that, a retry costs tokens again.
     """
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class Timeline:
 
     @contextlib.contextmanager
     def streamed(self, name: str) -> Iterator[trace.Span]:
-        """Time a step that yields events, also if it fails, and yield its span, which is not the current one.
+        """Time a step that yields events, also if it fails. Yield its span without making it the current one.
 
-        An async generator runs in the context of the task that requests its next event, so that a current span
-        would be current in that task across a `yield`. `below` makes it current in between.
+        An async generator runs in the context of the task that requests its next event. A current span would
+        therefore remain current in that task after a `yield`. `below` makes the span current between two yields.
         """
         begin, start = time.perf_counter(), time.time_ns()
         # No effect if the trace is not recorded.

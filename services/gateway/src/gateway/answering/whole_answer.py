@@ -1,4 +1,4 @@
-"""An answer that the model server sent in one piece; it is judged, and findings in it are replaced."""
+"""An answer that the model server sent in one piece. Detectors judge it, and the gateway replaces the findings."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -56,7 +56,7 @@ class _Choice:
 
     @property
     def text(self) -> str:
-        """Return its content as detectors judge it: clients join its parts."""
+        """Return its content for the detectors: its parts are joined, because clients join them."""
         return self.content if isinstance(self.content, str) else "".join(part["text"] for part in self.parts)
 
     @property
@@ -70,7 +70,7 @@ class _Choice:
         return _encode(reply)
 
     def take(self, findings: Iterable[Finding], *, gap: int = 0) -> None:
-        """Note the spans to replace; ``gap`` is the number of characters between parts in the judged text."""
+        """Record the spans to replace; ``gap`` is the number of characters between parts in the judged text."""
         spans = [
             (each.start, each.end, each.replacement)
             for each in findings
@@ -119,7 +119,7 @@ class WholeAnswer:
     Args:
         raw_json: The answer.
         beside: Judges the parts beside the contents of the choices.
-        protected: Some detector redacts or blocks; else only the contents are judged.
+        protected: A detector redacts or blocks; else detectors judge only the contents.
         names: As in `HeldChoice`.
 
     Raises:
@@ -217,7 +217,7 @@ class WholeAnswer:
         if self._others is not None and self._others.changed:
             _put(self._body, self._others)
             changed.append(True)
-        # Remove duplicate names, of which only one value was judged.
+        # Remove duplicate names: detectors judged only one value of each.
         anew = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if anew else self._raw_json
 

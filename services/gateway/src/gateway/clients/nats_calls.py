@@ -1,4 +1,4 @@
-"""Calls of NATS, whose failures are reported as one kind of error."""
+"""Calls NATS and reports every failure as one kind of error."""
 
 import asyncio
 import time

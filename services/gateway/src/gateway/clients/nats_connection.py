@@ -156,7 +156,7 @@ class NatsLink:
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
     async def content_keys(self) -> KeyValue:
-        """The bucket of the keys of encrypted contents; made when it is first wanted.
+        """Return the bucket of the keys of encrypted contents; create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -181,7 +181,7 @@ class NatsLink:
                     self._client, replicas=self._replicas, hours=self._memory_hours
                 )
             except _FAILURES as error:
-                _log.warning("the memory of conversations cannot be made", error=str(error))
+                _log.warning("the memory of conversations cannot be created", error=str(error))
                 message = "The memory of conversations cannot be reached. Try again shortly."
                 raise Unavailable(message, retry_after=2) from error
         return self._memory
@@ -201,12 +201,12 @@ class NatsLink:
                     self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
                 )
             except _FAILURES as error:
-                _log.warning("the store of responses cannot be made", error=str(error))
+                _log.warning("the store of responses cannot be created", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._responses
 
     async def large_responses(self) -> JetStreamContext:
-        """The object store of large responses; made when it is first wanted.
+        """Return the object store of large responses; create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -220,7 +220,7 @@ class NatsLink:
                     self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
                 )
             except _FAILURES as error:
-                _log.warning("the store of large responses cannot be made", error=str(error))
+                _log.warning("the store of large responses cannot be created", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._large_responses
 
@@ -242,7 +242,7 @@ class NatsLink:
                     size=self._response_log_bytes,
                 )
             except _FAILURES as error:
-                _log.warning("the log of responses cannot be made", error=str(error))
+                _log.warning("the log of responses cannot be created", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._response_log
 
@@ -259,7 +259,7 @@ class NatsLink:
             try:
                 self._response_jobs = await response_streams.response_jobs(self._client, replicas=self._replicas)
             except _FAILURES as error:
-                _log.warning("the queue of responses cannot be made", error=str(error))
+                _log.warning("the queue of responses cannot be created", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._response_jobs
 

@@ -1,4 +1,4 @@
-"""Takes records at once, sends them to JetStream together, and keeps them for a while when NATS is away."""
+"""Queues records at once and sends them to JetStream in batches. They wait in memory while NATS is away."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,16 @@ _SPARE = 0.125
 class Outbox:
     """Implements `ports.records.Records` on NATS JetStream.
 
-    A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. A
-    record that finds no room is dropped and counted, because no request waits for records. The tenants share the
-    room and the way (`record_queue`): many records of one tenant do not hold up those of another.
+    If JetStream does not acknowledge a record, the outbox sends it again under the same id. The stream stores each
+    id once. If the queue is full, the outbox drops and counts the record, because no request waits for records. The
+    tenants share the queue (`record_queue`): many records of one tenant do not delay those of another.
 
     Args:
-        jetstream: The streams; `Unavailable` while they cannot be reached.
-        room: Most records that wait; half of them of one tenant.
-        room_bytes: Most bytes of these, likewise.
+        jetstream: Returns the streams; raises `Unavailable` while they cannot be reached.
+        room: Most waiting records; one tenant alone may have half of them.
+        room_bytes: Most bytes of the waiting records; one tenant alone may have half of them.
         at_once: Most records that are sent together.
-        gather: Seconds for which a record waits for others: what the connection costs then is shared by all.
+        gather: Seconds for which a record waits for others, so that one transmission sends many.
         retry: Seconds between attempts.
     """
 
@@ -109,7 +109,7 @@ class Outbox:
             await self._jetstream()
         except Unavailable:
             return False
-        # What waits for longer than a moment says more than a connection that looks alive.
+        # Records that cannot be sent show a failure earlier than the state of the connection.
         return self._reached is not False or not self._waiting
 
     def _go(self) -> None:
@@ -137,7 +137,7 @@ class Outbox:
                 self._sent.set()
 
     async def _send_some(self, jetstream: JetStreamContext) -> bool:
-        """Send the next records together; return whether as many were sent as leave at once.
+        """Send the next records together; return whether these were as many as can be sent at once.
 
         Raises:
             Exception: The failure of the first record that is not acknowledged.
@@ -147,7 +147,7 @@ class Outbox:
         for at, record in enumerate(some):
             if at not in failures:
                 self._waiting.done(record)
-        # In the order in which they came; what was taken already is known by its id.
+        # They keep their order. The stream recognises records that it has already stored by their ids.
         self._waiting.back([some[at] for at in sorted(failures)])
         if failures:
             raise failures[min(failures)]

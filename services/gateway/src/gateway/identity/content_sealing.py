@@ -13,7 +13,7 @@ from servicekit.principal import Principal
 from gateway.identity.period_keys import PeriodKeys
 
 _PREFIX = "cwe1."
-"""The begin of each encrypted content; the number is the version of its format."""
+"""The prefix of every encrypted content, with the version of its format."""
 _NONCE = 12
 _DAY = 24 * 3600
 _encode = msgspec.msgpack.Encoder().encode

@@ -43,7 +43,7 @@ class KeyRing:
         self._keys.pop(key_id, None)
 
     def known(self, key_id: str) -> Caller | None:
-        """Return the caller of the key with this id if it is valid; for what was made for a caller with the key."""
+        """Return the caller of the valid key with this id, or None. Signed links name a key by its id."""
         record, caller = self._keys.get(key_id, (None, None))
         return None if record is None or record.expired(self._now()) else caller
 

@@ -63,14 +63,14 @@ class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinkKeys(PeriodKeys):
-    """The keys that links are signed with: those of the current period and of the periods beside it."""
+    """The keys that sign links: those of the current period and of the periods before and after it."""
 
     SECONDS = PERIOD
     KEPT = 1
     AHEAD = LONGEST_SECONDS
 
     def sign(self, linked: LinkedDocument) -> str | None:
-        """Return a signature, which holds what it signs; None where no key is known, or it would be too long."""
+        """Return a signature, which contains the document's data; None: no key is known, or it is too long."""
         key_id = self.newest
         if key_id is None:
             return None
@@ -109,7 +109,7 @@ def key_of(signature: str) -> int | None:
 
 
 def refused() -> PermissionDenied:
-    """Return the one error for all links that do not open: it tells the holder no reason."""
+    """Return the error for every link that does not open. It does not name the reason."""
     return PermissionDenied("The link is invalid or has expired. Ask again to get a new one.", field=PARAMETER)
 
 

@@ -1,4 +1,4 @@
-"""OpenID Connect by the settings. Only this module loads the libraries for it."""
+"""Sets up OpenID Connect from the settings. Only this module loads the libraries for it."""
 
 import contextlib
 from collections.abc import AsyncIterator

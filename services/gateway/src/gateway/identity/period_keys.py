@@ -8,15 +8,15 @@ from typing import ClassVar, Self
 class PeriodKeys:
     """A ring of keys, one for each period. `clients.period_keys` fills it and keeps it up to date.
 
-    The id of a key is the number of its period. Replicas therefore agree on the newest key without another word.
+    The id of a key is the number of its period. Replicas therefore agree on the newest key without communication.
 
     Args:
-        now: Seconds since 1970.
+        now: Returns seconds since 1970.
 
     Attributes:
         SECONDS: Length of a period.
-        KEPT: Earlier periods whose keys are still good.
-        AHEAD: Seconds before a period at which its key is made.
+        KEPT: The number of earlier periods whose keys are still valid.
+        AHEAD: Seconds before the start of a period at which its key is created.
     """
 
     SECONDS: ClassVar[int]
@@ -29,35 +29,35 @@ class PeriodKeys:
 
     @property
     def period(self) -> int:
-        """The number of the current period."""
+        """Return the number of the current period."""
         return int(self._now() // self.SECONDS)
 
     @property
     def ids(self) -> frozenset[int]:
-        """Ids of the keys that are known and still good."""
+        """Return the ids of the keys that are known and still valid."""
         return frozenset(filter(self.is_good, self._keys))
 
     @property
     def newest(self) -> int | None:
-        """Id of the newest key that may be used now; None: no key is known."""
+        """Return the id of the newest key that may be used now; None: no key is known."""
         return max((key_id for key_id in self.ids if key_id <= self.period), default=None)
 
     def is_good(self, key_id: int) -> bool:
-        """Return whether a key of this id may be used; clocks differ by less than a period."""
+        """Return whether a key with this id is valid; clocks differ by less than a period."""
         return -1 <= self.period - key_id <= self.KEPT
 
     def put(self, key_id: int, key: bytes) -> None:
-        """Take a key in, and forget those that are not good any more."""
+        """Add a key, and remove the keys that are no longer valid."""
         self._keys[key_id] = key
         self._keys = {each: known for each, known in self._keys.items() if self.is_good(each)}
 
     def replace(self, keys: Mapping[int, bytes]) -> None:
-        """Take these keys instead of those that are known."""
+        """Replace all keys by those of these that are valid."""
         self._keys = {key_id: key for key_id, key in keys.items() if self.is_good(key_id)}
 
     @classmethod
     def of(cls, *keys: bytes, now: Callable[[], float] = time.time) -> Self:
-        """Return the ring of the current period's key and of those before it."""
+        """Return a ring with the keys of the current period and of the periods before it, newest first."""
         made = cls(now)
         for age, key in enumerate(keys):
             made.put(made.period - age, key)

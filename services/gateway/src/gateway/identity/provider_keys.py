@@ -119,7 +119,7 @@ class ProviderKeys:
                 raise ValueError("it lists no key for the allowed algorithms")
         except (OSError, ValueError, PyJWTError) as error:
             _log.warning(
-                "the identity provider's keys cannot be fetched; keeping those that are there",
+                "the identity provider's keys cannot be fetched; the previous keys stay valid",
                 issuer=self._issuer,
                 error=str(error) or type(error).__name__,
             )
@@ -155,7 +155,7 @@ class ProviderKeys:
 def _object(body: bytes) -> dict[str, Any]:
     found = json.loads(body)
     if not isinstance(found, dict):
-        raise ValueError("it answers with JSON that is no object")  # noqa: TRY004  # of content, not of an argument
+        raise ValueError("it answers with JSON that is not an object")  # noqa: TRY004  # of content, not of an argument
     return found
 
 

@@ -61,7 +61,7 @@ class ProviderOrigins:
                 raise ValueError("its configuration names another issuer, or no https token endpoint")
         except (OSError, ValueError, KeyError, TypeError) as error:
             _log.warning(
-                "the identity provider does not say where its tokens are", issuer=self._issuer, error=str(error)
+                "the identity provider's token endpoint is not known", issuer=self._issuer, error=str(error)
             )
             self._until = self._clock() + _PAUSE
         else:

@@ -103,7 +103,7 @@ class Tokens:
         algorithms: The allowed signature algorithms.
         claims: The names of the claims.
         resources: Prefix of the addresses of protected resources. A token whose ``aud`` names only such addresses
-            is valid for these alone. Empty: there are no such tokens.
+            is valid only for these addresses. Empty: no such token is valid.
         leeway: Seconds that clocks may differ.
         most: The most cached tokens.
         now: Returns seconds since 1970.
@@ -133,7 +133,7 @@ class Tokens:
         self._now = now
         # The keys are the tokens' hashes, so that a memory dump shows no token.
         self._known: dict[bytes, Caller] = {}
-        # A removed key is not valid any more, and neither are the tokens that it has signed.
+        # When a key is removed, the tokens that it has signed become invalid.
         keys.on_change = self._known.clear
 
     def known(self, token: str) -> Caller | None:
