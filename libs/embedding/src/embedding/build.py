@@ -1,10 +1,8 @@
 """Builds the files of the local models: ``python -m embedding.build``.
 
 It reads and checks the weights, writes the graph, quantizes it, and stores it with the tokenizer in the cache. If
-the
-files exist, it does nothing. Two processes may build at once: each builds in its own directory, and the result of
-the
-first one stays.
+the files exist, it does nothing. Two processes may build at once: each builds in its own directory, and the result
+of the first one stays.
 """
 
 import argparse

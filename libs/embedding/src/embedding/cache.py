@@ -1,8 +1,7 @@
 """The cache of built graphs: one directory for each model, weights, precision and builder version.
 
 ``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. A directory is created complete, by
-one
-rename, and never changes afterwards, so that any process can read it.
+one rename, and never changes afterwards, so that any process can read it.
 """
 
 from collections.abc import Mapping

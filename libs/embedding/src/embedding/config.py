@@ -13,10 +13,8 @@ class EmbeddingConfig:
 
     Attributes:
         kind: ``minilm`` is bundled; ``e5`` is the optional multilingual model; ``openai`` is a server with the
-            OpenAI
-            API's ``/embeddings``; ``triton`` is a model on a Triton server with one input of strings and one output
-            of
-            FP32 vectors.
+            OpenAI API's ``/embeddings``; ``triton`` is a model on a Triton server with one input of strings and one
+            output of FP32 vectors.
         cache_dir: For ``minilm`` and ``e5``: the directory of the cache.
         workers: For ``minilm`` and ``e5``: texts that are embedded concurrently.
         address: Of a server: base URL with its version (``http://127.0.0.1:8000/v1``), or Triton's ``host:port``.

@@ -1,8 +1,7 @@
 """The optional multilingual-e5-small on the CPU, offline: 384 dimensions, the first 510 tokens of a text.
 
 Graph and tokenizer are loaded with the first text, so that the model costs nothing in a service without an index
-for
-it. The word vectors are mapped from their file: only the used ones are in memory, shared by all processes.
+for it. The word vectors are mapped from their file: only the used ones are in memory, shared by all processes.
 """
 
 from pathlib import Path

@@ -1,9 +1,8 @@
 """Reads the weights of multilingual-e5-small (MIT) from a file of 4-bit blocks.
 
 A block is 32 numbers of a row: a factor in fp16, then 16 bytes with a number from 0 to 15 in each half, from which
-8 is
-subtracted (Q4_0 of llama.cpp). The file begins with the model's dimensions and a tokenizer, which is skipped. Then
-follows a directory of the tensors.
+8 is subtracted (Q4_0 of llama.cpp). The file begins with the model's dimensions and a tokenizer, which is skipped.
+Then follows a directory of the tensors.
 """
 
 import struct

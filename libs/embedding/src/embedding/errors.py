@@ -26,8 +26,8 @@ class UnembeddableText(InvalidRequest, ValueError):
     """A text has no vector.
 
     Args:
-    index: Its index in the call.
-    reason: The reason, as the end of a sentence.
+        index: Its index in the call.
+        reason: The reason, as the end of a sentence.
     """
 
     def __init__(self, index: int, reason: str) -> None:

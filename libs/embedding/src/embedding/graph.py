@@ -5,8 +5,7 @@ weights, then the mean over all tokens and L2 normalization, as in sentence-tran
 intfloat/multilingual-e5-small.
 
 Texts are embedded one at a time, so there is no padding and no attention mask: input ``input_ids`` (1, tokens)
-int64,
-output ``embedding`` (1, 384) float32.
+int64, output ``embedding`` (1, 384) float32.
 """
 
 from collections.abc import Mapping

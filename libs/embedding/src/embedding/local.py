@@ -1,10 +1,8 @@
 """Models that run in the process, on the CPU, offline.
 
 Texts are embedded one at a time. Padding texts into batches is slower on a CPU, and with int8 the other texts of
-the
-batch would change a text's vector. So the same text always gets the same vector. Several threads run the one
-session
-in parallel: it can be shared, and keeps one copy of the weights.
+the batch would change a text's vector. So the same text always gets the same vector. Several threads run the one
+session in parallel: it can be shared, and keeps one copy of the weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,9 +117,8 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
     Args:
         path: The graph.
         exact: Add 8-bit products in 32 bits. Without it, CPUs without VNNI add them in 16 bits, which saturate, and
-            so
-            compute other vectors. CPUs with VNNI always add exactly; with this option, they use kernels that take
-            twice the time for the same vectors.
+            so compute other vectors. CPUs with VNNI always add exactly; with this option, they use kernels that
+            take twice the time for the same vectors.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -17,8 +17,7 @@ class Tokenizer(Protocol):
     """Splits text like a model. Pure, callable from any thread.
 
     Special tokens that a model adds ([CLS], [SEP]) are neither counted nor located, and nothing is truncated. A
-    text
-    that spells a special token is data: its characters are tokenized like any others.
+    text that spells a special token is data: its characters are tokenized like any others.
 
     Raises:
         ValueError: The text contains lone surrogates, so it is not Unicode.
@@ -32,10 +31,8 @@ class Tokenizer(Protocol):
         """Return the span of each token: ``(start, end)`` in code points, end exclusive.
 
         No span is empty; neither starts nor ends decrease. Neighbours may share a code point (a model may split a
-        Hangul
-        syllable into three tokens). So a text can be cut between two tokens only if the first one ends at or before
-        the
-        start of the second one.
+        Hangul syllable into three tokens). So a text can be cut between two tokens only if the first one ends at or
+        before the start of the second one.
         """
         ...
 
@@ -77,8 +74,7 @@ class Embedder(Protocol):
 
         Returns:
             Shape ``(len(texts), dimension)``, in the order of the texts. Each row has Euclidean length 1, so the
-            dot
-            product of two rows is their cosine.
+            dot product of two rows is their cosine.
 
         Raises:
             UnembeddableText: A text is blank or not Unicode; nothing was embedded.

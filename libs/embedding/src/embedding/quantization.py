@@ -27,8 +27,7 @@ def write_quantized(weights: Weights, path: Path, empty_text: Sequence[int]) -> 
     """Write the int8 graph of the weights to a file.
 
     Word vectors are quantized too, which reduces MiniLM's file from 58 to 23 MB without loss of precision; word
-    vectors
-    in blocks are quantized already. Scores between activations stay fp32.
+    vectors in blocks are quantized already. Scores between activations stay fp32.
 
     Args:
         weights: As for `write_graph`.

@@ -1,8 +1,7 @@
 """Tokenizers of sentencepiece's unigram type; see `embedding.port.Tokenizer`.
 
 The library `sentencepiece` needs 60 MB for 250,000 pieces, while `tokenizers` needs 300 MB and five times the time
-for
-the same tokens. It ignores white space at the end of a text, like the models' own tokenizers.
+for the same tokens. It ignores white space at the end of a text, like the models' own tokenizers.
 """
 
 import base64
@@ -72,8 +71,7 @@ def write_model(tokenizer: bytes, path: Path) -> None:
     """Write a unigram tokenizer.json in sentencepiece's format, a protobuf message.
 
     The library's generated code for the format needs a newer protobuf than the one in use, so this function writes
-    the
-    few fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+    the few fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
     Args:
         tokenizer: The content of the tokenizer.json, whose first pieces are `SPECIAL`.

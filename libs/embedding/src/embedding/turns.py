@@ -15,10 +15,8 @@ class TurnTaker:
     """Runs a blocking function over items on a fixed number of threads, off the event loop.
 
     A call never has more items running or queued than there are threads, and the queue is first come, first served.
-    So
-    an item waits for at most that many items of each other call, however long those calls are. The object belongs
-    to
-    the event loop that first uses it.
+    So an item waits for at most that many items of each other call, however long those calls are. The object
+    belongs to the event loop that first uses it.
 
     Args:
         workers: Number of threads, at least 1.

@@ -1,8 +1,7 @@
 """Finds and checks the models' weights in the installed distributions.
 
 The packages of these distributions are never imported: one would import torch, and the other is a program. The
-files
-are checked by their hashes, independent of their distributor.
+files are checked by their hashes, independent of their distributor.
 """
 
 import hashlib

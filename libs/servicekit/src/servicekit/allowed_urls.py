@@ -1,8 +1,7 @@
 """The URLs that documents may be fetched from: those on hosts that the operator has listed.
 
 A checked URL is unambiguous, so that the client that connects reads the same host as this check. The addresses of
-the
-host are not known here; the client that connects must check them.
+the host are not known here; the client that connects must check them.
 """
 
 import re
@@ -53,8 +52,7 @@ class AllowedUrls:
         """Return the allowed hosts of settings.
 
         A pattern is ``docs.example.org``, ``*.example.org`` for all subdomains, or ``*`` for all hosts. With
-        ``:8443``
-        at its end, it allows that port in place of the default one.
+        ``:8443`` at its end, it allows that port in place of the default one.
 
         Raises:
             ValueError: A pattern is invalid.

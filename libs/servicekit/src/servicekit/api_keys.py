@@ -2,8 +2,8 @@
 
 A key is ``cwk_<id>_<secret>``. The id, 16 hex digits, identifies the record and is not secret. The secret is 256
 random bits in base64url. Only the key's SHA-256 is stored. A slow hash, as for passwords, is not needed: it
-protects
-secrets that can be guessed, but 2^256 random secrets cannot be tried. And it would slow down every request.
+protects secrets that can be guessed, but 2^256 random secrets cannot be tried. And it would slow down every
+request.
 """
 
 import hashlib
@@ -33,8 +33,7 @@ class ApiKey:
         id: Identifies the key; may be shown and logged.
         digest: SHA-256 of the whole key, in hex.
         name: The name for users, which ``keys`` of a front end profile refers to. A key and its replacement may
-            have
-            the same name.
+            have the same name.
         tenant: The tenant whose documents it gives access to.
         user: The user that it represents, with the user's history and uploads.
         oids: With ``groups``, the ids that are compared with documents' access lists.

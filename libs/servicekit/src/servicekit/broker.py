@@ -18,8 +18,7 @@ class Broker:
         directory: The directory of its configuration and of JetStream's files.
         port: TCP port on loopback; with -1, the server picks a free one and writes it to ``*.ports``.
         passwords: The password of each of `permissions.USERS`, who then has the permissions of its service. None:
-            all
-            clients may do everything.
+            all clients may do everything.
         extra: Further lines of the configuration.
     """
 

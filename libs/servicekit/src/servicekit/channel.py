@@ -34,12 +34,9 @@ def open_channel(
     """Return a channel that distributes its calls over all addresses of the target.
 
     gRPC tries a call up to three times within its deadline, as long as it has received nothing. This applies to a
-    unary
-    call that finds no server (UNAVAILABLE), and to any call that a stopping server refuses (CANCELLED; gRPC buffers
-    up
-    to 256 KiB of a stream for this). A call that the client cancels is not retried. Time-outs are given with each
-    call,
-    because with retries grpcio ignores the time-outs of the service configuration.
+    unary call that finds no server (UNAVAILABLE), and to any call that a stopping server refuses (CANCELLED; gRPC
+    buffers up to 256 KiB of a stream for this). A call that the client cancels is not retried. Time-outs are given
+    with each call, because with retries grpcio ignores the time-outs of the service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.

@@ -25,8 +25,7 @@ CausewayError
 └── Internal                    a defect; the client gets no internal details
 
 Messages are for the client: they name the field or the resource, and never contain a stack trace, a secret or a
-path
-of the server. The cause is ``__cause__`` and goes to the log.
+path of the server. The cause is ``__cause__`` and goes to the log.
 """
 
 import math

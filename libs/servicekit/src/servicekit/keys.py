@@ -1,10 +1,8 @@
 """The names of everything that is stored or sent: buckets, keys, objects, subjects, collections, point ids.
 
 No other module builds such names, so that the names of two tenants cannot collide. Names with arbitrary characters
-(an
-index, a user, a file) are encoded with base64url: key-value keys do not allow ``@``, ``|``, spaces and umlauts, and
-a
-dot or a wildcard would change the meaning of a subject.
+(an index, a user, a file) are encoded with base64url: key-value keys do not allow ``@``, ``|``, spaces and umlauts,
+and a dot or a wildcard would change the meaning of a subject.
 """
 
 import base64
@@ -63,8 +61,7 @@ def token(text: str) -> str:
     """Return any text as one token of a subject, key, object or directory name; an empty text becomes ``-``.
 
     A long text becomes its digest after ``=``, with which no other token begins. File names are limited to 255
-    bytes,
-    and a server closes the connection for a subject of more than 4 KiB.
+    bytes, and a server closes the connection for a subject of more than 4 KiB.
     """
     raw = text.encode(errors="surrogatepass")
     if len(raw) > _LONGEST_NAME:

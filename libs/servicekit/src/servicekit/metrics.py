@@ -129,8 +129,7 @@ def counter(
         unit: For example ``{token}``; empty without a unit.
         description: For readers of the metrics.
         known: Sets of labels that are known in advance. Their series begin at 0, because Prometheus sees no
-            increase
-            if a series begins at 1.
+            increase if a series begins at 1.
     """
     counts = metrics.get_meter(module).create_counter(name, unit, description)
     _zeros.extend((counts, labels) for labels in known)

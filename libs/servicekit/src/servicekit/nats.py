@@ -42,10 +42,8 @@ async def connect(
     """Return a connection that always reconnects.
 
     While the server is away, up to 1 MiB of messages is buffered and sent when it is back; further messages are
-    refused
-    (``OutboundBufferLimitError``). So a request that timed out in the meantime may still be carried out. A caller
-    that
-    must avoid this checks ``is_connected`` first.
+    refused (``OutboundBufferLimitError``). So a request that timed out in the meantime may still be carried out. A
+    caller that must avoid this checks ``is_connected`` first.
 
     Args:
         url: ``nats://host:port``.
@@ -133,8 +131,7 @@ class IngestTransport:
         """Return a generation, which orders the versions of a document by the time of their acceptance.
 
         It is the job's sequence in the stream and not a time, because the clocks of two gateways differ, and clocks
-        jump.
-        A new stream counts from 1 again, so its creation time is in the high 32 bits.
+        jump. A new stream counts from 1 again, so its creation time is in the high 32 bits.
         """
         return (self.epoch << 32) | sequence
 
@@ -275,8 +272,7 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     """Return the bucket of the API keys; create it if it is missing.
 
     Its keys are the ids of `api_keys.ApiKey`, its values their records. Entries do not expire: a key that has
-    expired
-    stays in the lists until it is revoked.
+    expired stays in the lists until it is revoked.
     """
     jetstream = client.jetstream(timeout=10)
     try:

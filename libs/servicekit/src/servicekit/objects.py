@@ -1,10 +1,8 @@
 """Immutable objects in a NATS object store: written once, also by concurrent writers, and removed completely.
 
 nats-py's `put` replaces objects: of two clients that write the same object at once, the later one removes the
-pieces
-of the earlier one while they are read. Its `delete` leaves a record for ever. The layout in the stream is that of
-all
-NATS clients (ADR-20 of nats-architecture-and-design), so `ObjectStore.get` can read these objects.
+pieces of the earlier one while they are read. Its `delete` leaves a record for ever. The layout in the stream is
+that of all NATS clients (ADR-20 of nats-architecture-and-design), so `ObjectStore.get` can read these objects.
 """
 
 import asyncio
@@ -40,8 +38,7 @@ async def put_once(
 
     Raises:
         nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. The object does not exist
-        then,
-            unless another client has written it.
+            then, unless another client has written it.
     """
     meta = _meta_subject(bucket, name)
     nuid = uuid.uuid4().hex
@@ -79,8 +76,7 @@ async def put_once(
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(_PURGE_SECONDS):
                     # A piece that was under way at the failure could arrive after the purge. An acknowledged
-                    # message
-                    # after it makes sure that it has arrived.
+                    # message after it makes sure that it has arrived.
                     with contextlib.suppress(nats.js.errors.APIError):
                         await jetstream.publish(pieces, b"")
                     await jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces)
@@ -92,8 +88,7 @@ async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> byt
     """Return an object of one piece, or None if it has several pieces or none: `ObjectStore.get` reads those.
 
     A piece is a message, read in one round trip. A subscription, as `get` makes it, costs the server more than the
-    rest
-    of a small document.
+    rest of a small document.
 
     Raises:
         nats.js.errors.NotFoundError: The object does not exist.

@@ -34,8 +34,7 @@ def _api(stream: str) -> tuple[str, ...]:
     """Return the calls of JetStream's API about a stream and its consumers.
 
     The patterns are exact up to the stream's name. With one more wildcard, they would also match a consumer with
-    the name
-    of this stream on another stream.
+    the name of this stream on another stream.
     """
     calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
     return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))

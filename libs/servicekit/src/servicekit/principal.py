@@ -17,8 +17,7 @@ class Principal:
     """The caller of a request.
 
     ``roles`` are a subset of `ROLES`; documents' access lists contain ``oids`` and ``groups``. Only the gateway
-    knows
-    ``issuer`` and ``has_former_name``; other services need ``oids``.
+    knows ``issuer`` and ``has_former_name``; other services need ``oids``.
 
     Attributes:
         issuer: The provider whose token names the user; empty if the user belongs to a key, or is unknown.

@@ -56,8 +56,7 @@ def run(
 
     Returns:
         The exit code of the process: 0 after an orderly stop, 1 after a failure (see the log), `EXIT_CONFIGURATION`
-        if
-        the environment or a file that it names is invalid (see stderr or the log).
+        if the environment or a file that it names is invalid (see stderr or the log).
     """
     parser = argparse.ArgumentParser(
         prog=f"causeway-{service}",

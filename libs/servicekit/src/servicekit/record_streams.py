@@ -111,8 +111,7 @@ async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None
     """Trim streams that become full, until cancelled.
 
     A full stream drops its oldest records, so that one tenant could displace the records of all others. Before
-    that,
-    the tenants with the most records lose their oldest ones.
+    that, the tenants with the most records lose their oldest ones.
     """
     while True:
         for name in RECORD_STREAMS:

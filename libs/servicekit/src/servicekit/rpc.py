@@ -44,8 +44,7 @@ async def unary(
         request: Its message.
         deadline: The deadline of the call.
         expected: Error codes that are valid answers, for example NOT_FOUND for a query. They do not mark the span
-            as
-            failed, so that samplers that keep all errors do not keep these.
+            as failed, so that samplers that keep all errors do not keep these.
 
     Raises:
         CausewayError: The error of the service, or the class for gRPC's own code.

@@ -1,10 +1,8 @@
 """Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, and unpacked to the same class.
 
 An error is sent in the call's trailing metadata, whose size both sides limit (`channel.SIZE_OPTIONS`). Above the
-limit
-it would arrive as another error, so this module limits all parts, in bytes. A model server's error page may be
-long,
-and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
+limit it would arrive as another error, so this module limits all parts, in bytes. A model server's error page may
+be long, and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
 """
 
 import grpc

@@ -53,10 +53,8 @@ class S3OriginalStore:
     """An `original_store.OriginalStore` in a bucket.
 
     An original of up to 8 MiB takes one conditional request: of several writers one wins, and the bytes of the
-    others
-    are dropped. A larger one is sent in parts, and exists after the last request. Whether the name exists is
-    checked
-    before; of two concurrent writers, the later one replaces the object of the earlier one.
+    others are dropped. A larger one is sent in parts, and exists after the last request. Whether the name exists is
+    checked before; of two concurrent writers, the later one replaces the object of the earlier one.
 
     Args:
         settings: The settings, with a bucket.

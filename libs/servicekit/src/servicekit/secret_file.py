@@ -16,8 +16,7 @@ class SecretFile(SecretStr):
     """The content of a file; its value is soon the new one after the file has changed.
 
     The file is checked when the value is read, at most once in `LOOK_SECONDS`; a check takes a few microseconds. If
-    the
-    file can no longer be read or is invalid, the old value stays and the problem is logged once.
+    the file can no longer be read or is invalid, the old value stays and the problem is logged once.
 
     Two instances are equal if they have the same path, so that objects made for one stay valid when its value
     changes.

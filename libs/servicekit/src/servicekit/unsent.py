@@ -14,8 +14,7 @@ error for a service that is away, which callers get within two seconds."""
 _PAUSE = 0.1
 _TRY = 0.5  # the time that gRPC's own retries of a unary call take to fail
 # gRPC's messages for a call without any connection. The message for a connection that broke during a call is
-# another
-# one, and a service that refuses sends its own details.
+# another one, and a service that refuses sends its own details.
 _NOBODY = ("connections to all backends failing", "errors resolving ", "empty address list")
 
 
@@ -23,8 +22,7 @@ class UnsentRetry:
     """Decides whether a call may be repeated, after a pause.
 
     When the last pod that a channel knows is replaced, the new pod already exists, but the channel has not resolved
-    the
-    name again. For a moment, calls find no server.
+    the name again. For a moment, calls find no server.
 
     Args:
         deadline: The deadline of the call with all its retries.

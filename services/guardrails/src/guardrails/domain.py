@@ -135,8 +135,7 @@ class Failure:
     """The failure of a detector.
 
     ``message`` is for the client. ``status`` is the status of a remote detector's response, or 0. ``not_asked``:
-    the
-    detector was not called, because there was nothing to compare the text with.
+    the detector was not called, because there was nothing to compare the text with.
     """
 
     detector_id: str

@@ -256,12 +256,12 @@ class Chunk:
 
     Attributes:
         number: Position within the document, from 0.
-    text: The text to show and cite.
-    indexed_text: The text to search: the text with names and headings before it.
-    page: From 1; 0 if the format has no pages.
-    headings: Headings above it, outermost first.
-    overlap: Code points at the beginning of the text that repeat the end of the previous chunk.
-    separator: The text between the previous chunk and this one, if they do not overlap; None: a blank line.
+        text: The text to show and cite.
+        indexed_text: The text to search: the text with names and headings before it.
+        page: From 1; 0 if the format has no pages.
+        headings: Headings above it, outermost first.
+        overlap: Code points at the beginning of the text that repeat the end of the previous chunk.
+        separator: The text between the previous chunk and this one, if they do not overlap; None: a blank line.
     """
 
     number: int

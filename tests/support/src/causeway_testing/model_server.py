@@ -4,10 +4,8 @@ records what it was sent.
 It speaks HTTP/1.1 on a real socket, so that what a client does with a connection (closing it, not reading from it)
 is seen as a model server would see it. In a test::
 
-    async with ModelServer.started() as server:
-        server.script(stream(["Hel", "lo"], pace=0.01), refusal(429, "slow down", retry_after=3))
-        ...
-        assert server.requests[0].json()["stream"] is True
+    async with ModelServer.started() as server: server.script(stream(["Hel", "lo"], pace=0.01), refusal(429, "slow
+    down", retry_after=3)) ... assert server.requests[0].json()["stream"] is True
 
 As a process, for benchmarks and for tests of whole stacks (see ``--help``)::
 

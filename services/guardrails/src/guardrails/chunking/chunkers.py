@@ -25,9 +25,8 @@ class Chunker(Protocol):
         """Return the ends of the chunks that are now certain, in code points from the start of the text, ascending.
 
         The chunks do not depend on how the text is divided into pieces, and together they are the text. With the
-        last
-        piece, the end of the text is the end of a chunk, unless the text is empty. A remote chunker may return ends
-        later, in answer to empty pieces.
+        last piece, the end of the text is the end of a chunk, unless the text is empty. A remote chunker may return
+        ends later, in answer to empty pieces.
 
         Raises:
             Exception: The text cannot be split.

@@ -26,9 +26,9 @@ class ConfiguredDetector:
 
     Attributes:
         detector: The detector.
-    replacement: The text that replaces the spans of its detections.
-    threshold: The lowest score of a detection that counts.
-    about_answer: The findings are about an answer as a whole: the detector does not judge texts beside it.
+        replacement: The text that replaces the spans of its detections.
+        threshold: The lowest score of a detection that counts.
+        about_answer: The findings are about an answer as a whole: the detector does not judge texts beside it.
     """
 
     detector: Detector | Judge

@@ -1,8 +1,7 @@
 """The detector ``language``: finds texts in languages that are not allowed.
 
 py3langid (https://github.com/adbar/py3langid) identifies the language by the frequencies of byte sequences. It is
-not
-reliable for short texts, which are therefore not judged.
+not reliable for short texts, which are therefore not judged.
 """
 
 from functools import cache

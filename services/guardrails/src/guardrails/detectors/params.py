@@ -27,8 +27,8 @@ class BadParam(Exception):
     """A parameter is wrong.
 
     Args:
-    path: The path of the parameter, for example ``regex[1]``; empty for the parameters as a whole.
-    message: The reason, for the client.
+        path: The path of the parameter, for example ``regex[1]``; empty for the parameters as a whole.
+        message: The reason, for the client.
     """
 
     def __init__(self, path: str, message: str) -> None:

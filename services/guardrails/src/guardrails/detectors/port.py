@@ -43,8 +43,7 @@ class DetectorStream(Protocol):
 
         Returns:
             The length of the decided text, in code points: no later detection begins before it. It never decreases,
-            and
-            with the last piece it is the whole length. And the detections that became certain with this piece.
+            and with the last piece it is the whole length. And the detections that became certain with this piece.
 
         Raises:
             DetectorFailed: The text cannot be judged; the stream must not be used any more.

@@ -1,8 +1,7 @@
 """The detector ``prompt_injection``: finds phrases by which texts try to command a model.
 
 It searches for known phrases. So it is quick and works on growing texts, but misses other wordings. For those, use
-a
-model behind the detector API as well.
+a model behind the detector API as well.
 """
 
 from typing import Annotated, Literal, get_args

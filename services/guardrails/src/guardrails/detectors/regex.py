@@ -34,8 +34,7 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
     """Return the factory of the detector.
 
     The detections of named patterns have the type ``pii``. Those of the caller's patterns have the type ``regex``
-    and
-    the name ``custom_regex``.
+    and the name ``custom_regex``.
     """
     named = {name: [Matcher(pattern) for pattern in patterns] for name, patterns in NAMED.items()}
 

@@ -2,8 +2,7 @@
 
 The vendors' patterns come from detect-secrets (https://github.com/Yelp/detect-secrets), which scans lines of files
 with Python's ``re``. Here the patterns run on the linear engine, so that growing texts can be scanned too. The
-engine
-has no look-behind; the patterns that need it are for assignments, which a pattern of this module finds.
+engine has no look-behind; the patterns that need it are for assignments, which a pattern of this module finds.
 """
 
 import importlib
@@ -74,8 +73,7 @@ def _of_vendors() -> Iterator[Matcher]:
 
 def _linear(expression: re.Pattern[str]) -> str:
     # The token before the look-ahead is greedy, so the look-ahead is not needed. RE2 allows counts up to 1000.
-    # Without
-    # the lazy `?` at the end, a finding is the whole token and not only its beginning.
+    # Without the lazy `?` at the end, a finding is the whole token and not only its beginning.
     pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
     return f"(?i:{pattern})" if expression.flags & re.IGNORECASE else pattern
 

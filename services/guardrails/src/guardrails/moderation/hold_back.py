@@ -57,8 +57,7 @@ class GrowingText:
     """One growing text.
 
     The text is cleared up to the position of the slowest protecting rule. Rules that only report hold nothing back.
-    A
-    span to be redacted is cleared as a whole or not at all. A finding is reported when its end is cleared.
+    A span to be redacted is cleared as a whole or not at all. A finding is reported when its end is cleared.
 
     Args:
         number: The number of the choice.

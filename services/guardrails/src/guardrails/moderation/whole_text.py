@@ -32,8 +32,7 @@ async def judge(
     """Return a verdict for each text, and the failures of detectors.
 
     If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
-    each
-    with one call for all texts. Text that replacements join is judged again.
+    each with one call for all texts. Text that replacements join is judged again.
     """
     first = joining(rules)
     if not first:

@@ -20,12 +20,9 @@ class CaikitChunker(RemoteChunker):
     """Splits one text. The server gets the ``chunker_id`` of the configuration, or the chunker's name.
 
     A text that is complete at once takes one unary call. For a growing text, the protocol does not report how far
-    the
-    server has processed it. So accepted text counts as processed, and the limit of a window also limits a chunk
-    without
-    an end. The server's time limit starts at the end of the text. The last chunk is the text after the server's
-    last
-    end, for example white space.
+    the server has processed it. So accepted text counts as processed, and the limit of a window also limits a chunk
+    without an end. The server's time limit starts at the end of the text. The last chunk is the text after the
+    server's last end, for example white space.
     """
 
     _number = 0

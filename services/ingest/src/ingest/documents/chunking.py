@@ -1,10 +1,8 @@
 """Splits pages into chunks of whole sentences, rows or definitions, within a section and the model's token limit.
 
 A chunk is an unchanged part of its section's text. It begins with the last sentences of the previous chunk, as far
-as
-the overlap allows, so that references to them can be understood. Sections are divided evenly, because two halves
-are
-better for search than a full chunk and a tiny one.
+as the overlap allows, so that references to them can be understood. Sections are divided evenly, because two halves
+are better for search than a full chunk and a tiny one.
 """
 
 import itertools

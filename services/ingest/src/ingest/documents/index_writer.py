@@ -58,8 +58,7 @@ class Storing:
             document: The job's document.
             there: The version that was found.
             alone: Called only if that version is equal. An older job may have ended in the meantime, so the index
-                is
-                then asked again.
+                is then asked again.
 
         Raises:
             Unavailable, DeadlineExceeded: The index cannot be asked.

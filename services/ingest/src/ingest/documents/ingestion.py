@@ -46,8 +46,8 @@ class Ingestion:
             job: The job.
             report: The report of the job.
             alone: Returns whether all jobs accepted before have ended. Only then a document that the index already
-                has
-                can stay as it is. Otherwise, it gets the job's generation, so that an older job cannot replace it.
+                has can stay as it is. Otherwise, it gets the job's generation, so that an older job cannot replace
+                it.
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.

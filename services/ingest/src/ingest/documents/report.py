@@ -41,13 +41,11 @@ class Report:
     """Records the states of one attempt.
 
     The attempt's number is a fencing token: records of earlier attempts are overwritten, those of later ones are
-    not.
-    So a worker that was presumed dead and continues cannot undo the work of its successor. Every method raises
+    not. So a worker that was presumed dead and continues cannot undo the work of its successor. Every method raises
     `Settled` if another worker has taken the job or the job has ended.
 
     An attempt counts from its first record, because a worker that a job kills cannot record anything. If a
-    dependency
-    was unavailable, the attempt does not count after all.
+    dependency was unavailable, the attempt does not count after all.
 
     Args:
         jobs: The store of the states.
@@ -73,8 +71,7 @@ class Report:
         """Take the job: state PARSING, with this attempt's number.
 
         The first attempt is recorded after a short delay, or with an earlier record. Most documents take less time
-        than
-        that, and each record waits for a disk. A document that kills its worker within the delay gets one more
+        than that, and each record waits for a disk. A document that kills its worker within the delay gets one more
         attempt.
 
         Raises:

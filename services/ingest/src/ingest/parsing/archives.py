@@ -25,9 +25,9 @@ class Entry:
     """A file of an archive.
 
     Attributes:
-    name: Its name in the archive.
-    size: Its size according to the archive.
-    open: Opens it; raises `Refusal` if it cannot be read.
+        name: Its name in the archive.
+        size: Its size according to the archive.
+        open: Opens it; raises `Refusal` if it cannot be read.
     """
 
     name: str

@@ -1,10 +1,8 @@
 """The parsing child: ``python -m ingest.parsing.child``, with requests on stdin and frames on stdout.
 
 The process loads the parsers once and forks for each document. A fork is quick, has fresh resource limits, and
-leaves
-no data of one document for the next. When a fork dies, the child exits with its status, and the worker starts
-another
-child.
+leaves no data of one document for the next. When a fork dies, the child exits with its status, and the worker
+starts another child.
 
 For a short text, the fork takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
 """

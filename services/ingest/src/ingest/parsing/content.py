@@ -10,10 +10,10 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     """A piece of text under one heading.
 
     Attributes:
-    headings: Headings above it and its own, outermost first.
-    text: A blank line separates paragraphs; a line break separates items, rows, and lines of verse or code. The
+        headings: Headings above it and its own, outermost first.
+        text: A blank line separates paragraphs; a line break separates items, rows, and lines of verse or code. The
         text begins with its own heading if the document shows one there.
-    whole: Spans of the text in code points, in order and disjoint, for example rows, records or definitions. A
+        whole: Spans of the text in code points, in order and disjoint, for example rows, records or definitions. A
         span stays together if it fits into a passage; otherwise its lines do.
     """
 
@@ -27,9 +27,9 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 
     Attributes:
         content_type: Media type.
-    page_count: Number of pages, slides or sheets; 0 if the format has none.
-    language: BCP 47 tag that the document declares; empty without one.
-    mail: For a mail, its headers by name.
+        page_count: Number of pages, slides or sheets; 0 if the format has none.
+        language: BCP 47 tag that the document declares; empty without one.
+        mail: For a mail, its headers by name.
     """
 
     content_type: str
@@ -42,10 +42,10 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     """The text of a page, a slide or a sheet; a format without pages has one page with number 0.
 
     Attributes:
-    number: Counted from 1; 0 if the format has no pages.
-    sections: In reading order; empty if the page has no text.
-    picture: The page as JPEG; empty if pictures are not wanted, or the page cannot be drawn.
-    confidence: The confidence of recognised text, 0 to 1; None for text of the file.
+        number: Counted from 1; 0 if the format has no pages.
+        sections: In reading order; empty if the page has no text.
+        picture: The page as JPEG; empty if pictures are not wanted, or the page cannot be drawn.
+        confidence: The confidence of recognised text, 0 to 1; None for text of the file.
     """
 
     number: int
@@ -72,10 +72,10 @@ class Omission(msgspec.Struct, frozen=True, tag="omission"):
     """A part of a document that could not be read, while the rest was.
 
     Attributes:
-    kind: Name of the class of `refusals` with the reason.
-    message: For the user who uploaded the document.
-    page: From 1; 0 if the omission is not about a page.
-    part: Name of the part; empty if the part has no name.
+        kind: Name of the class of `refusals` with the reason.
+        message: For the user who uploaded the document.
+        page: From 1; 0 if the omission is not about a page.
+        part: Name of the part; empty if the part has no name.
     """
 
     kind: str

@@ -20,15 +20,15 @@ class Request(msgspec.Struct, frozen=True):
 
     Attributes:
         path: The file.
-    suffix: The suffix of the original name.
-    max_pages: Documents with more pages are refused.
-    max_characters: Documents with more text are refused.
-    memory: Limit on the child's address space in bytes.
-    cpu_seconds: Limit on the child's CPU time.
-    max_pictures: Number of pages that get a picture, from the first on.
-    max_members: Number of files within the file to unpack, from the first on.
-    max_member_bytes: Limit on their bytes together.
-    scans: How to handle images of text, a value of `scans.Scans`.
+        suffix: The suffix of the original name.
+        max_pages: Documents with more pages are refused.
+        max_characters: Documents with more text are refused.
+        memory: Limit on the child's address space in bytes.
+        cpu_seconds: Limit on the child's CPU time.
+        max_pictures: Number of pages that get a picture, from the first on.
+        max_members: Number of files within the file to unpack, from the first on.
+        max_member_bytes: Limit on their bytes together.
+        scans: How to handle images of text, a value of `scans.Scans`.
     """
 
     path: str

@@ -85,8 +85,7 @@ class ProcessParser:
         allows.
 
         The time limit does not include the time that the caller takes between two parts. Close the iterator after
-        use: a
-        child whose answer is not read to the end is killed.
+        use: a child whose answer is not read to the end is killed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.

@@ -1,8 +1,7 @@
 """The supported formats: their names, suffixes and media types, and the module that reads each.
 
 This module has only data, so that a worker knows the formats without loading a parser. `ingest.parsing.readers`
-loads
-the modules in the parsing child.
+loads the modules in the parsing child.
 """
 
 from collections.abc import Mapping

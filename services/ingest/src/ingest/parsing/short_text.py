@@ -1,9 +1,8 @@
 """Decides which files are so simple that parsing them needs no child process.
 
 A fork with its limits takes milliseconds, and reading a short text takes a tenth of one. No format library
-processes
-such a text: it is decoded as UTF-8 and split into lines. Its length limits the time and the memory for this. The
-worker's time-out applies as for every document.
+processes such a text: it is decoded as UTF-8 and split into lines. Its length limits the time and the memory for
+this. The worker's time-out applies as for every document.
 """
 
 import re

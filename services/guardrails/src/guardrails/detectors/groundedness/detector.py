@@ -1,10 +1,9 @@
 """The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
 The cosine of the embeddings tells whether a sentence has the subject of a passage. A sentence near a passage is
-then
-compared with it word by word. Numbers, dates, names and colours must be in the passage, next to the same words.
-Negations and opposites must agree. The word lists are English. This is a comparison of words only; for more, use a
-model behind the detector API as well.
+then compared with it word by word. Numbers, dates, names and colours must be in the passage, next to the same
+words. Negations and opposites must agree. The word lists are English. This is a comparison of words only; for more,
+use a model behind the detector API as well.
 
 A finding names the sentence of the passage by its position and not by its text. Otherwise the finding could repeat
 text that an output policy removes from the answer.

@@ -14,8 +14,7 @@ from guardrails.domain import Detection
 # At most 7 ms with the named patterns, on texts made to be slow.
 _INLINE = 16_384
 # The same for callers' patterns: instructions times characters. RE2 takes up to 8 ns for each. A search in a
-# growing
-# text has three to four times the instructions, and the text may have to be searched in two forms.
+# growing text has three to four times the instructions, and the text may have to be searched in two forms.
 _INLINE_WORK = 2_500_000
 # Whole texts are scanned in slices, with a check of the time limit after each slice.
 _SLICE = 65_536

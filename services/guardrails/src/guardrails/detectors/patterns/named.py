@@ -77,8 +77,7 @@ def _ipv6() -> str:
 
 
 # Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). As with cards, only one
-# length
-# is possible for each prefix.
+# length is possible for each prefix.
 _IBAN_LENGTHS = {
     15: "NO",
     16: "BE",

@@ -2,13 +2,11 @@ r"""Changes a pattern so that it also matches text that is only the beginning of
 
 A stream must know where a match may still begin or grow, to hold back as little text as possible. It must also find
 the same matches as the matcher of whole texts. One change gives both: at the end of the available text, every atom
-of
-the pattern may match the end instead of its character, and so may the rest of the pattern. A path of the matcher
-that
-reaches the end then succeeds. All other paths are those of the original pattern, in the same order of preference.
-The
-leftmost match of the changed pattern is therefore either a match of the pattern that further text cannot change, or
-it reaches the end. In the latter case, the text is undecided from the first character of the match on.
+of the pattern may match the end instead of its character, and so may the rest of the pattern. A path of the matcher
+that reaches the end then succeeds. All other paths are those of the original pattern, in the same order of
+preference. The leftmost match of the changed pattern is therefore either a match of the pattern that further text
+cannot change, or it reaches the end. In the latter case, the text is undecided from the first character of the
+match on.
 
 A sentinel tells the two cases apart. It is one byte that does not occur in UTF-8, and a match that needs the end
 includes it. ``E`` is ``\C?\z``: the sentinel, if it is next, at the very end. The changes are:

@@ -16,16 +16,12 @@ class Search:
     """Searches one growing text for several patterns, and holds back as little of it as is safe.
 
     A match is uncertain if it is incomplete, may grow, or depends on the next character. The text is held back from
-    the
-    first character at which the preferred match of a pattern may begin and is uncertain. The text before it is
-    decided.
-    Checks beyond the expression (a card number's check digit) run when a match is certain; until then its text is
-    held
-    back.
+    the first character at which the preferred match of a pattern may begin and is uncertain. The text before it is
+    decided. Checks beyond the expression (a card number's check digit) run when a match is certain; until then its
+    text is held back.
 
     Each piece takes one search of the new and the held-back text for all patterns together. The patterns are
-    searched
-    one by one only if that search finds a certain match.
+    searched one by one only if that search finds a certain match.
 
     Args:
         matchers: The patterns.

@@ -8,8 +8,7 @@ growing text does not have to wait for the next character:
 - a combining mark on an ASCII character is removed, unless Unicode has a composed character for both.
 
 A letter and its mark that are two characters in the text stay two characters: `canonical` makes patterns accept
-both
-spellings.
+both spellings.
 """
 
 import re

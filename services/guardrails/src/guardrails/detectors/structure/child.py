@@ -2,8 +2,7 @@
 stdout.
 
 The process loads the parsers once and forks for each text. A fork is quick, has fresh resource limits, and leaves
-no
-data of one text for the next. If a signal kills a fork, the process reports it to its parent.
+no data of one text for the next. If a signal kills a fork, the process reports it to its parent.
 """
 
 import ctypes

@@ -4,8 +4,7 @@ import re
 import unicodedata
 
 # Controls except tab and line feed, zero-width spaces, byte order marks, noncharacters, lone surrogates, and the
-# soft
-# hyphen. Joiners stay, because emoji and Indic scripts need them.
+# soft hyphen. Joiners stay, because emoji and Indic scripts need them.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
 LINE_BREAK = re.compile("\r\n?|\x85|\u2028|\u2029|\x0b|\x0c")
 _BLANK = re.compile(r"[^\S\n]+")

@@ -2,8 +2,7 @@
 
 A page has the positions of its lines, and draws them in any order. Columns of running text are read one after the
 other, after the lines above and before the lines below both columns. Elsewhere the drawn order stays, unless it
-goes
-upwards within a column, or draws a table column by column.
+goes upwards within a column, or draws a table column by column.
 """
 
 import itertools

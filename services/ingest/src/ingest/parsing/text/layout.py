@@ -111,8 +111,7 @@ def paragraphs(
     """Return the paragraphs of one page's lines, which are in reading order.
 
     Within a paragraph, lines are joined where the text was only wrapped: where the first word of the next line did
-    not
-    fit, or a sentence continues. Other line breaks (rows, verses, items) stay.
+    not fit, or a sentence continues. Other line breaks (rows, verses, items) stay.
 
     Args:
         lines: The lines.
