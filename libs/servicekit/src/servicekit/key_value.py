@@ -11,11 +11,13 @@ from nats.js.kv import KeyValue, StopIterSentinel
 
 Entry = KeyValue.Entry
 Watcher = KeyValue.KeyWatcher
+_SECONDS = 5.0
+"""The longest wait for each expected entry."""
 
 
 @contextlib.asynccontextmanager
 async def watched(
-    bucket: KeyValue, pattern: str = ">", *, patience: float = 5.0, values: bool = True
+    bucket: KeyValue, pattern: str = ">", *, values: bool = True
 ) -> AsyncIterator[tuple[list[Entry], Watcher]]:
     """Yield the entries of a bucket, including deletions, and a watcher of later changes.
 
@@ -26,7 +28,6 @@ async def watched(
     Args:
         bucket: The bucket.
         pattern: A pattern of the keys.
-        patience: Seconds to wait for each entry.
         values: Whether the entries have their values.
 
     Raises:
@@ -39,7 +40,7 @@ async def watched(
         there = info.delivered.consumer_seq + info.num_pending
         entries: list[Entry] = []
         while len(entries) < there:
-            if (entry := await update(watcher, patience)) is not None:
+            if (entry := await update(watcher, _SECONDS)) is not None:
                 entries.append(entry)
         yield entries, watcher
     finally:

@@ -22,6 +22,8 @@ _SUBJECTS = {keys.USAGE_STREAM: keys.USAGE_SUBJECTS, keys.AUDIT_STREAM: keys.AUD
 RECORD_STREAMS = tuple(_SUBJECTS)
 _FULL, _TRIMMED = 0.9, 0.8
 """The share of its limit at which a stream is trimmed, and the share that remains."""
+_EVERY = 15.0
+"""Seconds between two checks of the streams."""
 _KNOWN = 0.1
 """Least share of its limit that a stream must hold for an estimate of its retention."""
 
@@ -107,7 +109,7 @@ async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subjec
     return max(0.0, (now - (first.time or now)).total_seconds())
 
 
-async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None:
+async def keep_room(jetstream: JetStreamContext) -> None:
     """Trim streams that become full, until cancelled.
 
     A full stream drops its oldest records, so that one tenant could displace the records of all others. Before
@@ -119,7 +121,7 @@ async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None
                 await trim(jetstream, name)
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                 _log.debug("a stream of records cannot be trimmed", stream=name, error=str(error))
-        await asyncio.sleep(every)
+        await asyncio.sleep(_EVERY)
 
 
 async def trim(jetstream: JetStreamContext, name: str) -> None:

@@ -20,6 +20,8 @@ _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """The most waiting jobs of one tenant in each lane but the last, which takes the others."""
 _MOST_TENANTS = 1000
+_FRESH = 0.25
+"""Seconds for which an answer of the queue is reused."""
 
 
 class Backlog:
@@ -31,13 +33,11 @@ class Backlog:
     Args:
         most: The most jobs of all tenants.
         most_of_tenant: The most jobs of one tenant.
-        fresh: Seconds for which an answer is reused.
     """
 
-    def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000, *, fresh: float = 0.25) -> None:
+    def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000) -> None:
         self._most = most
         self._most_of_tenant = most_of_tenant
-        self._fresh = fresh
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
@@ -66,7 +66,7 @@ class Backlog:
 
     async def _asked(self, transport: IngestTransport, tenant: str) -> "_Waiting":
         info = await transport.jetstream.stream_info(keys.INGEST_STREAM, keys.ingest_jobs_of(tenant))
-        waiting = _Waiting(info.state.messages, time.monotonic() + self._fresh)
+        waiting = _Waiting(info.state.messages, time.monotonic() + _FRESH)
         for subject, count in (info.state.subjects or {}).items():
             waiting.lanes[keys.ingest_lane_of(subject)] += count
         if len(self._waiting) >= _MOST_TENANTS:

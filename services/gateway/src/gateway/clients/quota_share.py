@@ -20,6 +20,8 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 _AT_ONCE = 64
 _BEAT = 2.0
+_PAUSE = 0.025
+"""The minimum of seconds between rounds."""
 
 
 class QuotaShare:
@@ -32,7 +34,6 @@ class QuotaShare:
     Args:
         bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
         ledger: The ledger.
-        pause: The minimum of seconds between rounds.
         retry: Seconds between attempts to reach the bucket.
     """
 
@@ -41,12 +42,10 @@ class QuotaShare:
         bucket: Callable[[], Awaitable[KeyValue]],
         ledger: Ledger,
         *,
-        pause: float = 0.025,
         retry: float = 0.5,
     ) -> None:
         self._bucket = bucket
         self._ledger = ledger
-        self._pause = pause
         self._retry = retry
         self._some = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
@@ -134,7 +133,7 @@ class QuotaShare:
             news = [(keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.news()]
             for first in range(0, len(news), _AT_ONCE):
                 await asyncio.gather(*(bucket.put(key, raw) for key, raw in news[first : first + _AT_ONCE]))
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(_PAUSE)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT):
                     await self._some.wait()

@@ -40,9 +40,11 @@ class ProviderKeys:
         fetch: Fetches a document.
         algorithms: The allowed algorithms of its keys.
         jwks_url: The address of the keys; empty: from the provider's configuration.
-        on_change: Called when a key was removed or changed.
         patience: The most seconds for a refresh: requests with an unknown key wait for it.
         clock: Returns seconds.
+
+    Attributes:
+        on_change: Called when a key was removed or changed.
     """
 
     def __init__(
@@ -52,7 +54,6 @@ class ProviderKeys:
         algorithms: Collection[str],
         *,
         jwks_url: str = "",
-        on_change: Callable[[], None] = lambda: None,
         patience: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,7 +61,7 @@ class ProviderKeys:
         self._fetch = fetch
         self._algorithms = algorithms
         self._jwks_url = jwks_url
-        self.on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
         self._patience = patience
         self._clock = clock
         self._keys: Keys = {}

@@ -29,9 +29,9 @@ def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error
     return error_text(error)
 
 
-def _front_end(path: str, method: str, role: Role, reach: IndexReach = _PROFILE) -> Route:
+def _front_end(path: str, method: str, role: Role) -> Route:
     """Return a route that a page calls besides the chat; its errors are plain text."""
-    return Route(path, method, role, reach, errors=_front_end_error)
+    return Route(path, method, role, _PROFILE, errors=_front_end_error)
 
 
 def _upload(route: Route) -> Route:

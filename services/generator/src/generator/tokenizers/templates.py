@@ -76,25 +76,24 @@ class ChatTemplate:
         return self.render(messages).removeprefix(self._special.get("bos_token", ""))
 
 
-def load_template(where: str, *, special: Mapping[str, str] | None = None) -> ChatTemplate:
+def load_template(where: str) -> ChatTemplate:
     """Load a template.
 
     Args:
         where: Its source (any text with a brace), a ``tokenizer_config.json``, a directory with one (a
             ``chat_template.jinja`` in it has priority), or any other file with a source; empty for `PLAIN`.
-        special: Special tokens, if the place names none.
 
     Raises:
         ValueError: It does not exist, or cannot be read.
     """
     if not where or "{" in where:
-        return ChatTemplate(where or PLAIN, special)
+        return ChatTemplate(where or PLAIN)
     path = Path(where)
     try:
         if path.is_dir() or path.name == _CONFIG:
             directory = path if path.is_dir() else path.parent
             return _of_directory(directory, path if path.is_file() else directory / _CONFIG)
-        return ChatTemplate(path.read_text(encoding="utf-8"), special or _special(path.parent / _CONFIG))
+        return ChatTemplate(path.read_text(encoding="utf-8"), _special(path.parent / _CONFIG))
     except OSError as error:
         raise ValueError(f"The chat template {where} cannot be read: {error.strerror}.") from error
 

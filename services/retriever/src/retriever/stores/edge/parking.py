@@ -16,6 +16,8 @@ from retriever.stores.edge.shard import LiveShard
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 5.0
+_IDLE_SECONDS = 600.0
+"""A shard that was not used for this long is closed."""
 _IN_USE_SECONDS = 5.0
 """A shard that was asked for so lately is in use, and is not closed."""
 
@@ -26,15 +28,11 @@ class Parking:
     Args:
         shards: Returns all shards of the store.
         most_open: Where more are open, those that were used longest ago are closed.
-        idle_seconds: A shard that was not used for so long is closed.
     """
 
-    def __init__(
-        self, shards: Callable[[], Iterable[LiveShard]], most_open: int = 64, idle_seconds: float = 600.0
-    ) -> None:
+    def __init__(self, shards: Callable[[], Iterable[LiveShard]], most_open: int = 64) -> None:
         self._shards = shards
         self._most_open = most_open
-        self._idle_seconds = idle_seconds
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -50,7 +48,7 @@ class Parking:
         parked = 0
         for shard in shards:
             idle = now - shard.used_at
-            if idle >= self._idle_seconds or (parked < too_many and idle >= _IN_USE_SECONDS):
+            if idle >= _IDLE_SECONDS or (parked < too_many and idle >= _IN_USE_SECONDS):
                 parked += await shard.park()
                 await asyncio.sleep(0)  # closing holds the interpreter's lock
         return parked
