@@ -73,14 +73,9 @@ _log = structlog.get_logger(__name__)
 _UPLOADS_AT_ONCE = 4
 
 
-def build_app(
-    settings: Settings,
-    services: Services,
-    metrics: Metrics | None = None,
-    draining: asyncio.Event | None = None,
-) -> ASGIApp:
+def build_app(settings: Settings, services: Services, *, draining: asyncio.Event | None = None) -> ASGIApp:
     """Return the ASGI application; see `build`."""
-    return build(settings, services, metrics, draining)[0]
+    return build(settings, services, draining=draining)[0]
 
 
 def build(
