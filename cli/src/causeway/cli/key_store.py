@@ -21,7 +21,7 @@ _SECONDS = 10.0
 
 
 class KeyStore:
-    """Reads and writes the keys' records.
+    """Reads and writes the records of the API keys.
 
     Args:
         bucket: The bucket of the keys.
@@ -46,7 +46,7 @@ class KeyStore:
         """Delete a key; gateways refuse it within seconds.
 
         Args:
-            said: Its id, or the key itself.
+            said: The id of the key, or the key itself.
 
         Raises:
             CommandError: The key does not exist.
@@ -77,7 +77,7 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
 
     Args:
         url: The server.
-        replicas: Copies of everything stored, if the store does not exist yet.
+        replicas: The number of copies in NATS; used only when the store is created.
         certificates: For a server that requires a client certificate; None: none.
 
     Raises:

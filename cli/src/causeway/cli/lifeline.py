@@ -3,18 +3,19 @@
 import subprocess
 from collections.abc import Sequence
 
-# The guard waits for the end of its standard input. Only this process holds it open, and the kernel closes it when
-# this process ends for any reason. Then the guard kills its own group: itself and all members, including
-# grandchildren. It is a shell because that is small and exists on every POSIX system. PR_SET_PDEATHSIG exists only
-# on Linux, does not reach grandchildren, and fires when a thread ends.
+# The guard waits for the end of its standard input. Only this process holds the other end of the pipe, and the
+# kernel closes it when this process ends for any reason. Then the guard kills its process group: itself and all
+# members, including grandchildren. The guard is a shell, because a shell is small and exists on every POSIX system.
+# PR_SET_PDEATHSIG is no alternative: it exists only on Linux, does not reach grandchildren, and fires when a thread
+# ends.
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
 
 
 class Lifeline:
-    """Started programs join its group; `close`, or the end of this process, kills the group.
+    """A process group that programs join; `close`, or the end of this process, kills the group.
 
     Args:
-        held: Descriptors that stay open until the group has ended, such as a lock on files that it writes.
+        held: File descriptors that stay open until the group has ended, such as a lock of the data directory.
     """
 
     def __init__(self, held: Sequence[int] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Synchronises an index with files: ingests changed files, deletes missing ones."""
+"""Synchronises an index with files: ingests changed files and deletes the documents of missing files."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ class Order:
 
     Attributes:
         index: The index.
-        at_once: The number of concurrent files.
-        patience: Seconds without progress after which a file counts as failed.
-        pictures: Store pictures of their pages; then each file is sent, because the platform decides what is
-            missing.
-        delete_missing: Delete documents of the index that were uploaded as files and are not among these.
+        at_once: The number of files that are ingested concurrently.
+        patience: The seconds without progress after which a file counts as failed.
+        pictures: Store pictures of pages. The command then sends each file, because only the platform knows which
+            pictures are missing.
+        delete_missing: Delete documents of the index that were uploaded as files and have no file any more.
     """
 
     index: str
@@ -41,13 +41,13 @@ class Order:
 
 
 class Mirror:
-    """An index and the files that it must have.
+    """Keeps an index equal to a set of files.
 
     Args:
         client: The platform's client.
         order: The options.
         shown: Shows the progress.
-        retry: Seconds until a watch retries what failed.
+        retry: Seconds until `watch` repeats a failed synchronisation.
     """
 
     def __init__(self, client: Client, order: Order, shown: Shown, *, retry: float = _RETRY_SECONDS) -> None:
@@ -58,7 +58,7 @@ class Mirror:
         self._retry = retry
 
     async def bring(self, sources: Sequence[Source]) -> list[Outcome]:
-        """Ingest new and changed files, and delete missing ones.
+        """Ingest new and changed files, and delete documents of missing files.
 
         Raises:
             Unreachable: The platform cannot be reached.
@@ -91,7 +91,7 @@ class Mirror:
 
         Args:
             paths: Files and directories.
-            complain: Gets the reason of each failure that will be retried.
+            complain: Gets the reason of each failure before the next attempt.
             poll: See `folder.changes`.
         """
         marks: Mapping[str, Mark] | None = None

@@ -14,17 +14,17 @@ from causeway.cli.errors import CommandError, Taken
 HOST = "127.0.0.1"
 _LAST_PORT = 65535
 _LONGEST_SOCKET = 100
-"""The most bytes of a socket's path: Linux allows 107, macOS 103."""
+"""The maximum length of a socket's path in bytes. Linux allows 107 bytes, macOS 103."""
 _SHORT = "/tmp"  # noqa: S108  # only the owner may enter the directory that is created there
 
 
 def lock(data_dir: Path) -> int:
-    """Lock the data directory, which is created if it is missing. Only its owner may read it.
+    """Lock the data directory; create it if it is missing, and let only its owner read it.
 
-    An existing directory of something else, such as ``/tmp``, keeps its mode if it is not empty.
+    An existing directory with other content, such as ``/tmp``, keeps its mode.
 
     Returns:
-        A descriptor. The lock is held until it, and every copy that a child has inherited, is closed.
+        A file descriptor. The lock ends when this descriptor and all copies in child processes are closed.
 
     Raises:
         Taken: Another stack holds the lock.
@@ -48,15 +48,15 @@ def lock(data_dir: Path) -> int:
 
 
 def ports(first: int, count: int) -> list[int]:
-    """Return different free ports: the requested one, or any for 0, and others.
+    """Return different free ports; the first one is the requested port unless that is 0.
 
     Raises:
-        Taken: The requested one is in use.
+        Taken: The requested port is in use.
     """
-    # All are held until the last one is found, so that they differ.
+    # Keep all sockets open until the last port is found, so that the ports differ.
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        if first:  # connections of an earlier server may linger on it
+        if first:  # the port may still have connections of an earlier server
             sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sockets[0].bind((HOST, first))
@@ -71,7 +71,7 @@ def ports(first: int, count: int) -> list[int]:
 
 
 def ports_from(first: int, count: int) -> list[int]:
-    """Return free ports, upwards from the first one; any for 0.
+    """Return the next free ports from `first` upwards; any free ports if `first` is 0.
 
     Raises:
         Taken: There are not enough free ports.
@@ -90,10 +90,10 @@ def ports_from(first: int, count: int) -> list[int]:
 
 
 def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
-    """Return a Unix socket for each name, in a directory that only its owner may enter.
+    """Return the path of a Unix socket for each name, in a directory that only its owner may enter.
 
-    It is the data directory's ``sockets``. If the paths would be too long, it is a new temporary directory, or one
-    in ``/tmp`` if that path is too long, too.
+    The directory is ``sockets`` in the data directory. If the paths would be too long, it is a new directory in the
+    temporary directory, or in ``/tmp`` if those paths are also too long.
 
     Raises:
         CommandError: The directory cannot be created.
@@ -113,7 +113,7 @@ def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
 
 
 def remove_sockets(paths: Iterable[Path]) -> None:
-    """Remove the sockets, and their directory."""
+    """Remove the sockets and their directory."""
     for path in paths:
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty yet

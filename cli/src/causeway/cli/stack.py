@@ -1,4 +1,4 @@
-"""The platform on one machine: its processes, ports and settings."""
+"""The platform on one machine (a stack): its processes, ports and settings."""
 
 import asyncio
 import contextlib
@@ -36,12 +36,12 @@ _DISK_SHARE = 8
 
 
 class Stack:
-    """A broker and the five services, supervised.
+    """Runs a broker and the five services under a supervisor.
 
     Args:
-        data_dir: Has all stored data, the logs, and ``stack.json`` while the stack runs.
-        port: The gateway's port; 0 takes a free one.
-        auth: The mode of authentication, as in the gateway's setting.
+        data_dir: The directory of all stored data, the logs, and ``stack.json`` while the stack runs.
+        port: The gateway's port; 0 chooses a free one.
+        auth: The authentication mode, as in the gateway's setting.
         report: Gets one line per death and restart.
         echo: Gets the name and each line of a process's output.
 
@@ -104,7 +104,7 @@ class Stack:
 
     @property
     def has_console(self) -> bool:
-        """Return whether the gateway serves the console: its package contains a built console."""
+        """Return whether the gateway serves the console: it is not switched off, and the package contains it."""
         if os.environ.get("CAUSEWAY_CONSOLE", "true").lower() in ("false", "0", "no", "off"):
             return False
         gateway = importlib.util.find_spec("gateway")
@@ -123,7 +123,7 @@ class Stack:
         targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
-            # gRPC's core logs closed connections in its own format; our log has them already.
+            # gRPC's core logs closed connections in its own format. Our log contains them already.
             "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
             "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
@@ -142,8 +142,8 @@ class Stack:
         }
 
     def _stream_bytes(self) -> int:
-        """Return the most bytes of a stream: a small disk has no room for a gibibyte per stream."""
-        # Imported here: the client of NATS takes longer to load than most commands take to run.
+        """Return the maximum size of a stream in bytes; on a small disk it is less than the default."""
+        # Imported here, because loading the client of NATS takes longer than most commands.
         from servicekit.stream_room import STREAM_BYTES
 
         return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
@@ -170,12 +170,12 @@ class Stack:
         """Start everything and return when the gateway and the ingest workers are ready.
 
         Args:
-            progress: Gets the state of each process after each check: ``ok``, or another one.
-            within: The most seconds.
+            progress: Gets the state of each process after each check; ``ok`` means ready.
+            within: The maximum number of seconds.
 
         Raises:
-            CommandError: The start failed or took too long; the message has the reason and the last lines of the
-                log.
+            CommandError: The start failed or took too long; the message contains the reason and the last lines of
+                the log.
         """
         await self._until(self._start(progress), within)
         self._ready = True
@@ -250,8 +250,8 @@ class Stack:
     def _why_not(self, within: float) -> str:
         waiting = [name for name, state in self._states.items() if state != "ok"]
         message = f"not ready after {within:g} s: {', '.join(waiting)}. Logs are in {self.data_dir / 'logs'}"
-        # Without the gateway the states of the others are unknown; the one with the most deaths is the likely
-        # cause.
+        # Without the gateway, the states of the services are unknown. The process with the most deaths is the
+        # likely cause.
         deaths = self._supervisor.deaths
         suspect = max((name for name in waiting if name in deaths), key=lambda name: deaths[name], default=None)
         if suspect is None:
@@ -278,7 +278,7 @@ class Stack:
             os.close(self._lock)
 
     def kill(self) -> None:
-        """Kill the processes immediately; `stop` must still be called."""
+        """Kill the processes immediately; the caller must still call `stop`."""
         self._supervisor.kill()
 
     def _write(self) -> None:

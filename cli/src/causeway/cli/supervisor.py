@@ -1,4 +1,4 @@
-"""Keeps a set of programs running: starts them, restarts dead ones, stops them in reverse order."""
+"""Keeps a set of programs running: starts them, restarts those that ended, stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,9 @@ class Program:
     """A program to run.
 
     Attributes:
-        name: Its name in messages and of its log file.
-        command: Program and arguments.
-        environment: Its whole environment.
+        name: The name in messages and of the log file.
+        command: The program and its arguments.
+        environment: All environment variables.
     """
 
     name: str
@@ -36,9 +36,9 @@ class Restarts:
     """The waits before restarts, in seconds.
 
     Attributes:
-        first: After the first death; doubles with each further one.
+        first: The wait after the first death; each further death doubles it.
         most: The longest wait.
-        healthy: After a run of this length the next wait is ``first`` again.
+        healthy: After a run of this length, the next wait is ``first`` again.
     """
 
     first: float = 0.2
@@ -46,7 +46,7 @@ class Restarts:
     healthy: float = 30.0
 
     def delay(self, deaths: int) -> float:
-        """Return the wait after so many deaths in a row, including the last one."""
+        """Return the wait after a number of deaths in a row."""
         return min(self.most, self.first * 2.0 ** min(deaths - 1, 30))
 
 
@@ -75,7 +75,7 @@ class Supervisor:
         echo: Gets the name and each line of a program's output.
         restarts: The waits before restarts.
         grace: Seconds from SIGTERM to SIGKILL, for each program.
-        held: Descriptors that stay open until all programs have ended.
+        held: File descriptors that stay open until all programs have ended.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int | None]:
-        """Return the programs in the order of their start, with their process ids; None while one is down."""
+        """Return the process ids by program, in the order of the start; None for a program that does not run."""
         return {name: kept.process.pid if kept.process else None for name, kept in self._kept.items()}
 
     @property
@@ -126,7 +126,7 @@ class Supervisor:
         """Wait until a program fails for good.
 
         Raises:
-            ProgramFailed: A program has failed; the message has its last lines.
+            ProgramFailed: A program has failed; the message contains its last lines.
         """
         await asyncio.shield(self._failure)
 
@@ -141,7 +141,7 @@ class Supervisor:
                 if not kept.deaths:
                     self._fail(f"{name} cannot be started: {error}")
                     return
-                # It ran before: a missing resource, such as memory, may become available again.
+                # The program ran before, so a missing resource, such as memory, may become available again.
                 kept.deaths += 1
                 delay = self._restarts.delay(kept.deaths)
                 self._report(f"{name} cannot be started ({error}); will retry in {delay:.1f} s")
@@ -168,7 +168,7 @@ class Supervisor:
                 await asyncio.wait_for(kept.stopping.wait(), delay)
 
     async def _spawn(self, kept: _Kept) -> asyncio.subprocess.Process:
-        # A pipe of our own: asyncio's would wait for the program's children, which inherit it.
+        # Our own pipe, because asyncio's pipe would wait for the program's children, which inherit it.
         ours, theirs = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -195,7 +195,7 @@ class Supervisor:
             self._failure.exception()  # retrieved also if no task waits for it
 
     async def stop(self) -> None:
-        """Stop the programs, the last one started first: SIGTERM, and SIGKILL after its grace."""
+        """Stop the programs in reverse order of the start: SIGTERM, and SIGKILL after the grace period."""
         for kept in reversed(self._kept.values()):
             await self._stop(kept)
         self._lifeline.close()
@@ -219,7 +219,7 @@ class Supervisor:
         await kept.keeper
 
     def kill(self) -> None:
-        """Kill everything immediately; `stop` then has nothing to wait for."""
+        """Kill all programs immediately; the caller must still call `stop`, which then need not wait."""
         for kept in self._kept.values():
             kept.stopping.set()
             _signal(kept, signal.SIGKILL)
@@ -227,7 +227,7 @@ class Supervisor:
 
 def _signal(kept: _Kept, sign: signal.Signals) -> None:
     if kept.process is not None:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError):  # the process has just ended
             kept.process.send_signal(sign)
 
 

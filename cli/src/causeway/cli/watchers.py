@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 
 class JsonWatcher:
-    """Prints one object per file when the file is done."""
+    """Prints a JSON object for each file when its ingest ends."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -46,7 +46,7 @@ class JsonWatcher:
 
 
 class LinesWatcher:
-    """Prints a line per file when the file is done."""
+    """Prints a line for each file when its ingest ends."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -66,7 +66,7 @@ class LinesWatcher:
 
 
 class BarsWatcher:
-    """Shows a bar for all files, and one for each running file. A context manager."""
+    """A context manager that shows a progress bar for all files, and one for each running file."""
 
     def __init__(self, out: Console, count: int) -> None:
         self._progress = Progress(
@@ -115,7 +115,7 @@ class BarsWatcher:
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print a table of all files on a terminal, and their numbers by state."""
+    """Print the number of files by state; on a terminal, also print a table of all files."""
     if out.is_terminal:
         rows = [
             (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
