@@ -2,7 +2,7 @@
 
 A key is ``cwk_<id>_<secret>``. The id, 16 hex digits, identifies the record and is not secret. The secret is 256
 random bits in base64url. Only the key's SHA-256 is stored. A slow hash, as for passwords, is not needed: it
-protects secrets that can be guessed, but 2^256 random secrets cannot be tried. And it would slow down every
+protects secrets that can be guessed, but 2^256 random secrets cannot be tried. It would also slow down every
 request.
 """
 

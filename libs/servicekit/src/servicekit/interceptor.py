@@ -153,7 +153,7 @@ async def _scope(
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             span.set_attribute("error.type", code.name)
         if isinstance(failure, Unavailable | DeadlineExceeded):
-            # Something else is away. A stack for each call would fill the log while it is.
+            # A dependency does not answer. A stack for each call would fill the log during the outage.
             _log.warning("call failed", error=message, cause=_cause(failure), **measured.fields)
         elif http_status(failure) >= _SERVER_FAULT:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)
@@ -163,7 +163,7 @@ async def _scope(
 
 
 def _cause(failure: BaseException) -> str | None:
-    """Return what an error began with, in one line."""
+    """Return the first cause of an error, in one line."""
     first = failure
     while first.__cause__ is not None:
         first = first.__cause__

@@ -43,7 +43,7 @@ CANCELLED_CALLS_SUBJECT = "causeway.calls.cancelled"
 """The subject on which a gateway announces the cancelled call of an agent; not stored."""
 
 EARLIER_REASONING = "earlier_reasoning"
-"""The member of a message that has what a model thought before it; a model server gets it by another name."""
+"""The member of a message with the model's reasoning before it; a model server gets it under another name."""
 
 PART_OF = "part_of"
 PART_OF_ID = "part_of_id"
@@ -301,7 +301,7 @@ def member_id(document: str, name: str) -> str:
 
 
 def member_object(outer: str, number: int) -> str:
-    """Return the name of the object of a file within another file, whose object name is given."""
+    """Return the name of the object of a file within a file, derived from the outer file's object name."""
     return f"{outer}-{number}"
 
 
@@ -344,7 +344,7 @@ def document_point_id(collection_name: str, document: str) -> uuid.UUID:
 
 
 def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
-    """Return the id of the marker that a document's chunks may not match its record."""
+    """Return the id of a document's marker, which says that the chunks may not match the record."""
     return document_point_id(f"{collection_name}/mark", document)
 
 

@@ -1,4 +1,4 @@
-"""A NATS client that closes in bounded time, whatever the state of the server."""
+"""A NATS client that closes in bounded time, in any state of the server."""
 
 import asyncio
 

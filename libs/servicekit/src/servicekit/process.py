@@ -1,4 +1,4 @@
-"""The frame of every service process: settings, logs, event loop and signals."""
+"""The common part of every service process: settings, logs, event loop and signals."""
 
 import argparse
 import asyncio

@@ -148,7 +148,7 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
 
 
 class Exchange:
-    """A bidirectional call: one task may write while another one reads. Its errors are `CausewayError`s."""
+    """A bidirectional call: one task may write while another one reads. All its errors are `CausewayError`s."""
 
     def __init__(self, call: Any, going: "CallSpan") -> None:
         self._call = call

@@ -143,7 +143,7 @@ async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T
     ``contextlib.aclosing``, which stops the reading at once.
 
     Raises:
-        Exception: The source raised it; the items before it come first.
+        Exception: The error of the source, after all its items.
     """
     waiting: list[T] = []
     arrived, taken = asyncio.Event(), asyncio.Event()

@@ -43,9 +43,9 @@ class Document:
     """A document of the catalogue.
 
     Attributes:
-        document_id: Identifies it within its index.
-        sourcefile: The name for users; may hold any characters.
-        sha256: Of the original, lower-case hex.
+        document_id: The id within the index.
+        sourcefile: The name for users; may contain any characters.
+        sha256: SHA-256 of the original, lower-case hex.
         size_bytes: Length of the original.
         metadata_json: The caller's metadata as a JSON object; empty means ``{}``.
         oids: Users who may see it.
@@ -85,7 +85,10 @@ class Document:
         return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
 
     def says_the_same_as(self, other: "Document") -> bool:
-        """Return whether two versions also have the same metadata and readers. A mail's headers are its content."""
+        """Return whether two versions have the same passages, pictures, metadata and readers.
+
+        Metadata that the platform derives from the content, such as a mail's headers, is not compared.
+        """
         made = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
         return (
             self.reads_as(other)
@@ -296,7 +299,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read, while the rest was.
+    """A part of a file that could not be read, although the rest of the file was read.
 
     Attributes:
         reason: A reason of the error table.

@@ -73,7 +73,7 @@ async def work(
     """Run a worker with a connection and embedding models.
 
     The worker is healthy from here on, because it has everything that it needs at the start. It stays healthy while
-    it waits for an unavailable dependency. It fetches documents only from addresses that it ``may_reach``.
+    it waits for an unavailable dependency. It fetches documents only from addresses that ``may_reach`` accepts.
     """
     transport = await nats.ingest_transport(
         client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes

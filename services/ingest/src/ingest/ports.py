@@ -64,7 +64,7 @@ class Web(Protocol):
     """Fetches documents from URLs."""
 
     async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
-        """Write the content of a URL to a file; return None if its validators have not changed.
+        """Write the content of a URL to a file; return None if the content has not changed since the validators.
 
         Raises:
             PermissionDenied: Fetching from there is not allowed, or needs credentials.
@@ -101,7 +101,7 @@ class TextReader(Protocol):
         """Yield the texts in order, with one at a time in memory.
 
         Raises:
-            UnreadableDocument: The object holds something else.
+            UnreadableDocument: The object does not contain the job's texts.
         """
         ...
 
@@ -191,7 +191,7 @@ class Index(Protocol):
         ...
 
     async def answers(self) -> bool:
-        """Return whether the retriever would take a job now."""
+        """Return whether the retriever answers and can take a job now."""
         ...
 
 
@@ -288,5 +288,5 @@ class Queue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Take no more jobs, once `take` has returned. Jobs returned after that go to other workers."""
+        """Stop taking jobs, after `take` has returned. Jobs that are given back later go to other workers."""
         ...

@@ -1,4 +1,4 @@
-"""Chunkers: they split growing texts for detectors that judge windows, and for callers that want sentences."""
+"""Chunkers split growing texts for detectors that judge windows, and for callers that want sentences."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -24,26 +24,27 @@ class DetectorFailed(Exception):
 
 
 class NotAsked(DetectorFailed):
-    """The detector was not called, because there is nothing that it could compare the text with.
+    """The detector was not called, because the request has no passages to compare the text with.
 
     A caller that only wants reports goes on without the detector, even if ``on_error`` is to block.
     """
 
     def __init__(self) -> None:
-        super().__init__("there are no passages that the text could rest on", _UNPROCESSABLE)
+        super().__init__("there are no passages to compare the text with", _UNPROCESSABLE)
 
 
 class DetectorStream(Protocol):
     """The state of a detector for one growing text."""
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
-        """Judge the next piece; not called again after the last one.
+        """Judge the next piece; must not be called after the last one.
 
         Over all pieces, the detections are the same as those of `Detector.detect` for the whole text.
 
         Returns:
-            The length of the decided text, in code points: no later detection begins before it. It never decreases,
-            and with the last piece it is the whole length. And the detections that became certain with this piece.
+            The length of the decided text in code points, and the detections that became certain with this piece.
+            No later detection begins in decided text. The length never decreases. After the last piece, it is the
+            length of the whole text.
 
         Raises:
             DetectorFailed: The text cannot be judged; the stream must not be used any more.

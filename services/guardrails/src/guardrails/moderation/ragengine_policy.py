@@ -60,7 +60,7 @@ class Scanner(BaseModel):
 
 
 class RegexScanner(Scanner):
-    """``regex``: a match is a finding. Patterns that must match are not supported."""
+    """``regex``: a match is a finding. ``is_blocked: false`` is not supported."""
 
     patterns: list[str] = Field(min_length=1)
     is_blocked: Literal[True] = True
@@ -74,7 +74,7 @@ class RegexScanner(Scanner):
 
 
 class BanSubstringsScanner(Scanner):
-    """``ban_substrings``: each of them is a finding. The option that all must occur is not supported."""
+    """``ban_substrings``: each substring is a finding. ``contains_all`` is not supported."""
 
     substrings: list[str] = Field(min_length=1)
     match_type: Literal["word", "str"] = "word"

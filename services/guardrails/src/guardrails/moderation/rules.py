@@ -1,4 +1,4 @@
-"""Rules: they turn detections into actions (report, redact, block), of which the strictest applies."""
+"""Rules turn detections into actions: report, redact or block. The strictest action applies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Judges the text that clients see: with replacements, text on both sides of a span can form a new match.
+"""Judges the text that clients see, because a replacement and the text beside it can form a new match.
 
 For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding itself. So the rules whose
 replacements can become part of a match run first, and then all rules judge the resulting text.

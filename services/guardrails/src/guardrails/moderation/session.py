@@ -25,7 +25,7 @@ _AHEAD = 4096
 
 
 class Session:
-    """Judges the growing choices of one answer, each by itself; a block ends all of them.
+    """Judges the growing choices of one answer separately; a block ends all of them.
 
     Args:
         rules: The rules.
@@ -35,7 +35,7 @@ class Session:
         all_hold: Text also waits for rules that only report.
 
     Attributes:
-        blocked: Whether a rule has blocked; then nothing may be fed any more.
+        blocked: Whether a rule has blocked; after that, `feed` must not be called.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Session:
                     await reading
 
     def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
-        """Judge pieces, those of one choice as one, and return the steps.
+        """Judge pieces and return the steps; pieces of the same choice are judged together.
 
         Raises:
             InvalidRequest: A piece belongs to a complete choice, or there are too many choices.

@@ -278,7 +278,7 @@ class Chunker:
         """Return the text after the name and headings that fit the model's limit and do not occur in the text."""
         lines = [*(line for line in (name, *headings) if line and line not in text), text]
         while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._shape.indexed_tokens:
-            # The outermost heading says least, so it is dropped first; the name is dropped last.
+            # The outermost heading has the least information, so it is dropped first; the name is dropped last.
             lines.pop(1 if len(lines) > 2 else 0)
         return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Jobs with a file: the way of a document from the original to the index, without broker and RPC."""
+"""Jobs with a file: turns the original into a document of the index, without broker and RPC."""
 
 import asyncio
 import contextlib
@@ -144,7 +144,8 @@ class FileIngestion:
     ) -> None:
         """Read the document and store it in place of an existing version.
 
-        The files within it are stored first, so that all of them are stored once the document is.
+        The files within the document are stored before the document itself. So if the document is stored, all of
+        them are.
 
         Args:
             job: The job with the document.

@@ -1,4 +1,4 @@
-"""Jobs of all kinds."""
+"""Runs the jobs of all kinds."""
 
 from dataclasses import dataclass
 
@@ -45,9 +45,9 @@ class Ingestion:
         Args:
             job: The job.
             report: The report of the job.
-            alone: Returns whether all jobs accepted before have ended. Only then a document that the index already
-                has can stay as it is. Otherwise, it gets the job's generation, so that an older job cannot replace
-                it.
+            alone: Returns whether all jobs accepted before have ended. If they have, an unchanged document of
+                the index stays as it is. Otherwise it gets the job's generation, so that an older job cannot
+                replace it.
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.

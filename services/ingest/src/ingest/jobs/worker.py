@@ -37,21 +37,21 @@ _tracer = telemetry.tracer(__name__)
 _log = structlog.get_logger(__name__)
 
 _HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
-"""A further attempt would fail in the same way."""
+"""Errors after which a further attempt would fail in the same way."""
 _LONGEST_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
 _LEAVE_SECONDS = _GIVE_BACK_SECONDS + 1
-"""Time for cancelled jobs to be returned, before jobs that lost the cancellation are cancelled again
-(`servicekit.tasks.ended`).
+"""Seconds in which cancelled jobs return to the queue. After that, a job that lost its cancellation is cancelled
+again (`servicekit.tasks.ended`).
 """
 _PROBE_SECONDS = 1.0
 _SETTLE_SECONDS = 60.0
-"""How long a worker tries to record the end of a job. After that, the job is delivered again and found finished."""
+"""Seconds for which a worker tries to record the end of a job. After that, the queue delivers the job again."""
 _SETTLE_PAUSE = 0.5
 
 
 class Worker:
-    """Runs a number of jobs concurrently.
+    """Runs several jobs concurrently.
 
     Args:
         queue: The queue of jobs.

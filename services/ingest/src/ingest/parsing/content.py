@@ -12,9 +12,9 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         headings: Headings above it and its own, outermost first.
         text: A blank line separates paragraphs; a line break separates items, rows, and lines of verse or code. The
-        text begins with its own heading if the document shows one there.
+            text begins with its own heading if the document shows one there.
         whole: Spans of the text in code points, in order and disjoint, for example rows, records or definitions. A
-        span stays together if it fits into a passage; otherwise its lines do.
+            span stays together if it fits into a passage; otherwise its lines do.
     """
 
     headings: tuple[str, ...]
@@ -69,7 +69,7 @@ class Scan(msgspec.Struct, frozen=True, tag="scan"):
 
 
 class Omission(msgspec.Struct, frozen=True, tag="omission"):
-    """A part of a document that could not be read, while the rest was.
+    """A part of a document that could not be read, although the rest was read.
 
     Attributes:
         kind: Name of the class of `refusals` with the reason.

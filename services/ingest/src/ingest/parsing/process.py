@@ -42,11 +42,11 @@ class Limits:
     """The limits of one document.
 
     Attributes:
-        pages: Most pages.
-        characters: Most characters of text.
-        seconds: Longest wall and CPU time.
-        memory: Most bytes of address space.
-        pictures: Most pages with pictures, if they are wanted.
+        pages: Number of pages.
+        characters: Number of characters of text.
+        seconds: Wall-clock time, and CPU time.
+        memory: Bytes of address space.
+        pictures: Number of pages with pictures, if the job wants pictures.
     """
 
     pages: int = 5000
@@ -81,11 +81,11 @@ class ProcessParser:
         members: Room = NO_ROOM,
         scans: Scans = Scans.MISSING,
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of a file, with pictures if they are wanted and as many files within it as ``members``
-        allows.
+        """Yield the parts of a file.
 
-        The time limit does not include the time that the caller takes between two parts. Close the iterator after
-        use: a child whose answer is not read to the end is killed.
+        With ``pictures``, pages have pictures. ``members`` limits the files within the file. The time limit does
+        not include the time that the caller takes between two parts. Close the iterator after use: a child whose
+        answer is not read to the end is killed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.

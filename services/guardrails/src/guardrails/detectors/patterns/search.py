@@ -13,7 +13,7 @@ _PROMPT = 512
 
 
 class Search:
-    """Searches one growing text for several patterns, and holds back as little of it as is safe.
+    """Searches one growing text for several patterns, and holds back as little text as possible.
 
     A match is uncertain if it is incomplete, may grow, or depends on the next character. The text is held back from
     the first character at which the preferred match of a pattern may begin and is uncertain. The text before it is
