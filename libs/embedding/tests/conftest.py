@@ -51,10 +51,10 @@ class EmbeddingServer(ThreadingHTTPServer):
     """A server with the OpenAI API's embeddings, of `HashingEmbedder`, times three; it notes what it was sent.
 
     Attributes:
-        script: Given first, in order: a status with headers, or a body.
-        requests: Bodies that came.
-        together: The most requests that were there at a time.
-        hold: While it is not set nobody is answered.
+        script: The first answers, in order: a status with headers, or a body.
+        requests: The received bodies.
+        together: The highest number of concurrent requests.
+        hold: The server does not answer while this is not set.
     """
 
     daemon_threads = True

@@ -1,4 +1,4 @@
-"""``embeddings.yaml``: its content, its errors, and the documentation of both."""
+"""``embeddings.yaml``: its values, its errors, and its documentation."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 
 def test_the_first_is_the_default(tmp_path: Path) -> None:
-    """The first model is the default if the file names none."""
+    """If the file names no default, the first model is the default."""
     assert read(tmp_path, GOOD.replace("default: e5", "")).default == "all-minilm-l6-v2"
 
 

@@ -106,7 +106,7 @@ async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_serve
 
 
 async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
-    """Opening a file connects to no server. If the bundled model is not listed, it need not exist."""
+    """Opening a file connects to no server. The bundled model need not exist if the file does not list it."""
     (port,) = free_ports(1)
     path = tmp_path / "embeddings.yaml"
     path.write_text("models:" + REMOTE.format(url=f"http://127.0.0.1:{port}/v1"))

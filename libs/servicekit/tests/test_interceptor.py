@@ -136,7 +136,7 @@ async def test_a_caller_that_leaves_is_no_error(
 async def test_a_blocked_write_ends_when_the_caller_leaves(
     served: Any, log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the client stops reading and leaves, the handler ends without an error."""
+    """A handler whose write is blocked ends without an error when the client leaves."""
     written = 0
     ended = asyncio.Event()
 

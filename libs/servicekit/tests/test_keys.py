@@ -86,7 +86,7 @@ def test_two_holders_of_quotas_never_share_a_key(one: tuple[str, str], other: tu
 
 @given(st.tuples(name, name, name), st.tuples(name, name, name))
 def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    """The keys of lists and of messages are also different. The pattern of a user's keys matches no other user's
+    """Two conversations have different keys, in lists and for messages. A user's pattern matches no other user's
     keys.
     """
     assert (keys.history_head_key(*one) == keys.history_head_key(*other)) == (one == other)

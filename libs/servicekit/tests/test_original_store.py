@@ -130,11 +130,11 @@ async def test_what_came_before_the_bucket(transport: IngestTransport, s3_settin
 
 
 class Sent(io.BytesIO):
-    """A large source that tells when its third part is read to be sent: it was read before for its SHA-256.
+    """A large source that reports the read of its third part for sending, after the read for its SHA-256.
 
     Args:
         content: Its bytes.
-        reached: Called then, from whichever thread reads.
+        reached: Called at this moment, from the reading thread.
     """
 
     def __init__(self, content: bytes, reached: Callable[[], object]) -> None:

@@ -112,7 +112,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("user", "subject"), ALLOWED)
 async def test_what_each_may_send(broker: str, user: str, subject: str) -> None:
-    """Each user may send what the architecture's arrows show."""
+    """Each user may send to the subjects of its arrows in the architecture."""
     assert not await refused(broker, user, subject)
 
 

@@ -74,7 +74,9 @@ async def test_what_has_no_utf8_crosses(served: Any) -> None:
 
 
 def test_the_bound_fits_the_metadata() -> None:
-    """The size limit of errors is less than half of the channel's limit for metadata, which has other uses, too."""
+    """The size limit of errors is less than half of the channel's limit for metadata, so there is room for other
+    metadata.
+    """
     long = "漢" * 10_000
     _, plain, ((_, status),) = rpc_errors.pack(NotFound(long, field=long, details={"a": long, "b": long}))
     limit = dict(SIZE_OPTIONS)["grpc.max_metadata_size"]

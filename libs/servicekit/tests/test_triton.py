@@ -22,13 +22,13 @@ ONE = np.array([[1.0, 2.0]], np.float32)
 
 
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated without types
-    """Speaks Triton's protocol; answers with what it got, as FP32.
+    """Speaks Triton's protocol; returns the input as FP32.
 
     Attributes:
-        looked: How often the model was asked for.
-        headers: Of the last request.
-        refusal: With which status requests are refused.
-        raw: Bytes of the answer, instead of the right ones.
+        looked: Number of requests for the model's metadata.
+        headers: The headers of the last request.
+        refusal: The status with which requests are refused.
+        raw: The bytes that replace the right answer.
         target: Its address.
     """
 

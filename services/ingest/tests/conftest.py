@@ -77,13 +77,13 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
     """The retriever's side of ingest, in memory: begin, chunks, commit, generations.
 
     Attributes:
-        documents: What is committed: record and chunks by tenant, index and document id.
-        upserts: Number of streams that were begun.
+        documents: The committed records and chunks, by tenant, index and document id.
+        upserts: Number of streams that have begun.
         commits: Number of commits that changed something.
         spaces: Model and dimension by tenant and index, as its first document had them.
-        settings: Of all indexes.
-        reading: Cleared, no chunks are taken off a stream.
-        defect: Raised by `GetDocument`.
+        settings: The settings of all indexes.
+        reading: While this is cleared, no chunks are read from a stream.
+        defect: The error that `GetDocument` raises.
     """
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ async def transport(client: Client) -> IngestTransport:
 
 
 class Gateway:
-    """Does what the gateway does: submits jobs and reads their states."""
+    """The gateway's part: submits jobs and reads their states."""
 
     def __init__(self, transport: IngestTransport) -> None:
         self.transport = transport

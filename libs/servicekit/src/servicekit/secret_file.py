@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SecretFile(SecretStr):
-    """The content of a file; its value is soon the new one after the file has changed.
+    """The content of a file; the value follows changes of the file.
 
     The file is checked when the value is read, at most once in `LOOK_SECONDS`; a check takes a few microseconds. If
     the file can no longer be read or is invalid, the old value stays and the problem is logged once.

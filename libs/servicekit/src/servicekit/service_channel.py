@@ -1,4 +1,4 @@
-"""The gRPC channel to a service, which follows certificate changes, and whose methods know their server."""
+"""The gRPC channel to a service. It uses the current certificate, and its methods name their server."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -37,7 +37,7 @@ def of_setting(setting: str) -> Iterator[None]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain scalars as in YAML 1.2: ``no`` and ``on`` are words, as are dates (versions, often)."""
+    """Reads plain scalars as YAML 1.2 does: ``no``, ``on`` and dates are words. (A date is often a version.)"""
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
 

@@ -15,7 +15,7 @@ from servicekit.secret_file import SecretFile, check_sendable
 _SOURCES = "{env: NAME} or {file: PATH}"
 
 URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
-"""Without credentials, which could get into logs."""
+"""A URL without credentials, because these could get into logs."""
 
 TARGET_PATTERN = r"^[^/@\s]+:[0-9]{1,5}$"
 """``host:port``."""

@@ -36,11 +36,11 @@ def _rule(
 
 
 class _Client:
-    """Feeds a session and releases what is cleared, as a caller must.
+    """Feeds a session and releases the cleared text, as a caller must.
 
     Attributes:
         released: The text of each choice.
-        taken: Pieces that the session has taken.
+        taken: The pieces that the session has taken.
     """
 
     def __init__(self, session: Session, workers: ThreadPool) -> None:
@@ -121,8 +121,8 @@ async def test_text_waits_for_the_verdict_of_its_sentence(workers: ThreadPool) -
 
 
 async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool) -> None:
-    """The session asks one question at a time. The text that arrives meanwhile is the next question, without blank
-    windows.
+    """The session asks one question at a time. The next question has all windows that became complete, except blank
+    ones.
     """
     detector = ScriptedJudge("secret")
     detector.gate.clear()
@@ -138,7 +138,7 @@ async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool)
 
 
 async def test_a_report_holds_nothing(workers: ThreadPool) -> None:
-    """A detector that only reports holds no text. Its findings follow before the end."""
+    """A detector that only reports holds no text. Its findings follow before the last step."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(detector, Action.REPORT)]), workers)
     client.feed("A secret. And")
@@ -176,7 +176,7 @@ async def test_a_block_ends_all(workers: ThreadPool) -> None:
 
 @pytest.mark.parametrize("on_error", OnError)
 async def test_a_failure(workers: ThreadPool, on_error: OnError) -> None:
-    """If a detector fails, the text is blocked, or goes on with a warning if the rule allows it."""
+    """A failing detector blocks the text, or the text is released with a warning if the rule allows failures."""
     detector = ScriptedJudge("secret", poison="poison")
     client = _Client(Session([_rule(detector, on_error=on_error)]), workers)
     client.feed("Fine. So")

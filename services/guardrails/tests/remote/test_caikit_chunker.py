@@ -30,13 +30,13 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
     """Ends a chunk behind each full stop, as existing servers do: white space at the text's end is in no chunk.
 
     Attributes:
-        says: Its answers instead of what is right.
-        deaf: It answers when this is set.
-        asked: The model of each call.
-        pieces: The numbers of the pieces that it got.
-        ended: Calls that are over.
+        says: The answers that replace the right ones.
+        deaf: The server does not answer before this is set.
+        asked: The model name of each call.
+        pieces: The numbers of the received pieces.
+        ended: Calls that have ended.
         whole: The texts of unary calls.
-        status: Unary calls fail with it.
+        status: The status with which unary calls fail.
     """
 
     says: list[pb.ChunkerTokenizationStreamResult] | None = None
@@ -202,7 +202,7 @@ async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationSt
 
 
 async def test_an_early_end_is_its_failure() -> None:
-    """A call that ends before the text is a failure, because the rest of the text was not judged."""
+    """A call that ends before the text is a failure, because the server has not judged the rest."""
     async with serving(Stub(says=[])) as target:
         chunkers, ready = Chunkers(), asyncio.Event()
         chunker = chunkers.chunker(config(target), ready.set)

@@ -36,13 +36,13 @@ DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
 
 @dataclass
 class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
-    """Ends a chunk behind each bar, and breaks as it is told.
+    """Ends a chunk after each bar, and fails as the test says.
 
     Attributes:
-        says: Its answers instead of what is right.
-        deaf: It answers when this is set.
-        asked: Which chunker each call asked for.
-        ended: Calls that are over.
+        says: The answers that replace the right ones.
+        deaf: The server does not answer before this is set.
+        asked: The chunker of each call.
+        ended: Calls that have ended.
     """
 
     says: list[pb.ChunkResponse] | None = None
@@ -145,7 +145,7 @@ async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reaso
 
 
 async def test_a_late_one_has_failed() -> None:
-    """The time limit counts the looking at a piece, and not the wait for the text."""
+    """The time limit counts the server's work on a piece, and not the wait for the text."""
     stub, ready = Stub(), asyncio.Event()
     async with serving(stub) as chunker:
         patient = chunker(ready.set, seconds=0.3)
@@ -265,7 +265,7 @@ async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) 
 
 
 async def growing(judge: Judge, workers: ThreadPool, *pieces: str) -> list[tuple[int, tuple[str, ...]]]:
-    """Return how far each step clears, and what it reports."""
+    """Return the cleared positions and the findings of each step."""
     session = Session([Rule("hap", judge, Action.REDACT, OnError.BLOCK, "#")], holding=HoldLimits())
 
     async def batches() -> AsyncGenerator[list[Piece], None]:

@@ -41,7 +41,7 @@ def _factory(session: aiohttp.ClientSession, url: str, **said: Any) -> RemoteFac
 
 
 async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Texts are sent together. The request names the detector and has its parameters, but not the platform's."""
+    """The texts are one request with the detector's name and parameters, without the platform's parameters."""
     judge = slow(_factory(session, stub.url), threshold=0.5, replacement="#", level=3)
     found = await judge.judge(["a secret", "none", "🔑 secret"], DetectionContext())
     (asked,) = stub.asked
@@ -202,7 +202,7 @@ async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -
 
 
 async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A cancelled question ends at the server, too."""
+    """A cancelled question also ends at the server."""
     stub.gate.clear()
     task = asyncio.create_task(slow(_factory(session, stub.url)).judge(["x"], DetectionContext()))
     await eventually(lambda: stub.running == 1)

@@ -1,4 +1,4 @@
-"""The choice of the embedding model for a job."""
+"""How a job gets its embedding model."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ from ingest.parsing.frames import Request
 
 
 def parsed(parse: Callable[[Request], Iterator[Part]], content: str | bytes, suffix: str = "") -> list[Part]:
-    """Return what a format's module makes of a text, without a check of the format."""
+    """Return the output of a format's module for a text, without a check of the format."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
         file.flush()

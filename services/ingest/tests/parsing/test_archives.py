@@ -15,7 +15,7 @@ Unpack = Callable[..., list[Part]]
 
 @pytest.fixture
 def unpack(tmp_path: Path) -> Unpack:
-    """Return what the parsing child makes of an archive."""
+    """Return the output of the parsing child for an archive."""
 
     def unpack(content: bytes, suffix: str, count: int = 10, size: int = 10_000) -> list[Part]:
         path = tmp_path / "original"
@@ -100,7 +100,7 @@ def test_a_size_that_is_a_lie(unpack: Unpack) -> None:
 
 
 def test_a_damaged_or_encrypted_file_is_an_omission(unpack: Unpack) -> None:
-    """The other files are unpacked."""
+    """The damaged or encrypted file is an omission, and the other files are unpacked."""
     content = bytearray(zipped({"a.txt": b"One one one.", "b.txt": b"Two."}))
     content[36] ^= 255
     content[content.rindex(b"PK\x01\x02") + 8] |= 1  # the flag of encryption

@@ -31,7 +31,7 @@ def archive(**parts: str) -> bytes:
     ],
 )
 def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expected: str | None) -> None:
-    """The type of the main part decides the format, whatever the package also contains."""
+    """The type of the main part decides the format. Other contents of the package do not matter."""
     content = archive(_T_=f'<Types><Override ContentType="{types}"/></Types>')
     path = tmp_path / "original"
     path.write_bytes(content)
@@ -62,7 +62,7 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
     ],
 )
 def test_others_have_names(tmp_path: Path, content: bytes, says: str) -> None:
-    """The message tells the user what the file is and what to do with it."""
+    """The message tells the user the type of the file and what to do."""
     path = tmp_path / "original"
     path.write_bytes(content)
     kind = containers.kind(path, content)

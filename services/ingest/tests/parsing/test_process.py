@@ -53,7 +53,7 @@ sys.exit(child.serve(parser))
 
 @pytest.fixture
 async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
-    """Parse a file of one word with a parser that does what the word says."""
+    """Parse a file of one word with a parser that follows this word."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
     limits = Limits(seconds=1.5, memory=600 * 1024**2)

@@ -55,7 +55,7 @@ def asked(path: Path, suffix: str) -> Request:
     ],
 )
 def test_what_is_short_text(tmp_path: Path, suffix: str, content: bytes, expected: bool) -> None:
-    """UTF-8 without control characters is short text if it is small and has the name of a plain text."""
+    """A small file of UTF-8 without control characters is short text, if its name is that of a plain text."""
     path = tmp_path / "original"
     path.write_bytes(content)
     assert is_short_text(asked(path, suffix)) is expected

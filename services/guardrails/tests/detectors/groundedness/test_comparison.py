@@ -56,7 +56,7 @@ def test_the_same_in_other_words(text: str) -> None:
 
 
 def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a very long sentence every fact is looked up, but only the first facts and clauses are compared by
+    """For a very long sentence, all facts are looked up, but only the first facts and clauses are compared by
     position.
     """
     compared: list[object] = []

@@ -251,7 +251,7 @@ def test_whole_texts_longer_than_a_slice() -> None:
 
 
 def test_the_hold_back_limit_is_a_failure() -> None:
-    """A detector that would have to hold more than its limit fails. The limit itself decides no text."""
+    """A detector that would have to hold more than its limit fails, and no more text is decided."""
     stream = _detector(["a.*z"], limits=Limits(held=100)).stream()
     assert stream.feed("xa" + "b" * 200, False) == (1, [])
     with pytest.raises(DetectorFailed, match="more than 100 characters"):

@@ -37,7 +37,7 @@ def test_grouped() -> None:
 
 
 def test_empty_matches_are_none() -> None:
-    """An empty match is no match, and does not stop the search."""
+    """A match without characters is ignored and does not stop the search."""
     assert _spans(Pattern("t", "n", "a*"), "baéa") == ["a", "a"]
 
 

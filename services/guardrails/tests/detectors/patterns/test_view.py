@@ -61,7 +61,7 @@ def test_plain(text: str) -> None:
 
 
 def test_a_forgotten_text_leaves_places() -> None:
-    """After text is forgotten, the later positions stay the same."""
+    """If the view forgets the text before a position, later positions stay the same."""
     view = View("", 5)  # five characters that are the same in both
     view.feed("a\u200b\uff11 b\u200bc")
     places = range(7, view.length)

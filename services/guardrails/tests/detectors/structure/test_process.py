@@ -35,7 +35,7 @@ sys.exit(child.serve(check))
 
 @pytest.fixture
 async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
-    """Yield processes whose check does what the text says."""
+    """Yield processes whose check follows the instruction in the text."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
     made = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
@@ -70,7 +70,7 @@ async def test_the_process_is_kept(processes: CheckProcesses) -> None:
 
 
 async def test_secrets_stay_outside(processes: CheckProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process gets nothing of the service's environment."""
+    """The process gets no environment variable of the service."""
     monkeypatch.setenv("CAUSEWAY_NATS_URL", "nats://guardrails:secret@127.0.0.1")
     (names,) = await processes.reasons("environment", ["json"], 0)
     assert "CAUSEWAY_NATS_URL" not in names

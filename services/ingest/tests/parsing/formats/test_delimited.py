@@ -30,6 +30,6 @@ def test_a_quote_that_is_not_closed(read: Read) -> None:
 
 
 def test_a_table_without_text(read: Read) -> None:
-    """A table of delimiters only has no text."""
+    """A table that has only delimiters has no text."""
     with pytest.raises(Unreadable, match="no text"):
         text(read, ",,\n,,\n")

@@ -17,7 +17,7 @@ HEADERS = (
 
 @pytest.fixture
 def read_mail(tmp_path: Path) -> Callable[[bytes], list[Part]]:
-    """Return what the parsing child makes of a mail."""
+    """Return the output of the parsing child for a mail."""
 
     def read(content: bytes) -> list[Part]:
         path = tmp_path / "original"

@@ -96,7 +96,7 @@ def test_slides(read_parts: ReadParts) -> None:
 
 
 def test_an_encrypted_or_empty_document_is_refused(read_parts: ReadParts) -> None:
-    """The refusal names the reason."""
+    """The refusal says that the document is encrypted or empty."""
     manifest = {"META-INF__manifest_xml": "<m:encryption-data/>"}
     with pytest.raises(Unreadable, match="encrypted"):
         read_parts(open_document("text", "", **manifest), "a.odt")
@@ -137,7 +137,7 @@ def test_a_book(read_parts: ReadParts) -> None:
 
 
 def test_a_protected_or_damaged_book_is_refused(read_parts: ReadParts) -> None:
-    """The refusal names the reason."""
+    """The refusal says that the book is protected or damaged."""
     protected = {"META-INF__encryption_xml": '<x URI="OPS/one.xhtml"/>'}
     with pytest.raises(Unreadable, match="protected"):
         read_parts(book(**protected), "a.epub")
