@@ -231,7 +231,7 @@ class Worker:
         """Schedule another attempt, or give the job up after the last one."""
         self._suspicious = True
         if outage and report.waited > self._patience:
-            said = f"The job waited {report.waited:.0f} s in vain. {failure.message}"
+            said = f"The job waited {report.waited:.0f} s without success. {failure.message}"
             await self._bury(delivery, report, Failure(failure.reason, said))
         elif not outage and report.counted >= self._max_attempts:
             await self._bury(delivery, report, failure)
