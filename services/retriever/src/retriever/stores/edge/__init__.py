@@ -1,4 +1,4 @@
 """Qdrant Edge: the vector store inside the process, with its files, compaction and build process.
 
-What a Qdrant server needs as well belongs to `stores.payload`.
+`stores.payload` has the code that it shares with the Qdrant server.
 """

@@ -1,8 +1,9 @@
 """The child process that builds shards and snapshots: ``python -m retriever.stores.edge.build_child``.
 
-It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. What takes the engine seconds, and would
-hold up everything in the serving process, happens here, aside: a shard is opened as a copy, and what is built is
-built in a directory of its own, which the parent puts in its place or removes.
+It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. It does the work that takes the engine
+seconds and would block the serving process. It reads a copy of a shard and builds in a separate directory. The
+parent
+then moves the result into place or removes it.
 """
 
 import ctypes
@@ -29,21 +30,22 @@ from retriever.stores.vector_storage import VectorStorage
 
 _BATCH = 256
 _PR_SET_PDEATHSIG = 1
-_NICE = 10  # a tenth of what a search gets where both want the same core
+_NICE = 10  # a tenth of the CPU time of a search on the same core
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What is to be built.
+    """A shard or snapshot to build.
 
     Attributes:
-        kind: ``compact`` and ``persist`` read a shard, which is a copy of its own, ``restore`` reads a snapshot;
-            ``persist`` writes a snapshot, the others a shard.
+        kind: ``compact`` and ``persist`` read the copy of a shard, ``restore`` reads a snapshot. ``persist`` writes
+            a
+            snapshot, the others write a shard.
         source: Directory to read.
-        target: Directory to write; of a shard it is made, of a snapshot it may be there.
-        spec: The index, as what is written will have it.
-        vectors: How its dense vectors are kept, in what is read and in what is written.
-        exact_up_to: With more chunks than this a graph is made for searching.
-        seconds: Longest CPU time.
+        target: Directory to write. It must not exist for a shard, and may exist for a snapshot.
+        spec: The specification of the written index.
+        vectors: The storage of its dense vectors, in the source and in the target.
+        exact_up_to: With more chunks than this, a graph (HNSW) is built.
+        seconds: Maximum CPU time.
     """
 
     kind: str
@@ -56,20 +58,20 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It is built, with so many points."""
+    """The result of a successful build."""
 
     points: int
     contents: Contents
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The snapshot cannot be loaded; the message is for the client."""
+    """The snapshot cannot be loaded. The message is for the client."""
 
     message: str
 
 
 def compact(job: Job) -> Done:
-    """A new shard with all points of another, and nothing else."""
+    """Build a new shard with the points of another."""
     source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     points = (schema.again(record) for record in _records(source, edge.Filter()))
     done = _build(job, points, source.count(edge.CountRequest(filter=schema.within(EVERYTHING, payload.CHUNK))))
@@ -78,7 +80,7 @@ def compact(job: Job) -> Done:
 
 
 def persist(job: Job) -> Done:
-    """A snapshot of what the catalogue in a shard knows: no mark, no chunk of another generation."""
+    """Write a snapshot of the documents in a shard's catalogue, without marks and chunks of other generations."""
     shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     documents: dict[str, Document] = {}
     with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
@@ -96,7 +98,7 @@ def persist(job: Job) -> Done:
 
 
 def restore(job: Job) -> Done:
-    """A new shard with what a snapshot has."""
+    """Build a new shard from a snapshot."""
     directory = Path(job.source)
     manifest = snapshot_reader.read_manifest(directory)
     return _build(job, _restored(directory, manifest, job.spec), manifest.chunks)
@@ -114,7 +116,7 @@ def _restored(directory: Path, manifest: snapshot_writer.Manifest, spec: IndexSp
 def _build(job: Job, points: Iterable[edge.Point], chunks: int) -> Done:
     target = Path(job.target)
     target.mkdir(parents=True)
-    # Given a configuration for binary quantization, the engine would quantize without a graph, too.
+    # With a configuration for binary quantization, the engine would also quantize small shards without a graph.
     exact_up_to = job.exact_up_to if chunks > job.exact_up_to else None
     shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.vectors, exact_up_to))
     for operation in schema.payload_indexes():
@@ -151,10 +153,10 @@ _KINDS: dict[str, Callable[[Job], Done]] = {"compact": compact, "persist": persi
 
 
 def main() -> int:
-    """Does one job; returns the exit code. What fails says so on stderr."""
-    if sys.platform == "linux":  # the kernel kills this process when its parent dies, however that dies (prctl(2))
+    """Run one job and return the exit code. Errors are written to stderr."""
+    if sys.platform == "linux":  # the kernel kills this process when its parent dies (prctl(2))
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # What a library prints must not come between the parent and the answer.
+    # Output of libraries must not mix with the answer.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
@@ -176,5 +178,5 @@ def _limit(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C of a terminal
     sys.exit(main())

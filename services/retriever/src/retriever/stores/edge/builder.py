@@ -1,4 +1,4 @@
-"""The parent of the build process (`stores.edge.build_child`): one at a time, bounded, of low priority."""
+"""Runs the build process (`stores.edge.build_child`): one at a time, with limits and low priority."""
 
 import asyncio
 import contextlib
@@ -30,11 +30,11 @@ _answer = msgspec.json.Decoder(Done | Refused)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What building one shard or snapshot may cost.
+    """The limits of building one shard or snapshot.
 
     Attributes:
-        seconds: Longest wall and CPU time.
-        memory: Most bytes of memory of its own; files that are mapped do not count. Kept on Linux.
+        seconds: Maximum wall time and CPU time.
+        memory: Maximum bytes of memory, without mapped files. Enforced on Linux only.
     """
 
     seconds: float = 3600.0
@@ -42,14 +42,14 @@ class Limits:
 
 
 class Builder:
-    """Has shards and snapshots built.
+    """Builds shards and snapshots in child processes.
 
     Args:
-        directory: For what is under way; whatever is left in it is removed now.
-        check_room: Raises Unavailable where the disk has no room for so many bytes.
-        exact_up_to: With more chunks than this a graph is made for searching.
-        limits: Of each.
-        command: Starts a child.
+        directory: Directory for running builds. Its content is removed at the start.
+        check_room: Raises Unavailable if the disk does not have this many free bytes.
+        exact_up_to: With more chunks than this, a graph (HNSW) is built.
+        limits: The limits of each build.
+        command: The command of the child process.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Builder:
         command: Sequence[str] = COMMAND,
     ) -> None:
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True, exist_ok=True)  # a copy that was given up may still be ending in it
+        directory.mkdir(parents=True, exist_ok=True)  # an abandoned copy may still be running in it
         self._directory = directory
         self._check_room = check_room
         self._exact_up_to = exact_up_to
@@ -72,14 +72,14 @@ class Builder:
 
     @contextlib.asynccontextmanager
     async def workplace(self, room: int) -> AsyncIterator[Path]:
-        """A directory for one piece of work, when it is its turn; gone with all in it afterwards.
+        """Wait for a turn and yield a temporary directory, which is removed afterwards.
 
         Args:
-            room: Bytes on the disk that it needs.
+            room: Bytes of disk space that the work needs.
 
         Raises:
-            RateLimited: Too many others wait.
-            Unavailable: The disk has not so much room.
+            RateLimited: Too many builds wait.
+            Unavailable: The disk does not have enough space.
         """
         if self._waiting >= _MOST_WAITING:
             raise RateLimited("Too many indexes are being compacted, written or loaded at once.", retry_after=10)
@@ -97,11 +97,11 @@ class Builder:
             self._waiting -= 1
 
     async def build(self, kind: str, source: Path, target: Path, spec: IndexSpec, vectors: VectorStorage) -> Done:
-        """Has one thing built; see `store.build.Job`. Within a `workplace`.
+        """Run one `Job` inside a `workplace`.
 
         Raises:
             InvalidRequest: The snapshot cannot be loaded.
-            Unavailable: It failed; the log says why.
+            Unavailable: The build failed. The log has the reason.
         """
         seconds = self._limits.seconds
         job = Job(
@@ -124,7 +124,7 @@ class Builder:
                 return _done(_answer.decode(out))
             why = err[-_LAST_WORDS:].decode(errors="replace")
         except (ValueError, RecursionError) as error:
-            why = f"It answered nonsense: {error}"
+            why = f"It sent a malformed answer: {error}"
         except TimeoutError:
             pass
         finally:
@@ -134,30 +134,32 @@ class Builder:
         if watching.done() and not watching.cancelled():
             why = f"It took more than {self._limits.memory} bytes of memory."
         _log.error("building failed", kind=kind, index=spec.name, exit_code=child.returncode, why=why)
-        raise Unavailable(f"What index '{spec.name}' needs could not be built.", resource=spec.name, retry_after=60)
+        raise Unavailable(
+            f"The files of index '{spec.name}' could not be built.", resource=spec.name, retry_after=60
+        )
 
     async def _watch(self, child: "subprocess.Popen[bytes]") -> None:
-        """Ends the child when it has too much memory: by a limit of the kernel's the engine hangs instead."""
-        while _memory_of(child.pid) <= self._limits.memory:  # noqa: ASYNC110  # the system tells nobody
+        """Kill the child if it uses too much memory. With a limit of the kernel the engine would hang."""
+        while _memory_of(child.pid) <= self._limits.memory:  # noqa: ASYNC110  # the system has no event for it
             await asyncio.sleep(_WATCH_SECONDS)
         _kill(child)
 
 
 def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # Not by the event loop: uvloop runs Python between fork and exec, and in a process of many threads that ends
-    # the child with SIGSEGV now and then. By the loop's thread, which lives as long as the process does: the kernel
-    # ends the child together with the thread that has started it.
+    # Not with uvloop: it runs Python between fork and exec, which sometimes crashes the child of a process with
+    # many
+    # threads. In the loop's thread, because the kernel kills the child when the thread that started it ends.
     return subprocess.Popen(  # noqa: S603  # our own program
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={},  # nothing of the service's settings or secrets
+        env={},  # no settings or secrets of the service
     )
 
 
 def _memory_of(pid: int) -> int:
-    """Bytes of memory of a process that is not a file's (proc_pid_status(5)); 0 where the system does not say."""
+    """Return the anonymous memory of a process in bytes (proc_pid_status(5)), or 0 if it is unknown."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

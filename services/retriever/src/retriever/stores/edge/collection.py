@@ -1,8 +1,9 @@
-"""One index in an Edge shard: what the port asks, in the engine's terms.
+"""An index in an Edge shard: implements the port with the engine.
 
-Each call of the engine holds the interpreter's lock, in a thread as well. So calls run on the event loop: reads at
-once, since they take a millisecond or two, bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and
-writers that wait for a shard to be copied or replaced give up the loop. So calls in a row without these are atomic.
+Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
+directly,
+because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and
+writers that wait for a copy or replacement of the shard give up the loop. Other calls in sequence are atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ _READ_POINTS_SLICE = 64  # chunks with their vectors, about 1 ms
 
 
 class EdgeCollection:
-    """See `retriever.ports.store.Collection`. Made by `retriever.stores.edge.store.EdgeStore`."""
+    """A collection of the port (`ports.store.Collection`). `stores.edge.store.EdgeStore` creates it."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class EdgeCollection:
 
     @property
     def spec(self) -> IndexSpec:
-        """What it is."""
+        """The specification of the index."""
         return self._live.spec
 
     @property
@@ -66,22 +67,22 @@ class EdgeCollection:
 
     @property
     def is_published(self) -> bool:
-        """Whether it is there, and will be when the store is opened again."""
+        """Whether it exists and persists when the store is opened again."""
         return self._live.published and not self._live.is_closed
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is gone: dropped, replaced or closed."""
+        """Whether it was dropped, replaced or closed."""
         return self._live.is_closed
 
     @property
     def revision(self) -> int:
-        """Another one whenever another version of a document comes to be seen."""
+        """A number that changes whenever a version of a document becomes visible."""
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
-        """The revision is another one."""
-        del document_id  # nothing is applied late
+        """Change the revision."""
+        del document_id  # this store applies no write late
         self._revision += 1
 
     @property
@@ -89,32 +90,32 @@ class EdgeCollection:
         """None: the engine is in this process."""
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Whether it is there: nobody else could have replaced it."""
-        del wait  # the answer is known at once
+        """Return whether it exists. No other process can replace it."""
+        del wait  # the answer is always known
         return not self._live.is_closed
 
     async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
-        """Write the manifest in the place of the other's, and compact the index where it is due."""
+        """Write the manifest, replacing the other one, and compact the index if it is due."""
         await self._live.publish(instead_of._live if instead_of else None)
         self._compactor.consider(self._live)
 
     async def drop(self) -> None:
-        """Removes the manifest, then all else."""
+        """Remove the manifest, then the other files."""
         await self._live.drop()
 
     async def aclose(self) -> None:
-        """Closes the shard, if it is open."""
+        """Close the shard if it is open."""
         await self._live.aclose()
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
-        """The nearest chunks by cosine."""
+        """Return the nearest chunks by cosine."""
         query, how = list(vector), schema.rescored(self._live.current().vectors)
         return self._search(edge.Query.Nearest(query, using=payload.DENSE), limit, scope, ids, how)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The best chunks by BM25."""
+        """Return the best chunks by BM25."""
         if not terms.indices:
             return []
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
@@ -136,11 +137,11 @@ class EdgeCollection:
             params=params,
             with_payload=False,
         )
-        found: list[Any] = self._shard.query(request)  # our ids are UUIDs, the engine has others, too
+        found: list[Any] = self._shard.query(request)  # all ids here are UUIDs
         return [Hit(point_ids.text(point.id.int), point.score) for point in found]
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
-        """Chunks by id."""
+        """Return chunks by id."""
         shard = self._shard
 
         def read(missing: Sequence[str]) -> list[StoredChunk]:
@@ -150,7 +151,7 @@ class EdgeCollection:
         return self._reads.chunks(ids, read)
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
-        """Some chunks of a version, in order."""
+        """Return some chunks of a version, in order."""
         async with self._scheduler.slice():
             points, _ = self._shard.scroll(
                 edge.ScrollRequest(
@@ -163,7 +164,7 @@ class EdgeCollection:
         return sorted(found, key=lambda chunk: chunk.number)
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
-        """All chunks of a version with their vectors, read in slices."""
+        """Yield all chunks of a version with their vectors, read in slices."""
         wanted = schema.version_of(version)
         offset: Any = None
         while True:
@@ -178,12 +179,12 @@ class EdgeCollection:
                 return
 
     async def count_chunks(self, scope: Scope) -> int:
-        """Number of chunks in scope."""
+        """Return the number of chunks in scope."""
         wanted = schema.within(scope, payload.CHUNK, unsettled=self._marks.shown)
         return self._shard.count(edge.CountRequest(filter=wanted))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
-        """Stores chunks, a few at a time."""
+        """Store chunks, a few at a time."""
         for start in range(0, len(points), _WRITE_SLICE):
             async with self._live.writing(document.document_id), self._scheduler.slice():
                 self._check_room()
@@ -191,7 +192,7 @@ class EdgeCollection:
                 self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
 
     async def put_documents(self, documents: Sequence[WholeDocument]) -> list[str]:
-        """Stores documents by one operation of the engine, which its log has wholly or not at all."""
+        """Store documents by one operation of the engine, which its log records atomically."""
         ids = [each.document.document_id for each in documents]
         async with self._live.writing(*ids), self._scheduler.slice():
             self._check_room()
@@ -213,7 +214,7 @@ class EdgeCollection:
         return replacing
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Removes chunks, a few at a time."""
+        """Remove chunks, a few at a time."""
         others = edge.ScrollRequest(
             limit=_DELETE_SLICE, filter=schema.chunks_of(document_id, keep), with_payload=False
         )
@@ -226,7 +227,7 @@ class EdgeCollection:
                 self._live.delete([point.id for point in points])
 
     async def put_record(self, document: Document) -> None:
-        """Writes a record."""
+        """Write a record."""
         id_ = keys.document_point_id(self._live.name, document.document_id)
         async with self._live.writing(document.document_id):
             self._reads.forget_record(document.document_id)
@@ -235,7 +236,7 @@ class EdgeCollection:
             self._revision += 1
 
     async def remove_record(self, document_id: str) -> None:
-        """Removes a record."""
+        """Remove a record."""
         async with self._live.writing(document_id):
             self._reads.forget_record(document_id)
             self._live.delete([keys.document_point_id(self._live.name, document_id)])
@@ -243,7 +244,7 @@ class EdgeCollection:
             self._revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Records by document id."""
+        """Record by document id."""
         shard = self._shard
 
         def read(missing: Sequence[str]) -> list[Document]:
@@ -254,15 +255,15 @@ class EdgeCollection:
         return self._reads.records(document_ids, read)
 
     async def document_ids(self, scope: Scope) -> list[str]:
-        """Ids of records, read in slices."""
+        """Return the ids of records, read in slices."""
         return await self._ids(schema.within(scope, payload.DOCUMENT))
 
     async def count_documents(self, scope: Scope) -> int:
-        """Number of records in scope."""
+        """Return the number of records in scope."""
         return self._shard.count(edge.CountRequest(filter=schema.within(scope, payload.DOCUMENT)))
 
     async def mark(self, document_id: str) -> None:
-        """Marks a document."""
+        """Mark a document."""
         point = schema.mark_point(keys.mark_point_id(self._live.name, document_id), document_id)
         async with self._live.writing(document_id):
             self._live.upsert([point])
@@ -270,24 +271,24 @@ class EdgeCollection:
             self._revision += 1
 
     async def unmark(self, document_id: str) -> None:
-        """Removes a document's mark: what was done to it is done."""
+        """Remove a document's mark."""
         async with self._live.writing(document_id):
             self._live.delete([keys.mark_point_id(self._live.name, document_id)])
             self._marks.release(document_id)
         self._compactor.consider(self._live)
 
     async def marked(self) -> list[str]:
-        """Ids of the marked documents."""
+        """Return the ids of the marked documents."""
         self._live.current()
         return list(self._marks.shown)
 
     async def abandoned(self) -> list[str]:
-        """Ids of those that were marked when the store was opened."""
+        """Return the ids of the documents that were marked when the store was opened."""
         self._live.current()
         return self._marks.abandoned()
 
     async def versions(self) -> Mapping[str, int]:
-        """The generation of every record, read in slices."""
+        """Return the generation of every record, read in slices."""
         ids = await self.document_ids(EVERYTHING)
         found: dict[str, int] = {}
         for start in range(0, len(ids), _RECORDS_SLICE):
@@ -297,35 +298,35 @@ class EdgeCollection:
         return found
 
     async def freeze(self, seconds: float) -> None:
-        """There is no other process."""
+        """Do nothing, because no other process writes to the store."""
 
     async def thaw(self) -> None:
-        """There is no other process."""
+        """Do nothing."""
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Keeps them in the manifest."""
+        """Store the settings in the manifest."""
         await self._live.put_settings(settings)
 
     async def put_note(self, note: bytes) -> None:
-        """Keeps a note in the manifest."""
+        """Store a note in the manifest."""
         await self._live.put_note(note)
 
     async def note(self) -> bytes:
-        """What is kept in the manifest."""
+        """Return the note in the manifest."""
         self._live.current()
         return self._live.note
 
     async def sync(self) -> None:
-        """Writes the log through to the disk."""
+        """Sync the log to the disk."""
         await self._live.sync(self._marks.held - 1)
 
     async def compact(self) -> None:
-        """Rebuilds the shard in a child process."""
+        """Rebuild the shard in a child process."""
         self._live.current()
         await self._compactor.compact(self._live)
 
     async def persist(self, directory: Path) -> Contents:
-        """Copies the shard, and writes the snapshot in a child process."""
+        """Copy the shard, and write the snapshot in a child process."""
         async with self._builder.workplace(2 * self._live.size()) as workplace:
             await self._live.copy(workplace / "copy", to_rebuild=False)
             vectors = self._live.current().vectors

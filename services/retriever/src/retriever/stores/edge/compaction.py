@@ -1,4 +1,4 @@
-"""When an index is rebuilt without what was removed from it, and the steps of that."""
+"""Compaction: when a shard is rebuilt without removed points, and how."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """From when on compacting is worth it.
+    """The conditions for a compaction.
 
     Attributes:
-        removed: Least points that were removed.
-        removed_share: And least share of them among all that the shard holds on its disk.
-        added: Least points that were added: more of them are searched one by one than is quick.
-        added_share: And least share of them among all points.
+        removed: Minimum number of removed points.
+        removed_share: Minimum share of removed points among the points on the disk.
+        added: Minimum number of added points. A search compares these one by one.
+        added_share: Minimum share of added points.
     """
 
     removed: int = 1000
@@ -32,44 +32,44 @@ class Policy:
     added_share: float = 0.2
 
     def is_due(self, tally: Tally, points: int) -> bool:
-        """Whether it is, with so many points in the shard."""
+        """Return whether a compaction is due for a shard with this number of points."""
         return (
             tally.removed >= self.removed and tally.removed >= self.removed_share * (points + tally.removed)
         ) or (tally.added >= self.added and tally.added >= self.added_share * points)
 
 
 class Compactor:
-    """Compacts shards, by itself where the policy says so. Whatever fails, the old shard goes on serving.
+    """Compacts shards, automatically according to the policy. If it fails, the old shard remains in use.
 
     Args:
         builder: Builds the new shard.
-        policy: Says when.
+        policy: The conditions.
     """
 
     def __init__(self, builder: Builder, policy: Policy) -> None:
         self._builder = builder
         self._policy = policy
         self._running: dict[LiveShard, asyncio.Task[None]] = {}
-        # A shard that takes over is not to be stopped half-way.
+        # The replacement of a shard must not be interrupted.
         self._shield = Shield()
 
     def consider(self, live: LiveShard) -> None:
-        """Begins to compact in the background, if it is due and has not begun."""
+        """Start a compaction in the background if it is due and not running."""
         if live.published and not live.is_closed and live not in self._running and self._is_due(live):
             task = self._begin(live)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it is in the log
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # logged already
 
     async def compact(self, live: LiveShard) -> None:
-        """Compacts now; whoever asks meanwhile waits for the same. What is not published yet is left as it is.
+        """Compact now. Concurrent calls wait for the same compaction. An unpublished shard is not compacted.
 
         Raises:
-            Unavailable, RateLimited: As `Builder` does.
+            Unavailable, RateLimited: See `Builder`.
         """
         if live.published:
             await asyncio.shield(self._running.get(live) or self._begin(live))
 
     async def aclose(self) -> None:
-        """Stops what has begun."""
+        """Stop running compactions."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -77,7 +77,7 @@ class Compactor:
         await self._shield.aclose()
 
     def _is_due(self, live: LiveShard) -> bool:
-        # Asked after every write: the shard is asked for its number of points only where it may be due.
+        # This runs after every write, so the shard counts its points only if a compaction may be due.
         return self._policy.is_due(live.tally, 0) and self._policy.is_due(
             live.tally, live.shard.info().points_count
         )
@@ -102,7 +102,7 @@ class Compactor:
                 await self._shield.run(live.take_over(built, done.points))
             log.info("index compacted", removed=before.removed, seconds=round(time.perf_counter() - begin, 3))
         except CausewayError as error:
-            live.tally = Tally()  # not at once again, but after as much again
+            live.tally = Tally()  # the next attempt is due after as many changes again
             log.warning("index not compacted; it goes on as it is", why=error.message)
             raise
         except Exception:

@@ -20,19 +20,19 @@ class EdgeSettings(StoreSettings):
         20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
     )
     retriever_build_seconds: float = Field(
-        3600.0, gt=0, description="Longest time for compacting, writing or loading one index."
+        3600.0, gt=0, description="Maximum time to compact, write or load one index."
     )
     retriever_build_memory_mb: int = Field(
-        4096, ge=64, description="Most memory of the process that compacts, writes or loads an index."
+        4096, ge=64, description="Maximum memory of the process that compacts, writes or loads an index."
     )
     retriever_min_free_mb: int = Field(
-        256, ge=0, description="With less room on the disk nothing is written any more."
+        256, ge=0, description="Minimum free disk space. With less, writes are refused."
     )
     retriever_lock_seconds: float = Field(
         0.0,
         ge=0,
-        description="Longest wait, when it starts, for another process to give the store up: a successor that is "
-        "started first takes over as soon as the other one has ended its requests.",
+        description="Maximum wait at the start for another process to release the store. So a successor can start "
+        "first, and takes over when the other process has ended its requests.",
     )
 
 
@@ -50,5 +50,5 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
     )
 
 
-# The first kind: no setting has to choose it.
+# The default kind, which no setting chooses.
 EDGE = StoreKind("edge", EdgeSettings, lambda _: False, _open, has_vector_storage=True)

@@ -1,4 +1,4 @@
-"""What a collection's directory says of it, and what is counted of its shard."""
+"""The manifest of a collection's directory, and counts of changes of its shard."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ MANIFEST = "index.json"
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What is in a collection's directory.
+    """The manifest of a collection.
 
     Attributes:
-        spec: The index.
+        spec: The specification of the index.
         generation: Name of the current shard's directory.
-        built: Points that the shard had when it was built.
-        removed: Points that were removed from it since, as far as it was closed in order.
-        note: What `LiveShard.put_note` keeps.
-        vectors: How the shard keeps its dense vectors; earlier versions stored no value and kept full vectors.
+        built: Number of points when the shard was built.
+        removed: Number of points that were removed since, as of the last regular close.
+        note: The note of `LiveShard.put_note`.
+        vectors: The storage of the dense vectors. Earlier versions did not store it and kept full vectors.
     """
 
     spec: IndexSpec
@@ -32,13 +32,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The collection's."""
+        """The name of the collection."""
         return keys.collection(self.spec.tenant, self.spec.name)
 
 
 @dataclass
 class Tally:
-    """What was done to a shard since it was built, or since that was last looked at."""
+    """The numbers of added and removed points since a shard was built, or since the last failed compaction."""
 
     added: int = 0
     removed: int = 0

@@ -1,4 +1,4 @@
-"""The marked documents of a collection, and which of their chunks are seen."""
+"""The marked documents of a collection, and their visible generations."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ class Marks:
     """The marks of one collection.
 
     Args:
-        shard: Read once: all marks in it are of a process that is gone.
-        name: The collection's.
+        shard: The shard. Its marks at the start were left by a terminated process.
+        name: The name of the collection.
 
     Attributes:
-        shown: Marked documents, each with the generation that is seen of it; None: nothing is.
+        shown: The visible generation of each marked document; None: no chunk is visible.
     """
 
     def __init__(self, shard: edge.EdgeShard, name: str) -> None:
@@ -34,33 +34,33 @@ class Marks:
         return len(self._held)
 
     def hold(self, document_id: str, generation: int | None) -> None:
-        """Take in that this process has marked a document."""
+        """Note that this process has marked a document."""
         self._held.add(document_id)
         self.shown[document_id] = generation
 
     def change(self, document_id: str, generation: int | None) -> None:
-        """Take in that a document, if it is marked, is seen in another generation."""
+        """Change the visible generation of a document if it is marked."""
         if document_id in self.shown:
             self.shown[document_id] = generation
 
     def release(self, document_id: str) -> None:
-        """Take in that a document is marked no more."""
+        """Note that a document is no longer marked."""
         self._held.discard(document_id)
         self.shown.pop(document_id, None)
 
     def abandoned(self) -> list[str]:
-        """Return the documents that another process has marked, which is gone."""
+        """Return the documents that a terminated process has left marked."""
         return [each for each in self.shown if each not in self._held]
 
     def generation(self, shard: edge.EdgeShard, document_id: str) -> int | None:
-        """Return the generation that a document's record names; None without a record."""
+        """Return the generation that a document's record names, or None without a record."""
         point = keys.document_point_id(self._name, document_id)
         found = shard.retrieve([point], with_payload=["record"], with_vector=False)
         return payload.record(found[0].payload or {}).generation if found else None
 
 
 def _marked(shard: edge.EdgeShard) -> list[str]:
-    """Ids of the documents with a mark: there are few."""
+    """Return the ids of the marked documents, which are few."""
     ids: list[str] = []
     offset: Any = None
     while True:

@@ -1,7 +1,8 @@
-"""Which shards are open: each that is open costs a thread and a descriptor, whether or not anything is asked of it.
+"""Closes idle shards, because each open shard needs a thread and a file descriptor.
 
-An index is opened when something is asked of it, and closed again when nothing was for long, or when more than so
-many are open. Nothing above the shard knows of it.
+A shard opens when it is used. It is closed after an idle time, or when too many shards are open. The layers above
+the
+shard do not notice.
 """
 
 import asyncio
@@ -19,15 +20,15 @@ _LOOK_SECONDS = 5.0
 _IDLE_SECONDS = 600.0
 """A shard that was not used for this long is closed."""
 _IN_USE_SECONDS = 5.0
-"""A shard that was asked for so lately is in use, and is not closed."""
+"""A shard that was used within this time is not closed."""
 
 
 class Parking:
-    """Closes the shards that are not used.
+    """Closes idle shards.
 
     Args:
         shards: Returns all shards of the store.
-        most_open: Where more are open, those that were used longest ago are closed.
+        most_open: If more shards are open, the least recently used ones are closed.
     """
 
     def __init__(self, shards: Callable[[], Iterable[LiveShard]], most_open: int = 64) -> None:
@@ -36,12 +37,12 @@ class Parking:
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look now and then from here on."""
+        """Start to look for idle shards regularly."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_again_and_again())
 
     async def look(self) -> int:
-        """Close what is not used. Return how many shards were closed."""
+        """Close idle shards. Return how many were closed."""
         shards = sorted((each for each in self._shards() if each.is_open), key=lambda each: each.used_at)
         too_many = len(shards) - self._most_open
         now = time.monotonic()
@@ -54,7 +55,7 @@ class Parking:
         return parked
 
     async def aclose(self) -> None:
-        """End looking."""
+        """Stop looking for idle shards."""
         if self._looking is not None:
             await ended(self._looking)
 
@@ -64,4 +65,4 @@ class Parking:
             try:
                 await self.look()
             except Exception:
-                _log.exception("an index that is not used was not closed")
+                _log.exception("an idle index was not closed")

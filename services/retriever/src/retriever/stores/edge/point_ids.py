@@ -1,7 +1,8 @@
-"""Ids of points, as text and as the engine has them.
+"""Cached conversion of point ids between text and UUID.
 
-The engine makes a UUID of each hit, and takes ids fastest as UUIDs. Making a text of one, and one of a text, takes
-more time than finding the hit, and searches meet the same points again.
+The engine returns UUIDs and accepts them fastest. A conversion takes longer than finding the hit, and searches
+often
+find the same points.
 """
 
 import functools
@@ -12,7 +13,7 @@ _MOST_KEPT = 32_768  # about 6 MB
 
 @functools.lru_cache(_MOST_KEPT)
 def text(number: int) -> str:
-    """Return the id of a point, whose UUID has this number."""
+    """Return the id of the point whose UUID has this number."""
     return str(uuid.UUID(int=number))
 
 

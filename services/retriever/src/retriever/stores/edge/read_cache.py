@@ -1,7 +1,8 @@
-"""What was read from shards: chunks and records, which each search reads again.
+"""A cache of chunks and records, which searches read repeatedly.
 
-One process writes to a shard. It forgets here what it is about to write, in the same step of the loop, so that a
-cached read is what a fresh one would be.
+Only one process writes to a shard. It removes entries from the cache in the same step of the loop in which it
+writes
+them. So cached reads are never stale.
 """
 
 import itertools
@@ -20,7 +21,7 @@ class ReadCache:
     """Chunks and records of all shards of a store.
 
     Args:
-        most_bytes: That they may take together.
+        most_bytes: Maximum size of the cache.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -28,12 +29,12 @@ class ReadCache:
         self._numbers = itertools.count()
 
     def for_shard(self) -> "ShardReads":
-        """Return the part of a collection, which no other one has, also none of the same name."""
+        """Return the part of a new collection. It shares no entries, even with one of the same name."""
         return ShardReads(self._entries, next(self._numbers))
 
 
 class ShardReads:
-    """What was read of one collection. Made by `ReadCache.for_shard`."""
+    """The cache entries of one collection. `ReadCache.for_shard` creates it."""
 
     def __init__(self, entries: "ByteCache[_Key, StoredChunk | Document]", number: int) -> None:
         self._entries = entries
@@ -42,7 +43,7 @@ class ShardReads:
     def chunks(
         self, ids: Sequence[str], read: Callable[[Sequence[str]], Iterable[StoredChunk]]
     ) -> Mapping[str, StoredChunk]:
-        """Return chunks by id; ``read`` reads those that are not known, and leaves out those that are not there."""
+        """Return chunks by id. ``read`` reads those that are not cached, and leaves out missing ones."""
         found: dict[str, StoredChunk] = {}
         missing = []
         for id_ in ids:
@@ -60,7 +61,7 @@ class ShardReads:
     def records(
         self, document_ids: Sequence[str], read: Callable[[Sequence[str]], Iterable[Document]]
     ) -> Mapping[str, Document]:
-        """Return records by document id, likewise."""
+        """Return records by document id, like `chunks`."""
         found: dict[str, Document] = {}
         missing = []
         for id_ in document_ids:
@@ -77,10 +78,10 @@ class ShardReads:
         return found
 
     def forget_chunks(self, ids: Iterable[str]) -> None:
-        """Forget chunks that are about to be written or removed."""
+        """Remove chunks that are about to be written or removed."""
         for id_ in ids:
             self._entries.remove((self._number, _CHUNK, id_))
 
     def forget_record(self, document_id: str) -> None:
-        """Forget a record that is about to be written or removed."""
+        """Remove a record that is about to be written or removed."""
         self._entries.remove((self._number, _RECORD, document_id))

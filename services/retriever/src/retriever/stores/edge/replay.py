@@ -1,4 +1,4 @@
-"""What was written to a shard while another one was built from its copy."""
+"""Replay of documents that were written to a shard while another one was built from its copy."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ _SLICE = 16  # points, about 3 ms
 async def replay(
     document_id: str, name: str, source: Callable[[], edge.EdgeShard], target: edge.EdgeShard, scheduler: Scheduler
 ) -> None:
-    """Copy all that a shard has of a document into another one, in slices.
+    """Copy all points of a document from one shard to another, in slices.
 
     Args:
-        document_id: The document's.
-        name: The collection's.
-        source: Returns the shard to read, or raises that it is gone.
-        target: The shard to write to; what it has of the document is replaced.
-        scheduler: Has bulk work wait for searches.
+        document_id: The id of the document.
+        name: The name of the collection.
+        source: Returns the shard to read. Raises an error if the collection is gone.
+        target: The shard to write. Its points of the document are replaced.
+        scheduler: Makes bulk work wait for searches.
     """
     async with scheduler.slice():
         target.update(edge.UpdateOperation.delete_points_by_filter(schema.all_of(document_id)))

@@ -1,7 +1,8 @@
-"""How what is stored (`stores.payload`) and what is asked of it looks to the Edge engine.
+"""The points (`stores.payload`) and filters in the types of the Edge engine.
 
-A field without index would be read from every point's payload, 45 ms at 10,000 points instead of 2; and each index
-is a dozen files, which every flush writes through.
+Fields with a condition need an index: without one a search reads the payload of every point, which takes 45 ms
+instead
+of 2 at 10,000 points. But each index has a dozen files, which every flush syncs.
 """
 
 import uuid
@@ -22,13 +23,13 @@ from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorag
 
 
 def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = None) -> edge.EdgeConfig:
-    """The configuration of a shard, to create and to open it, and to build it.
+    """Return the configuration to create, open or build a shard.
 
     Args:
         dimension: Length of the dense vectors.
-        storage: How the dense vectors are kept.
-        exact_up_to: Only to build: with more chunks than this the engine makes a graph (HNSW) to search by meaning,
-            and quantizes the vectors. None: chunks that come keep full vectors, and what is quantized stays so.
+        storage: The storage of the dense vectors.
+        exact_up_to: Only for builds: with more chunks than this, the engine builds a graph (HNSW) and quantizes the
+            vectors. None: new chunks keep full vectors, and quantized vectors remain quantized.
     """
     dense = edge.EdgeVectorParams(
         dimension,
@@ -39,7 +40,7 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     return edge.EdgeConfig(
         vectors={DENSE: dense},
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
-        max_search_threads=1,  # each shard has its own pool: a hundred would otherwise start hundreds of threads
+        max_search_threads=1,  # each shard has its own pool, so many shards would start hundreds of threads
         wal_enabled=True,
         hnsw_config=None if exact_up_to is None else _hnsw(),
         optimizers=None
@@ -59,19 +60,19 @@ def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.B
 
 
 def rescored(storage: VectorStorage) -> edge.SearchParams | None:
-    """Return what has a search rescore the candidates of quantized vectors; None: the vectors are full."""
+    """Return the search parameters that rescore quantized candidates, or None for full vectors."""
     if storage.quantization == "none":
         return None
     return edge.SearchParams(quantization=edge.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING))
 
 
 def _hnsw() -> edge.HnswIndexConfig:
-    # One thread: searches need the others. Few points left by a filter (in KiB of vectors) are compared one by one.
+    # One thread, because searches need the others. If a filter leaves few points, they are compared one by one.
     return edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10_000, max_indexing_threads=1)
 
 
 def payload_indexes() -> list[edge.UpdateOperation]:
-    """Operations that index what conditions ask for."""
+    """Return the operations that index the fields of conditions."""
     create = edge.UpdateOperation.create_field_index
     return [
         create(FACTS, edge.KeywordIndexParams()),
@@ -81,31 +82,31 @@ def payload_indexes() -> list[edge.UpdateOperation]:
 
 
 def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.Point]:
-    """A document's chunks, as points."""
+    """Return a document's chunks as points."""
     payloads = payload.ChunkPayloads(document)
     made = []
     for point in points:
         vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # a text without words is none of the texts that words are counted in
+        if point.terms.indices:  # a text without terms does not count for term frequencies
             vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
         made.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
     return made
 
 
 def record_point(id_: uuid.UUID, document: Document) -> edge.Point:
-    """A record of the catalogue, as a point."""
+    """Return a record of the catalogue as a point."""
     return edge.Point(id_, {}, payload.of_record(document))
 
 
 def mark_point(id_: uuid.UUID, document_id: str) -> edge.Point:
-    """A mark, as a point."""
+    """Return a mark as a point."""
     return edge.Point(id_, {}, payload.of_mark(document_id))
 
 
 def whole_documents(
     collection: str, documents: Iterable[WholeDocument], marked: Collection[str]
 ) -> list[edge.Point]:
-    """Documents with all of their chunks, as points; with a mark those that have these ids."""
+    """Return documents with all their chunks as points, with marks for the documents with these ids."""
     points = []
     for each in documents:
         id_ = each.document.document_id
@@ -117,7 +118,7 @@ def whole_documents(
 
 
 def chunk_point(point: edge.Record) -> ChunkPoint:
-    """The chunk in a point that was read with its vectors."""
+    """Return the chunk of a point that was read with its vectors."""
     found, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
     stored = payload.stored_chunk(str(point.id), found)
     chunk = Chunk(
@@ -135,7 +136,7 @@ def chunk_point(point: edge.Record) -> ChunkPoint:
 
 
 def again(point: edge.Record) -> edge.Point:
-    """A point that was read, to be written to another shard."""
+    """Return a point that was read, for writing to another shard."""
     return edge.Point(point.id, point.vector or {}, point.payload)
 
 
@@ -145,13 +146,13 @@ def within(
     ids: Sequence[str] | None = None,
     unsettled: Mapping[str, int | None] | None = None,
 ) -> edge.Filter:
-    """The filter for what is in scope. A search needs no kind: only chunks have the vectors that it compares.
+    """Return the filter for a scope. Searches need no kind, because only chunks have vectors.
 
     Args:
-        scope: What may be seen.
+        scope: The scope.
         kind: The kind of the points.
-        ids: These points alone.
-        unsettled: Documents of which only the chunks of one generation are seen, or none.
+        ids: Limits the filter to these points.
+        unsettled: Documents with their visible generation; None: no chunk is visible.
     """
     must: list[edge.ConditionType] = []
     if kind is not None:
@@ -166,39 +167,39 @@ def within(
 
 
 def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.SearchParams | None:
-    """Return what has a search count the words in the scope's corpus; None: in the whole collection."""
+    """Return the search parameters that count terms in the scope's corpus; None: in the whole collection."""
     if scope.corpus is None:
         return None
     return edge.SearchParams(idf=edge.IdfParams(within(scope.corpus, unsettled=unsettled)))
 
 
 def _others(unsettled: Mapping[str, int | None]) -> edge.Filter:
-    """Chunks of these documents of other generations than these."""
+    """Return the filter for chunks of these documents with other generations than these."""
     theirs = [payload.fact("document_id", each) for each in unsettled]
     shown = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
     return edge.Filter(must=[_any(theirs)], must_not=[_any(shown)] if shown else None)
 
 
 def chunks_of(document_id: str, keep: int | None) -> edge.Filter:
-    """The filter for a document's chunks of all generations but one."""
+    """Return the filter for a document's chunks of all generations except one."""
     must: list[edge.ConditionType] = [_any([payload.kind(CHUNK)]), _any([payload.fact("document_id", document_id)])]
     must_not = None if keep is None else [_any([payload.version(Version(document_id, keep))])]
     return edge.Filter(must=must, must_not=must_not)
 
 
 def version_of(version: Version) -> edge.Filter:
-    """The filter for the chunks of one version."""
+    """Return the filter for the chunks of one version."""
     return edge.Filter(must=[_any([payload.version(version)])])
 
 
 def numbered(version: Version, first: int, count: int) -> edge.Filter:
-    """The filter for some chunks of one version, by their numbers."""
+    """Return the filter for some chunks of one version, by their numbers."""
     numbers = edge.FieldCondition("number", range=edge.RangeFloat(gte=first, lt=first + count))
     return edge.Filter(must=[_any([payload.version(version)]), numbers])
 
 
 def all_of(document_id: str) -> edge.Filter:
-    """The filter for a document's record, and for its chunks of all generations."""
+    """Return the filter for a document's record and its chunks of all generations."""
     return edge.Filter(must=[_any([payload.fact("document_id", document_id)])])
 
 

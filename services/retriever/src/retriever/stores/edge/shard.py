@@ -1,15 +1,17 @@
-"""The shard that a collection has at present: who writes to it, how it lasts, how another takes its place.
+"""The current shard of a collection: writes, durability, and replacement by a new shard.
 
 ::
 
-    <collection>/index.json      what the index is, and which generation of its shard is the current one
+    <collection>/index.json      the manifest: the index, and the current generation of its shard
     <collection>/<generation>/   the shard
 
-``index.json`` is replaced by one rename, so a collection comes and goes, or a rebuilt shard takes over, in a step.
+``index.json`` is replaced by one rename, so a collection is created, removed or switched to a rebuilt shard
+atomically.
 
-A shard is rebuilt from a copy while the old one goes on serving. All that is written belongs to a document, so of
-what is written meanwhile only the documents' ids are kept: before the new shard takes over, all that the old one
-has of these documents is copied once more. Writers wait for the copy and for the last of that, readers for neither.
+A shard is rebuilt from a copy while the old one remains in use. The ids of documents that are written meanwhile are
+noted. Before the new shard takes over, the points of these documents are copied again. Writers wait for the copy
+and
+for the last round of this replay. Readers do not wait.
 """
 
 import asyncio
@@ -36,23 +38,24 @@ from retriever.stores.edge.replay import replay
 _log = structlog.get_logger(__name__)
 
 _FLUSH_EVERY = 20_000
-"""Points after which the log is flushed into the segments. A flush writes every file of the shard through and
-blocks meanwhile, 50 ms on an idle disk and 500 on a busy one, so it is rare; opening after a crash replays at most
-so many, in about five seconds. What is acknowledged is safe before: `LiveShard.sync`."""
-_FEW = 4  # documents that writers may wait for
+"""Number of points after which the log is flushed into the segments. A flush syncs every file of the shard and
+blocks
+for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Opening after a crash replays at most this many
+points, in about five seconds. Acknowledged writes are durable before (`LiveShard.sync`)."""
+_FEW = 4  # documents to replay while writers wait
 _MOST_ROUNDS = 5
 _GATHER_SECONDS = 0.001
-"""How long a flush of the log is put off for more commits to share it."""
+"""How long a sync of the log waits for more commits."""
 
 
 class LiveShard:
     """One collection's shard.
 
     Attributes:
-        directory: The collection's.
-        tally: Points that were added and removed.
-        published: Whether the manifest is there.
-        used_at: When the shard was asked for last, on the monotonic clock.
+        directory: The directory of the collection.
+        tally: Numbers of added and removed points.
+        published: Whether the manifest exists.
+        used_at: Time of the last use, on the monotonic clock.
     """
 
     def __init__(
@@ -73,31 +76,31 @@ class LiveShard:
         self._syncing = asyncio.Lock()
         self._next_sync: asyncio.Task[None] | None = None
         self._awaited = 0
-        # Documents that were written to since the shard was copied; None while nothing is rebuilt.
+        # Documents that were written since the shard was copied; None if no rebuild runs.
         self._touched: set[str] | None = None
 
     @property
     def spec(self) -> IndexSpec:
-        """The index."""
+        """The specification of the index."""
         return self._manifest.spec
 
     @property
     def name(self) -> str:
-        """The collection's name."""
+        """The name of the collection."""
         return self._manifest.name
 
     @property
     def note(self) -> bytes:
-        """What is kept with the collection."""
+        """The note of the collection."""
         return self._manifest.note
 
     async def put_note(self, note: bytes) -> None:
-        """Keeps a few bytes in the manifest, at once where that is there."""
+        """Store a note in the manifest, on the disk if the collection is published."""
         async with self._syncing:
             await self._keep(msgspec.structs.replace(self.current(), note=note))
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Keeps other settings in the manifest, likewise."""
+        """Store settings in the manifest, on the disk if the collection is published."""
         async with self._syncing:
             await self._keep(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
 
@@ -108,7 +111,7 @@ class LiveShard:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is gone: dropped, replaced or closed."""
+        """Whether it was dropped, replaced or closed."""
         return self._open is None and not self._parked
 
     @property
@@ -118,11 +121,11 @@ class LiveShard:
 
     @property
     def shard(self) -> edge.EdgeShard:
-        """The shard itself, opened where it was parked.
+        """The shard itself. It is opened if it was parked.
 
         Raises:
             NotFound: The collection was dropped.
-            Unavailable: It was replaced.
+            Unavailable: The collection was replaced.
         """
         self.used_at = time.monotonic()
         if self._open is None:
@@ -132,7 +135,7 @@ class LiveShard:
         return self._open
 
     async def park(self) -> bool:
-        """Close the shard until it is asked for again, unless it is in use. Return whether it was closed."""
+        """Close the shard until its next use, unless it is in use. Return whether it was closed."""
         if not self.published or self._touched is not None or self._writing.locked() or self._syncing.locked():
             return False
         async with self._writing, self._syncing:
@@ -140,7 +143,7 @@ class LiveShard:
                 await self._note_removed()
             if self._open is None:
                 return False
-            # Not in a thread: who asks for the shard meanwhile would open it a second time.
+            # Not in a thread: a concurrent caller would open the shard a second time.
             self._open.close()
             self._open, self._parked, self._unflushed = None, True, 0
         return True
@@ -153,19 +156,19 @@ class LiveShard:
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
-        """Held by whoever writes something of these documents. Gives up the loop only where it has to wait."""
+        """Hold the write lock for these documents. Give up the loop only to wait."""
         async with self._writing:
             if self._touched is not None:
                 self._touched.update(document_ids)
             yield
 
     def upsert(self, points: list[edge.Point]) -> None:
-        """Writes points."""
+        """Write points."""
         self._update(edge.UpdateOperation.upsert_points(points), len(points))
         self.tally.added += len(points)
 
     def delete(self, ids: "list[edge.PointId]") -> None:
-        """Removes points that are there."""
+        """Remove existing points."""
         self._update(edge.UpdateOperation.delete_points(ids), len(ids))
         self.tally.removed += len(ids)
 
@@ -177,10 +180,10 @@ class LiveShard:
             self._unflushed = 0
 
     async def publish(self, instead_of: "LiveShard | None") -> None:
-        """Writes the manifest, after the shard's new files are through to the disk."""
+        """Write the manifest after the shard's new files are synced to the disk."""
         async with contextlib.AsyncExitStack() as held:
             if instead_of is not None:
-                # What is acknowledged must not be lost: nobody writes to it from here on.
+                # Block writers from here on, so that no acknowledged write is lost.
                 await held.enter_async_context(instead_of._writing)
                 await held.enter_async_context(instead_of._syncing)
             async with self._syncing:
@@ -194,7 +197,7 @@ class LiveShard:
                 await instead_of._remove(old)
 
     async def drop(self) -> None:
-        """Removes the manifest, then all else."""
+        """Remove the manifest, then the other files."""
         shard, self._open = self.shard, None
         async with self._writing, self._syncing:
             if self.published:
@@ -202,20 +205,20 @@ class LiveShard:
             await self._remove(shard)
 
     async def aclose(self) -> None:
-        """Closes the shard, if it is open, and notes what was done to it."""
+        """Close the shard if it is open, and store its number of removed points."""
         async with self._writing, self._syncing:
             self._parked = False
             if self._open is not None:
                 await self._note_removed()
-                # In a thread: it writes what is left to the disk, and others close meanwhile.
+                # In a thread, because closing writes to the disk, and other shards can close concurrently.
                 shard, self._open = self._open, None
                 await asyncio.to_thread(shard.close)
 
     async def sync(self, siblings: int = 0) -> None:
-        """Writes the log through to the disk, in a thread; whoever comes meanwhile shares the next time.
+        """Sync the log to the disk in a thread. Callers that arrive meanwhile share the next sync.
 
         Args:
-            siblings: How many others may want the same in a moment: they are waited for, a little.
+            siblings: Number of other callers that may follow in a moment. The sync waits shortly for them.
         """
         if self._next_sync is None:
             self._awaited = 0
@@ -232,39 +235,39 @@ class LiveShard:
                 await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
 
     async def copy(self, target: Path, *, to_rebuild: bool) -> None:
-        """Copies the shard's files as they are; writers wait for it.
+        """Copy the shard's files while writers wait.
 
-        A copy opens like what a crash leaves: the log has what the segments lack.
+        A copy opens like a shard after a crash: the log has the points that the segments lack.
 
         Args:
-            target: A directory to make.
-            to_rebuild: Whether to note from here on what is written, for `take_over`, until `forget`.
+            target: The directory to create.
+            to_rebuild: Whether to note the documents that are written from now on, for `take_over`, until `forget`.
         """
         async with self._writing:
-            # A thread cannot be cancelled: it would go on writing where the caller has cleaned up.
+            # A thread cannot be cancelled. It would continue to write after the caller has cleaned up.
             copying = asyncio.to_thread(files.copy_tree, self._path(self.current()), target)
             await Shield().run(copying)
             if to_rebuild:
                 self._touched = set()
 
     def size(self) -> int:
-        """Bytes that the shard takes on the disk."""
+        """Return the disk space of the shard in bytes."""
         return files.size_of(self._path(self.current()))
 
     def forget(self) -> None:
-        """Ends what `copy` began."""
+        """Stop noting written documents after `copy`."""
         self._touched = None
 
     async def take_over(self, built: Path, points: int) -> None:
-        """Lets a shard that was rebuilt from a copy take over, with what was written since.
+        """Replace the shard by one that was rebuilt from a copy, including later writes.
 
         Args:
-            built: Its directory, which is moved.
-            points: How many it has.
+            built: The directory of the new shard, which is moved.
+            points: Number of its points.
 
         Raises:
-            NotFound, Unavailable: The collection is gone meanwhile.
-            OSError: The old shard stays.
+            NotFound, Unavailable: The collection was dropped or replaced meanwhile.
+            OSError: A file operation failed. The old shard remains in use.
         """
         manifest = await asyncio.to_thread(self._take_in, built, points)
         directory = self._path(manifest)
@@ -295,7 +298,7 @@ class LiveShard:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise
         if old is None:
-            # Dropped meanwhile: who does it waits to remove first the manifest, then what that names.
+            # Dropped meanwhile. The drop waits to remove the manifest, then the shard that it names.
             self._former = old_directory
             new.close()
             raise self._gone()
@@ -318,10 +321,10 @@ class LiveShard:
         try:
             await asyncio.to_thread(files.replace, path, content)
         except OSError:
-            # What the next start would read decides. The rename may have been done, and only its sync have failed.
+            # The rename may have succeeded although its sync failed. Then the next start reads the new manifest.
             if not path.exists() or path.read_bytes() != content:
                 raise
-            _log.exception("a manifest may not be through to the disk", index=self.spec.name)
+            _log.exception("a manifest may not be synced to the disk", index=self.spec.name)
 
     async def _remove(self, shard: edge.EdgeShard) -> None:
         shard.close()
@@ -331,11 +334,11 @@ class LiveShard:
         shutil.rmtree(self._path(self._manifest))
         if self._former is not None:
             shutil.rmtree(self._former)
-        with contextlib.suppress(OSError):  # another shard of the same name is there
+        with contextlib.suppress(OSError):  # another shard of the same name exists
             self.directory.rmdir()
 
     def current(self) -> Manifest:
-        """What it is. Raises as `shard` does, and opens nothing."""
+        """Return the manifest. Raise like `shard`, but do not open the shard."""
         if self.is_closed:
             raise self._gone()
         return self._manifest

@@ -1,16 +1,18 @@
-"""Qdrant Edge: the engine in the process, one shard on disk for each index. One process owns the directory.
+"""The embedded store: Qdrant Edge in this process, with one shard on disk for each index. One process owns it.
 
 ::
 
     <directory>/LOCK
-    <directory>/.building/       what is being built aside; cleared at the start
+    <directory>/.building/       running builds; cleared at the start
     <directory>/<collection>/    an index: `stores.edge.shard`
 
-A collection's directory without a manifest was never published, or is half removed, and a generation that the
-manifest does not name was replaced, or never took over: opening clears them away.
+Opening the store removes directories without a manifest, which were never published or are partly removed. Opening
+an
+index removes generations that its manifest does not name.
 
-The store reads manifests alone when it is opened, and each index when it is first asked for: no question waits for
-an index that it does not search. Indexes that are not used are closed again (`stores.edge.parking`).
+The store reads only manifests when it is opened, and each index at its first use. So no request waits for an index
+that
+it does not use. Idle indexes are closed again (`stores.edge.parking`).
 """
 
 import asyncio
@@ -39,28 +41,29 @@ from retriever.stores.edge.shard import LiveShard
 from retriever.stores.vector_storage import VectorStorage
 
 EXACT_UP_TO = 20_000
-"""Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
+"""Up to this number, chunks are compared one by one, in 2 ms. For more a graph is faster, but not exact."""
 _BUILDING = ".building"
 _CLOSED_AT_ONCE = 8
-"""Indexes that are closed at a time: each waits for the disk for most of that."""
+"""Indexes that are closed concurrently, because each mostly waits for the disk."""
 _TIMES_A_SNAPSHOT = 3
-"""A shard takes at most so many times the bytes of its snapshot on the disk."""
+"""Maximum ratio of a shard's disk space to the size of its snapshot."""
 
 
 class EdgeStore:
-    """All indexes under one directory; see `retriever.ports.store.Store`.
+    """All indexes under one directory; see `ports.store.Store`.
 
     Args:
-        directory: Made where it does not exist.
-        scheduler: Shared by all that blocks the loop in slices.
-        min_free_bytes: With less room on the disk nothing is written any more: the engine maps its files into
-            memory, and a full disk would end the process.
-        exact_up_to: With more chunks than this, compacting makes a graph (HNSW) for searching by meaning.
-        policy: When an index is compacted by itself.
-        limits: Of the child process that compacts, and writes and reads snapshots.
-        vectors: How new indexes keep their dense vectors.
-        reads: Keeps what searches read again.
-        parking: Makes what closes the indexes that are not used.
+        directory: The directory. It is created if it does not exist.
+        scheduler: Runs blocking work in slices.
+        min_free_bytes: With less free disk space, writes are refused. The engine maps its files into memory, and a
+            full
+            disk would end the process.
+        exact_up_to: With more chunks than this, a compaction builds a graph (HNSW).
+        policy: When an index is compacted automatically.
+        limits: The limits of the child process that compacts, and writes and reads snapshots.
+        vectors: The storage of dense vectors of new indexes.
+        reads: The cache of searches.
+        parking: Creates the component that closes idle indexes.
 
     Raises:
         Unavailable: Another process has the directory open, or a manifest is damaged.
@@ -95,20 +98,19 @@ class EdgeStore:
             files.disown(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
-        # One thread opens indexes: each would hold the interpreter's lock, and the event loop would wait for all.
+        # One index is opened at a time. Each holds the interpreter's lock, and the event loop would wait for all.
         self._opening = asyncio.Lock()
-        # A thread that opens an index cannot be cancelled.
         self._shield = Shield()
         self.parking = parking(lambda: [each.live for each in self._collections])
 
     async def collections(self) -> Sequence[EdgeCollection]:
-        """The published collections; those that are not open yet are opened, one after the other."""
+        """Return the published collections. Open them one after the other."""
         for tenant, name in list(self._unopened):
             await self.find(tenant, name)
         return tuple(each for each in self._collections if each.is_published)
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """The notes of the published collections, of those that are not open from their manifests."""
+        """Return the notes of the published collections, from the manifests of those that are not open."""
         found = {key: manifest.note for key, manifest in self._unopened.items()}
         for each in self._collections:
             if each.is_published:
@@ -116,10 +118,10 @@ class EdgeStore:
         return found
 
     async def find(self, tenant: str, name: str) -> EdgeCollection | None:
-        """The published collection of this name, opened where it is not.
+        """Return the published collection of this name. Open it if necessary.
 
         Raises:
-            Unavailable: It is damaged.
+            Unavailable: The collection is damaged.
         """
         if (tenant, name) in self._unopened:
             await self._shield.run(self._open(tenant, name))
@@ -129,12 +131,12 @@ class EdgeStore:
         return None
 
     async def tidy(self) -> Sequence[EdgeCollection]:
-        """Return none: there is no other process, and opening an index has settled it."""
+        """Return no collections. Opening an index settles it, and no other process uses the store."""
         return ()
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
-        """A new collection, not published."""
-        del beside  # nobody else creates any
+        """Create an unpublished collection."""
+        del beside  # no other process creates collections
         shard_directory = self._new_directory(spec)
         async with self._scheduler.slice():
             shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension, self._vectors))
@@ -144,7 +146,7 @@ class EdgeStore:
         return self._add(Manifest(spec, int(shard_directory.name), vectors=self._vectors), shard)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
-        """A new collection, built in a child process, not published."""
+        """Create an unpublished collection from a snapshot, in a child process."""
         room = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
         async with self._builder.workplace(room) as workplace:
             built = workplace / "built"
@@ -157,7 +159,7 @@ class EdgeStore:
         return self._add(manifest, shard)
 
     async def aclose(self) -> None:
-        """Closes all shards and gives the directory up."""
+        """Close all shards and unlock the directory."""
         await self.parking.aclose()
         await self._shield.aclose()
         await self._compactor.aclose()
@@ -189,7 +191,7 @@ class EdgeStore:
         return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
 
     def _published(self) -> dict[tuple[str, str], Manifest]:
-        """The manifests of all published collections, by tenant and name; what else is there is cleared away."""
+        """Return the manifests of published collections by tenant and name. Remove other directories."""
         found = {}
         for directory in sorted(self._directory.iterdir()):
             if not directory.is_dir() or directory.name == _BUILDING:

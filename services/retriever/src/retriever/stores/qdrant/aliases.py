@@ -110,7 +110,7 @@ class Aliases:
             self._changed = time.monotonic()
 
     def is_shared(self, alias: str) -> bool:
-        """Whether an alias leads to a collection of many indexes."""
+        """Return whether an alias leads to a collection of many indexes."""
         return alias.startswith(f"{self._prefix}{SPACE}.")
 
     def index_of(self, alias: str) -> str | None:

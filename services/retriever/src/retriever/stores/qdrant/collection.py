@@ -87,7 +87,7 @@ class QdrantCollection:
         return self._points.gone is None
 
     async def _check_current(self) -> None:
-        """Raises Replaced where the alias leads elsewhere, or where another process has changed the settings."""
+        """Raise Replaced where the alias leads elsewhere, or where another process has changed the settings."""
         unpublished = self.leases.held(self._location.index_point) is not None
         if unpublished or self._points.gone is not None or time.monotonic() < self._current_until:
             return
@@ -105,7 +105,7 @@ class QdrantCollection:
             raise Replaced(self.spec.name)
 
     async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
-        """Lets the alias lead to it, and removes the other."""
+        """Let the alias lead to it, and removes the other."""
         if instead_of is not None:
             instead_of._check_lease(_FROZEN)
         with self._points.there():
@@ -116,14 +116,14 @@ class QdrantCollection:
             await instead_of._location.remove()
 
     async def drop(self) -> None:
-        """Removes it, with its alias."""
+        """Remove it, with its alias."""
         if self._points.gone is not None:
             raise self._points.gone
         self._points.gone = no_such_index(self.spec.name)
         await self._location.remove()
 
     async def let_go(self) -> None:
-        """Leaves what is marked to others, and removes the collection where nobody else has published it."""
+        """Leave what is marked to others, and removes the collection where nobody else has published it."""
         if self._points.gone is not None:
             return
         if self.leases.held(self._location.index_point) is not None and not await self._location.is_aliased():
@@ -133,19 +133,19 @@ class QdrantCollection:
 
     @property
     def remote(self) -> QdrantSearches:
-        """Searches of several kinds in one call."""
+        """Search of several kinds in one call."""
         return self._searches
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
-        """The nearest chunks by cosine."""
+        """Return the nearest chunks by cosine."""
         if ids is not None and not ids:
             return []
         return await self._searches.dense(vector, limit, scope, ids)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The best chunks by BM25."""
+        """Return the best chunks by BM25."""
         if not terms.indices or (ids is not None and not ids):
             return []
         return await self._searches.sparse(terms, limit, scope, ids)
@@ -178,14 +178,14 @@ class QdrantCollection:
         return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=unsettled))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
-        """Stores chunks."""
+        """Store chunks."""
         for start in range(0, len(points), _POINTS):
             self._check_lease(document.document_id)
             made = schema.chunk_points(document, points[start : start + _POINTS])
             await self._points.write(AsyncQdrantClient.upsert, made, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Removes chunks: by id, and no others than were there while the lease was this process's."""
+        """Remove chunks: by id, and no others than were there while the lease was this process's."""
         self._check_lease(document_id)
         ids = list(await self._points.said_by_any(schema.chunks_of(document_id, keep), fields=()))
         for start in range(0, len(ids), _REMOVED):
@@ -193,7 +193,7 @@ class QdrantCollection:
             await self._points.delete(ids[start : start + _REMOVED])
 
     async def put_record(self, document: Document) -> None:
-        """Writes a record; of a document that was marked, where it is the one that was there then."""
+        """Write a record; of a document that was marked, where it is the one that was there then."""
         lease = await self._about_to_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
         condition = None if lease is None else schema.has(schema.names(lease.generation))
@@ -223,7 +223,7 @@ class QdrantCollection:
         self.outdated()
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Records by document id."""
+        """Record by document id."""
         points = await self._points.retrieve([self._record_id(each) for each in document_ids], ["record"])
         found = (payload.record(point.payload or {}) for point in points)
         return {each.document_id: each for each in found}
@@ -237,11 +237,11 @@ class QdrantCollection:
         return await self._points.count(schema.within(scope, payload.DOCUMENT))
 
     async def versions(self) -> Mapping[str, int]:
-        """The generation of every record."""
+        """Return the generation of every record."""
         return {each.document_id: each.generation for each in await self.all_records()}
 
     async def mark(self, document_id: str) -> None:
-        """Takes the lease on a document."""
+        """Take the lease on a document."""
         lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), (payload.kind(payload.MARK),), 0.0)
         with self._points.there():
             if not await self.leases.take(lease):
@@ -256,7 +256,7 @@ class QdrantCollection:
         self.outdated()
 
     async def unmark(self, document_id: str) -> None:
-        """Gives the lease on a document up."""
+        """Give the lease on a document up."""
         self._check_lease(document_id)
         with self._points.there():
             await self.leases.give_up(self._mark_id(document_id))
@@ -271,7 +271,7 @@ class QdrantCollection:
         return await self._unsettled.abandoned()
 
     async def freeze(self, seconds: float) -> None:
-        """Takes the lease that others look for before they commit, and waits for those who have looked before."""
+        """Take the lease that others look for before they commit, and waits for those who have looked before."""
         await self.mark(_FROZEN)
         async with asyncio.timeout(seconds):
             with self._points.there():
@@ -279,7 +279,7 @@ class QdrantCollection:
                     await asyncio.sleep(_POLL_SECONDS)
 
     async def thaw(self) -> None:
-        """Gives that lease up."""
+        """Give that lease up."""
         with contextlib.suppress(NotFound, Replaced):
             await self.unmark(_FROZEN)
 
@@ -290,7 +290,7 @@ class QdrantCollection:
         self.spec = spec
 
     async def put_note(self, note: bytes) -> None:
-        """Keeps a note beside what the collection says of itself."""
+        """Keep a note beside what the collection says of itself."""
         await self._say(schema.kept(note))
 
     async def _say(self, said: payload.Payload) -> None:
@@ -313,7 +313,7 @@ class QdrantCollection:
         await self._points.retrieve([self._location.index_point], [schema.NOTE])
 
     async def persist(self, directory: Path) -> Contents:
-        """Reads all that the catalogue knows, and writes the snapshot."""
+        """Read all that the catalogue knows, and writes the snapshot."""
         return await snapshots.write(self, directory)
 
     async def all_records(self) -> list[Document]:
@@ -322,7 +322,7 @@ class QdrantCollection:
         return [payload.record(said) async for said in self._points.said(wanted, ["record"])]
 
     async def _about_to_commit(self, document_id: str) -> Lease | None:
-        """The lease on the document, if it was marked, when it is sure that nobody minds."""
+        """Return the lease on the document, if it was marked, when it is sure that nobody minds."""
         lease = self._check_lease(document_id)
         if lease is None:
             return None

@@ -240,7 +240,7 @@ class Connection:
         return mine == theirs
 
     def _order(self) -> list[Node]:
-        """The nodes, those that are avoided last."""
+        """Return the nodes, those that are avoided last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
 
 

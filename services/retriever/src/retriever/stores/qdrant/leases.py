@@ -50,7 +50,7 @@ class Lease:
     committing: bool = False
 
     def check(self) -> None:
-        """Raises Unavailable where another process may have it by now."""
+        """Raise Unavailable where another process may have it by now."""
         if time.monotonic() >= self.until:
             raise Unavailable("Another process may have taken over what this one was about to write.")
 
@@ -78,15 +78,15 @@ class Leases:
         self._renewing = asyncio.Lock()
 
     def held(self, id_: str) -> Lease | None:
-        """The lease with this id, where this process took it."""
+        """Return the lease with this id, where this process took it."""
         return self._held.get(id_)
 
     def __bool__(self) -> bool:
-        """Whether any is held."""
+        """Return whether any is held."""
         return bool(self._held)
 
     async def take(self, lease: Lease) -> bool:
-        """Takes a lease, also one that has run out; whether it was to be had.
+        """Take a lease, also one that has run out; whether it was to be had.
 
         Raises:
             Missing: The collection is gone.
@@ -102,7 +102,7 @@ class Leases:
         return True
 
     async def check(self, lease: Lease, but: str) -> bool:
-        """Renews a lease that something is about to be done under, and notes that; whether nobody holds ``but``.
+        """Renew a lease that something is about to be done under, and notes that; whether nobody holds ``but``.
 
         Args:
             lease: One that is held.
@@ -125,7 +125,7 @@ class Leases:
         return any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
 
     async def give_up(self, id_: str) -> None:
-        """Removes a lease, if no other process has it."""
+        """Remove a lease, if no other process has it."""
         async with self._renewing:
             self._held.pop(id_, None)
         mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
@@ -142,14 +142,14 @@ class Leases:
         self._held.pop(id_, None)
 
     async def let_go(self) -> None:
-        """Lets all that are held run out at once: what they stand for was not brought to its end."""
+        """Let all that are held run out at once: what they stand for was not brought to its end."""
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
             await self._write(leases, schema.has(schema.held_by(self.holder)), 1.0)
 
     async def renew(self) -> None:
-        """Renews all that are held; those that another process has taken over are not held any more."""
+        """Renew all that are held; those that another process has taken over are not held any more."""
         await self._renew([lease for lease in self._held.values() if lease.until])
 
     async def _renew(self, leases: list[Lease]) -> None:
@@ -183,7 +183,7 @@ class Leases:
         )
 
     def _end(self) -> float:
-        """The end of a lease that is taken now, in seconds since 1970."""
+        """Return the end of a lease that is taken now, in seconds since 1970."""
         return time.time() + self._seconds
 
     async def _mine(self, ids: list[str], until: float) -> set[str]:
@@ -197,7 +197,7 @@ class Leases:
 
 
 async def keep(leases: Iterable[Leases]) -> None:
-    """Renews leases; what fails is tried again the next time."""
+    """Renew leases; what fails is tried again the next time."""
     for each in list(leases):
         try:
             await each.renew()

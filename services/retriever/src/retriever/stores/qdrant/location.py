@@ -81,7 +81,7 @@ class Location:
         return str(keys.index_point_id(self.alias))
 
     async def make(self, spec: IndexSpec) -> None:
-        """Makes the collection, if it is not there.
+        """Make the collection, if it is not there.
 
         Raises:
             Unavailable: The server does not do it.
@@ -99,7 +99,7 @@ class Location:
         self.copies.replicas = self.collection.replicas
 
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
-        """The lease of an index that is not published yet; its point tells what it is."""
+        """Return the lease of an index that is not published yet; its point tells what it is."""
         said = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
         facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
         return Lease(self.index_point, said, facts, 0.0)
@@ -122,7 +122,7 @@ class Location:
         return float((await self._said()).get(schema.UNTIL, 0.0))
 
     async def is_aliased(self) -> bool:
-        """Whether the alias leads here."""
+        """Return whether the alias leads here."""
         try:
             told = await self.collection.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
         except Missing:
@@ -130,7 +130,7 @@ class Location:
         return any(each.alias_name == self.alias for each in told.aliases)
 
     async def take_alias(self, instead_of: "Location | None") -> None:
-        """Lets the index be here, in one step.
+        """Let the index be here, in one step.
 
         Raises:
             Unavailable: It is elsewhere than it should by now, or the nodes do not agree where it is.
@@ -149,7 +149,7 @@ class Location:
         await self.aliases.change(changes)
 
     async def remove(self) -> None:
-        """Removes the index, and its alias with it."""
+        """Remove the index, and its alias with it."""
         try:
             await self.collection.connection.write(AsyncQdrantClient.delete_collection, self.name)
         except Missing:

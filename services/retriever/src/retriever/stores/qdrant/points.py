@@ -33,7 +33,7 @@ class Points:
     async def said(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> AsyncIterator[payload.Payload]:
-        """The payloads of all points that a filter holds for."""
+        """Yield the payloads of all points that a filter holds for."""
         with self.there():
             async for points in self._location.copies.all(wanted, fields=list(fields)):
                 for point in points:
@@ -92,22 +92,22 @@ class Points:
         return None
 
     async def delete(self, ids: list[str]) -> None:
-        """Removes points, if they are there."""
+        """Remove points, if they are there."""
         points = models.PointIdsList(points=list(ids))
         await self.write(AsyncQdrantClient.delete, points, wait=True, ordering=ORDERING)
 
     async def count(self, wanted: models.Filter) -> int:
-        """How many points a filter holds for."""
+        """Return how many points a filter holds for."""
         counted: models.CountResult = await self.read(AsyncQdrantClient.count, count_filter=wanted, exact=True)
         return counted.count
 
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Calls a method of the client that changes nothing, with the name of the collection."""
+        """Call a method of the client that changes nothing, with the name of the collection."""
         with self.there():
             return await self._location.calls.read(method, self._location.name, *args, **options)
 
     async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Calls a method of the client that may be called twice, with the name of the collection."""
+        """Call a method of the client that may be called twice, with the name of the collection."""
         with self.there():
             return await self._location.calls.write(method, self._location.name, *args, **options)
 

@@ -77,22 +77,22 @@ def lease(
 
 
 def names(generation: int | None) -> str:
-    """The fact that a record names a generation; with None one that no record has."""
+    """Return the fact that a record names a generation; with None one that no record has."""
     return f"names:{generation}"
 
 
 def held_by(holder: str) -> str:
-    """The fact that a lease is a process's."""
+    """Return the fact that a lease is a process's."""
     return f"holder:{holder}"
 
 
 def of_index(tenant: str, name: str) -> str:
-    """The fact that a point tells what an index is."""
+    """Return the fact that a point tells what an index is."""
     return f"index:{keys.collection(tenant, name)}"
 
 
 def free_for(holder: str, now: float) -> models.Filter:
-    """Holds of a lease that a process has, or that has run out."""
+    """Hold of a lease that a process has, or that has run out."""
     run_out = models.NestedCondition(
         nested=models.Nested(
             key=NUMBERS,
@@ -108,7 +108,7 @@ def free_for(holder: str, now: float) -> models.Filter:
 
 
 def has(*facts: str) -> models.Filter:
-    """Holds of a point that has all these facts."""
+    """Hold of a point that has all these facts."""
     return models.Filter(must=[_any([fact]) for fact in facts])
 
 
@@ -123,12 +123,12 @@ def note(said: payload.Payload) -> bytes:
 
 
 def stored_chunk(id_: str, said: payload.Payload) -> StoredChunk:
-    """The chunk in a payload."""
+    """Return the chunk in a payload."""
     return payload.stored_chunk(id_, said, int(said[GENERATION]), said.get(ANALYSIS))
 
 
 def chunk_point(point: models.Record) -> ChunkPoint:
-    """The chunk in a point that was read with its vectors."""
+    """Return the chunk in a point that was read with its vectors."""
     said, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
     stored = stored_chunk(str(point.id), said)
     sparse = cast("models.SparseVector | None", vectors.get(SPARSE))
@@ -151,7 +151,7 @@ def within(
     ids: Sequence[str] | None = None,
     unsettled: Mapping[str, int | None] | None = None,
 ) -> models.Filter:
-    """The filter for what is in scope.
+    """Return the filter for what is in scope.
 
     Args:
         scope: What may be seen.
@@ -185,12 +185,12 @@ def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
 
 
 def of_kind(kind: str) -> models.Filter:
-    """The filter for all points of a kind."""
+    """Return the filter for all points of a kind."""
     return has(payload.kind(kind))
 
 
 def chunks_of(document_id: str, keep: int | None) -> models.Filter:
-    """The filter for a document's chunks of all generations but one."""
+    """Return the filter for a document's chunks of all generations but one."""
     must: list[models.Condition] = [
         _any([payload.kind(payload.CHUNK)]),
         _any([payload.fact("document_id", document_id)]),
@@ -201,7 +201,7 @@ def chunks_of(document_id: str, keep: int | None) -> models.Filter:
 
 
 def numbered(version: Version, first: int, count: int) -> models.Filter:
-    """The filter for some chunks of one version, by their numbers."""
+    """Return the filter for some chunks of one version, by their numbers."""
     numbers = models.FieldCondition(key="number", range=models.Range(gte=first, lt=first + count))
     return models.Filter(must=[_any([payload.version(version)]), numbers])
 

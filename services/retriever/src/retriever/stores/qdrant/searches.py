@@ -150,7 +150,7 @@ def _with_text(request: models.QueryRequest) -> models.QueryRequest:
 
 
 def _among(request: models.QueryRequest, other: models.QueryRequest, limit: int) -> models.QueryRequest:
-    """The scores of a search for what another one finds."""
+    """Return the scores of a search for what another one finds."""
     first = models.Prefetch.model_construct(
         query=other.query, using=other.using, limit=other.limit, filter=other.filter, params=other.params
     )

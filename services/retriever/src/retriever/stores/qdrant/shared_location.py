@@ -52,7 +52,7 @@ class SharedLocation(Location):
         return f"{keys.server_alias(prefix + SPACE, spec.tenant, spec.name)}.{incarnation.hex}"
 
     async def make(self, spec: IndexSpec) -> None:
-        """Makes the space, if it is not there.
+        """Make the space, if it is not there.
 
         Raises:
             Unavailable: The server does not do it.
@@ -70,7 +70,7 @@ class SharedLocation(Location):
         self.copies.replicas = self._space.replicas
 
     async def is_aliased(self) -> bool:
-        """Whether this incarnation is the index; one call for all indexes that ask at a time."""
+        """Return whether this incarnation is the index; one call for all indexes that ask at a time."""
         told = await self.aliases.read(_CURRENT_SECONDS)
         return told.get(self.aliases.index_of(self.alias) or "") == self.entry
 

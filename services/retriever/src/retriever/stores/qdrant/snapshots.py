@@ -25,7 +25,7 @@ class Readable(Collection, Protocol):
 
 
 async def write(collection: Readable, directory: Path) -> Contents:
-    """Writes a snapshot of what the catalogue knows: no mark, no chunk of another generation."""
+    """Write a snapshot of what the catalogue knows: no mark, no chunk of another generation."""
     records = await collection.all_records()
     writer = await asyncio.to_thread(snapshot_writer.Writer, directory, collection.spec)
     with writer:
@@ -47,7 +47,7 @@ def _write_chunks(writer: snapshot_writer.Writer, document: Document, points: li
 
 
 async def read(collection: Collection, spec: IndexSpec, directory: Path) -> None:
-    """Stores what a snapshot holds.
+    """Store what a snapshot holds.
 
     Raises:
         InvalidRequest: It is damaged; what was stored so far is of no use.

@@ -63,7 +63,7 @@ class QdrantStore:
     async def open(
         cls, connection: Connection, layout: Layout, lease_seconds: float = leases.SECONDS
     ) -> "QdrantStore":
-        """The store, once the server was seen.
+        """Return the store, once the server was seen.
 
         Raises:
             Unavailable: It does not answer, or is too old.
@@ -74,13 +74,13 @@ class QdrantStore:
         return store
 
     async def collections(self) -> Sequence[QdrantCollection]:
-        """The collections that aliases lead to."""
+        """Return the collections that aliases lead to."""
         entries = await self._aliases.read()
         found = [await self._at(self._location(entry)) for entry in entries.values()]
         return [each for each in found if each is not None]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """The notes of the published collections; those of a space in one call."""
+        """Return the notes of the published collections; those of a space in one call."""
         found: dict[tuple[str, str], bytes] = {}
         kept: dict[str, Mapping[str, bytes]] = {}
         for each in await self.collections():
@@ -95,7 +95,7 @@ class QdrantStore:
         return found
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
-        """The collection that an index's alias leads to.
+        """Return the collection that an index's alias leads to.
 
         Raises:
             Unavailable: The nodes do not agree on it at the moment.
@@ -203,7 +203,7 @@ class QdrantStore:
         return some
 
     async def aclose(self) -> None:
-        """Lets go of what it holds, removes what it has begun and not published, and ends the connection."""
+        """Let go of what it holds, removes what it has begun and not published, and ends the connection."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -213,7 +213,7 @@ class QdrantStore:
         await self._connection.aclose()
 
     async def _at(self, location: Location) -> QdrantCollection | None:
-        """The collection at a location; None where it is gone by now."""
+        """Return the collection at a location; None where it is gone by now."""
         known = self._collections.get(location.key)
         if known is not None and not known.is_gone:
             return known
@@ -253,7 +253,7 @@ class QdrantStore:
         return SharedLocation(self._aliases, space, SharedLocation.alias_of(self._layout.prefix, spec, id_))
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
-        """The incarnation of an index that a process is making at the moment."""
+        """Return the incarnation of an index that a process is making at the moment."""
         held, now = await space.held(schema.of_index(spec.tenant, spec.name)), time.time()
         begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
         if not begun:
