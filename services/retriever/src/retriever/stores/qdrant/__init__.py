@@ -1,4 +1,4 @@
 """A Qdrant server, or a cluster, that several retrievers share: collections, aliases and leases.
 
-What the embedded engine needs as well belongs to `stores.payload`.
+`stores.payload` has the code that it shares with the embedded engine.
 """

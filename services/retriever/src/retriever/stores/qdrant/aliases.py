@@ -1,13 +1,14 @@
-"""The aliases of an installation, which tell where each index is.
+"""The aliases of an installation. Each index has an alias that points to its collection.
 
 ::
 
-    <prefix>.<tenant>.<index>                        leads to a collection of the index's own
-    <prefix>-space.<tenant>.<index>.<incarnation>    leads to a collection of many indexes
+    <prefix>.<tenant>.<index>                        points to the index's own collection
+    <prefix>-space.<tenant>.<index>.<incarnation>    points to a collection of many indexes
 
-A cluster decides on aliases once, for all nodes. A list of changes is made as a whole. A node that has just started
-tells for a moment the aliases of the time before. So one node decides for searches alone; what removes or replaces
-something asks more than half of the nodes.
+A cluster changes aliases for all nodes together, and applies a list of changes atomically. But a node that has just
+started may return old aliases for a moment. So searches ask one node, while removals and replacements ask more than
+half
+of the nodes.
 """
 
 import asyncio
@@ -20,34 +21,34 @@ from qdrant_client import AsyncQdrantClient, models
 from retriever.stores.qdrant.connection import Connection, Read
 
 SPACE = "-space"
-"""Follows the prefix in names of what belongs to many indexes."""
+"""Suffix of the prefix in names of shared collections."""
 
 
 class Entry(NamedTuple):
-    """Where an index is: the alias, and the collection that it leads to."""
+    """The location of an index: its alias and the collection that the alias points to."""
 
     alias: str
     collection: str
 
 
 class Told(NamedTuple):
-    """What nodes tell of the aliases.
+    """The aliases that nodes return.
 
     Attributes:
-        entries: Where each index is, by ``<tenant>.<index>``; one mapping for each node.
-        names: All aliases that any node tells.
+        entries: The location of each index by ``<tenant>.<index>``, one mapping for each node.
+        names: All aliases that any node returns.
     """
 
     entries: Sequence[Mapping[str, Entry]]
     names: frozenset[str]
 
     def of(self, index: str) -> set[Entry | None]:
-        """Return where an index is; several values where the nodes differ."""
+        """Return the locations of an index. There are several if the nodes differ."""
         return {each.get(index) for each in self.entries}
 
 
 class _Latest:
-    """The answer of a question that many ask at a time: one call serves all who asked before it began."""
+    """A shared answer: one call serves all callers that asked before it began."""
 
     def __init__(self, ask: Callable[[], Awaitable[Told]]) -> None:
         self._ask = ask
@@ -67,11 +68,11 @@ class _Latest:
 
 
 class Aliases:
-    """Reads the aliases of all indexes in one call, however many ask.
+    """Reads the aliases of all indexes in one call for all concurrent callers.
 
     Args:
-        connection: To the server.
-        prefix: Begins their names.
+        connection: The connection to the server.
+        prefix: The prefix of their names.
     """
 
     def __init__(self, connection: Connection, prefix: str) -> None:
@@ -82,16 +83,16 @@ class Aliases:
         self._each = _Latest(self._ask_each)
 
     async def read(self, max_age: float = 0.0) -> Mapping[str, Entry]:
-        """Return where each index is, by ``<tenant>.<index>``.
+        """Return the location of each index by ``<tenant>.<index>``.
 
         Args:
-            max_age: Of the answer in seconds.
+            max_age: Maximum age of the answer in seconds.
         """
         told = await self._one.read(max(time.monotonic() - max_age, self._changed))
         return told.entries[0]
 
     async def read_each(self) -> Told:
-        """Return what each node tells that answers, at least more than half of them.
+        """Return the aliases of each node that answers, at least of more than half of the nodes.
 
         Raises:
             DeadlineExceeded, Unavailable: Too few nodes answer.
@@ -99,7 +100,7 @@ class Aliases:
         return await self._each.read(max(time.monotonic(), self._changed))
 
     async def change(self, changes: Sequence[models.AliasOperations]) -> None:
-        """Make changes, all or none of them.
+        """Apply changes atomically.
 
         Raises:
             Missing, DeadlineExceeded, Unavailable: See `Connection.write_once`.
@@ -110,11 +111,11 @@ class Aliases:
             self._changed = time.monotonic()
 
     def is_shared(self, alias: str) -> bool:
-        """Return whether an alias leads to a collection of many indexes."""
+        """Return whether an alias points to a collection of many indexes."""
         return alias.startswith(f"{self._prefix}{SPACE}.")
 
     def index_of(self, alias: str) -> str | None:
-        """Return ``<tenant>.<index>`` of an alias; None where it is another installation's."""
+        """Return ``<tenant>.<index>`` of an alias, or None if it belongs to another installation."""
         if self.is_shared(alias):
             return alias.removeprefix(f"{self._prefix}{SPACE}.").rpartition(".")[0]
         return alias.removeprefix(f"{self._prefix}.") if alias.startswith(f"{self._prefix}.") else None
@@ -134,7 +135,7 @@ class Aliases:
 
     def _entries(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
         found: dict[str, Entry] = {}
-        # Two loads of an index that was not there can make two aliases: all processes take the same one.
+        # Two concurrent loads of a new index can create two aliases. All processes choose the same one.
         for each in sorted(aliases, key=lambda each: (self.is_shared(each.alias_name), each.alias_name)):
             index = self.index_of(each.alias_name)
             if index is not None and (index not in found or not self.is_shared(found[index].alias)):

@@ -1,4 +1,4 @@
-"""The span of a call of a Qdrant server, in OpenTelemetry's terms for databases.
+"""The span of a call of a Qdrant server. Names follow OpenTelemetry's conventions for databases.
 
 https://opentelemetry.io/docs/specs/semconv/db/database-spans/
 """
@@ -18,15 +18,16 @@ _tracer = telemetry.tracer(__name__)
 
 @contextlib.contextmanager
 def call_span(operation: str, collection: str | None, server: Mapping[str, str | int]) -> Iterator[None]:
-    """Record what the block does as a span, which says neither what is asked for nor what is answered.
+    """Record the block as a span, without the content of the request and the answer.
 
-    Outside of a recorded trace it records nothing: else each renewal of leases, every ten seconds, is a trace.
-    That a collection is not there is an answer, as in `servicekit.rpc.unary`'s ``expected``.
+    Outside a recorded trace it records nothing, because otherwise each renewal of leases would be a trace. A
+    missing
+    collection is not an error of the span, as with ``expected`` of `servicekit.rpc.unary`.
 
     Args:
         operation: Name of the client's method.
-        collection: What it works on; None: the server as a whole.
-        server: Its address.
+        collection: The collection; None: the whole server.
+        server: The address of the server.
     """
     if not trace.get_current_span().is_recording():
         yield

@@ -1,9 +1,11 @@
-"""One index on a Qdrant server: what the port asks, in the server's terms.
+"""An index on a Qdrant server: implements the port with the server's calls.
 
-Several processes may work on it. What a document's record names decides, here as elsewhere; a mark is a lease
-(`qdrant.leases`), and a record is written only where the one that is there is the one that was there when the
-document was marked. Which documents are marked is asked beside a search, at most every quarter of a second: what a
-search finds of a version that came or went since then, its reader notices by the generation, and searches again.
+Several processes may use it. As in each store, a document's record decides which chunks exist. A mark is a lease
+(`qdrant.leases`). A record is written only if the stored one has not changed since the document was marked.
+Searches
+read the marks concurrently, at most every quarter of a second. If a search finds chunks of a version that changed
+since
+then, the caller notices the generation and searches again.
 """
 
 import asyncio
@@ -37,11 +39,11 @@ _REMOVED = 500
 _CURRENT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _FROZEN = "\0frozen"
-"""Marked instead of a document: nobody else commits anything."""
+"""The id of the mark that blocks commits of other processes."""
 
 
 class QdrantCollection:
-    """See `retriever.ports.store.Collection`. Made by `retriever.stores.qdrant.store.QdrantStore`."""
+    """A collection of the port (`ports.store.Collection`). `stores.qdrant.store.QdrantStore` creates it."""
 
     def __init__(self, location: Location, leases: Leases, spec: IndexSpec) -> None:
         self.spec = spec
@@ -56,38 +58,38 @@ class QdrantCollection:
 
     @property
     def location(self) -> Location:
-        """Where it is on the server."""
+        """The location on the server."""
         return self._location
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to be no more."""
+        """Whether it is known to be removed."""
         return self._points.gone is not None
 
     @property
     def revision(self) -> int:
-        """Another one when something was found that is not there any more."""
+        """A number that changes when a search found removed points."""
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Change the revision, and have what is marked asked anew."""
+        """Change the revision, and read the marks again."""
         self._revision += 1
         self._unsettled.changed(document_id)
 
     @property
     def may_be_left(self) -> bool:
-        """Whether a search met what a process that is gone may have left: passages, or a mark that has run out."""
+        """Whether a search found stray chunks or an expired mark, which a terminated process may have left."""
         return self._unsettled.may_be_left
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Whether the alias leads to it; without waiting: as far as is known, because each search asks, too."""
+        """Return whether the alias points here. Without ``wait``, use the known state, which each search checks."""
         if wait:
             with contextlib.suppress(Replaced):
                 await self._check_current()
         return self._points.gone is None
 
     async def _check_current(self) -> None:
-        """Raise Replaced where the alias leads elsewhere, or where another process has changed the settings."""
+        """Raise Replaced if the alias points elsewhere, or if another process has changed the settings."""
         unpublished = self.leases.held(self._location.index_point) is not None
         if unpublished or self._points.gone is not None or time.monotonic() < self._current_until:
             return
@@ -105,7 +107,7 @@ class QdrantCollection:
             raise Replaced(self.spec.name)
 
     async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
-        """Let the alias lead to it, and removes the other."""
+        """Point the alias here, and remove the other collection."""
         if instead_of is not None:
             instead_of._check_lease(_FROZEN)
         with self._points.there():
@@ -116,14 +118,14 @@ class QdrantCollection:
             await instead_of._location.remove()
 
     async def drop(self) -> None:
-        """Remove it, with its alias."""
+        """Remove the collection with its alias."""
         if self._points.gone is not None:
             raise self._points.gone
         self._points.gone = no_such_index(self.spec.name)
         await self._location.remove()
 
     async def let_go(self) -> None:
-        """Leave what is marked to others, and removes the collection where nobody else has published it."""
+        """Release the marks, and remove the collection unless a process has published it."""
         if self._points.gone is not None:
             return
         if self.leases.held(self._location.index_point) is not None and not await self._location.is_aliased():
@@ -151,12 +153,12 @@ class QdrantCollection:
         return await self._searches.sparse(terms, limit, scope, ids)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
-        """Chunks by id."""
+        """Return chunks by id."""
         points = await self._points.retrieve_any(ids, schema.STORED_CHUNK_FIELDS)
         return {str(point.id): schema.stored_chunk(str(point.id), point.payload or {}) for point in points}
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
-        """Some chunks of a version, in order."""
+        """Return some chunks of a version, in order."""
         points, _ = await self._points.read(
             AsyncQdrantClient.scroll,
             scroll_filter=schema.numbered(version, first, count),
@@ -167,13 +169,13 @@ class QdrantCollection:
         return sorted(found, key=lambda chunk: chunk.number)
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
-        """All chunks of a version with their vectors."""
+        """Yield all chunks of a version with their vectors."""
         wanted = schema.has(payload.version(version))
         async for points in self._points.whole(wanted, _POINTS):
             yield [schema.chunk_point(point) for point in points]
 
     async def count_chunks(self, scope: Scope) -> int:
-        """Number of chunks in scope."""
+        """Return the number of chunks in scope."""
         unsettled = await self._unsettled.refresh()
         return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=unsettled))
 
@@ -185,7 +187,7 @@ class QdrantCollection:
             await self._points.write(AsyncQdrantClient.upsert, made, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Remove chunks: by id, and no others than were there while the lease was this process's."""
+        """Remove chunks by id, and only those that existed while this process held the lease."""
         self._check_lease(document_id)
         ids = list(await self._points.said_by_any(schema.chunks_of(document_id, keep), fields=()))
         for start in range(0, len(ids), _REMOVED):
@@ -193,7 +195,7 @@ class QdrantCollection:
             await self._points.delete(ids[start : start + _REMOVED])
 
     async def put_record(self, document: Document) -> None:
-        """Write a record; of a document that was marked, where it is the one that was there then."""
+        """Write a record. For a marked document, write it only if the stored record has not changed."""
         lease = await self._about_to_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
         condition = None if lease is None else schema.has(schema.names(lease.generation))
@@ -207,9 +209,9 @@ class QdrantCollection:
         self.outdated()
 
     async def remove_record(self, document_id: str) -> None:
-        """Remove a record; of a document that was marked, where it is the one that was there then.
+        """Remove a record. For a marked document, remove it only if the stored record has not changed.
 
-        The server may apply a call late, whose time is over: when another process has stored the document again.
+        The server may apply a call after its time-out, when another process has stored the document again.
         """
         lease = await self._about_to_commit(document_id)
         if lease is None:
@@ -229,11 +231,11 @@ class QdrantCollection:
         return {each.document_id: each for each in found}
 
     async def document_ids(self, scope: Scope) -> list[str]:
-        """Ids of records."""
+        """Return the ids of records."""
         return [said["document_id"] async for said in self._points.said(schema.within(scope, payload.DOCUMENT))]
 
     async def count_documents(self, scope: Scope) -> int:
-        """Number of records in scope."""
+        """Return the number of records in scope."""
         return await self._points.count(schema.within(scope, payload.DOCUMENT))
 
     async def versions(self) -> Mapping[str, int]:
@@ -256,41 +258,41 @@ class QdrantCollection:
         self.outdated()
 
     async def unmark(self, document_id: str) -> None:
-        """Give the lease on a document up."""
+        """Give up the lease on a document."""
         self._check_lease(document_id)
         with self._points.there():
             await self.leases.give_up(self._mark_id(document_id))
         self.outdated()
 
     async def marked(self) -> list[str]:
-        """Ids of the marked documents."""
+        """Return the ids of the marked documents."""
         return [said["document_id"] for said in await self._unsettled.marks()]
 
     async def abandoned(self) -> list[str]:
-        """Ids of those whose lease has run out, and of documents that have stray passages."""
+        """Return the ids of documents with an expired lease or with stray chunks."""
         return await self._unsettled.abandoned()
 
     async def freeze(self, seconds: float) -> None:
-        """Take the lease that others look for before they commit, and waits for those who have looked before."""
+        """Take the lease that other processes check before a commit, and wait for running commits."""
         await self.mark(_FROZEN)
         async with asyncio.timeout(seconds):
             with self._points.there():
-                while await self.leases.others_commit():  # noqa: ASYNC110  # another process tells when it is asked
+                while await self.leases.others_commit():  # noqa: ASYNC110  # the server has no event for it
                     await asyncio.sleep(_POLL_SECONDS)
 
     async def thaw(self) -> None:
-        """Give that lease up."""
+        """Give up the lease of `freeze`."""
         with contextlib.suppress(NotFound, Replaced):
             await self.unmark(_FROZEN)
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Has the collection say that they are its own."""
+        """Store the settings in the collection's point."""
         spec = replace(self.spec, settings=settings)
         await self._say({"spec": msgspec.json.encode(spec).decode()})
         self.spec = spec
 
     async def put_note(self, note: bytes) -> None:
-        """Keep a note beside what the collection says of itself."""
+        """Store a note in the collection's point."""
         await self._say(schema.kept(note))
 
     async def _say(self, said: payload.Payload) -> None:
@@ -301,28 +303,28 @@ class QdrantCollection:
         await self._points.write(AsyncQdrantClient.set_payload, payload=said, points=index, wait=True)
 
     async def note(self) -> bytes:
-        """What is kept."""
+        """Return the note."""
         points = await self._points.retrieve([self._location.index_point], [schema.NOTE])
         return schema.note(points[0].payload or {}) if points else b""
 
     async def sync(self) -> None:
-        """Nothing is left to do: the server answers a write when it is in its log."""
+        """Do nothing, because the server answers a write after it is in its log."""
 
     async def compact(self) -> None:
-        """The server does it by itself."""
+        """Check that the collection exists. The server compacts it automatically."""
         await self._points.retrieve([self._location.index_point], [schema.NOTE])
 
     async def persist(self, directory: Path) -> Contents:
-        """Read all that the catalogue knows, and writes the snapshot."""
+        """Read the documents of the catalogue, and write the snapshot."""
         return await snapshots.write(self, directory)
 
     async def all_records(self) -> list[Document]:
-        """Every record."""
+        """Return all records."""
         wanted = schema.of_kind(payload.DOCUMENT)
         return [payload.record(said) async for said in self._points.said(wanted, ["record"])]
 
     async def _about_to_commit(self, document_id: str) -> Lease | None:
-        """Return the lease on the document, if it was marked, when it is sure that nobody minds."""
+        """Return the lease on a marked document after checking that commits are not blocked."""
         lease = self._check_lease(document_id)
         if lease is None:
             return None

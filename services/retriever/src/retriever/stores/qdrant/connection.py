@@ -1,4 +1,4 @@
-"""Calls of a Qdrant cluster: which node is asked, for how long, and what follows when it fails."""
+"""Calls of a Qdrant cluster: choice of the node, time-outs and retries."""
 
 import asyncio
 import math
@@ -22,23 +22,23 @@ from retriever.stores.qdrant.server_certificate import ServerCertificates
 T = TypeVar("T")
 
 OLDEST_SERVER = (1, 19)
-"""From here on the server counts words in what the asker may see; older ones count them in all documents, also in
-those that are hidden from the asker."""
+"""From this version on, the server counts terms in the documents that the caller may see. Older versions also count
+them in hidden documents."""
 
 _WRITE_TRIES = 4
-"""A try of a write may last this many times as long as one of a read."""
+"""The time-out of a write attempt, as a multiple of that of a read attempt."""
 
 
 class Read(Protocol):
-    """Calls a method of the client that changes nothing."""
+    """Calls a read method of the client."""
 
     async def __call__(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return what the method returns; see `Connection.read`."""
+        """Return the result of the method; see `Connection.read`."""
         ...
 
 
 class Calls(Protocol):
-    """What reaches the points of a collection: all of them, or those of one index."""
+    """Calls on the points of a collection: all of them, or those of one index."""
 
     async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """See `Connection.read`."""
@@ -54,16 +54,17 @@ class Calls(Protocol):
 
 
 class Connection:
-    """Clients of the nodes of a cluster, or of the one server.
+    """Clients of the nodes of a cluster, or of a single server.
 
-    A process prefers one node for as long as it answers. Every call is bounded by one deadline. A try that another
-    node may follow has a shorter one, so that a node that hangs costs little.
+    A process prefers one node while it answers. Each call has one deadline. An attempt that can be repeated at
+    another
+    node has a shorter time-out, so that a hanging node costs little.
 
     Args:
-        nodes: At least one; the first one that answers is asked.
-        seconds: Longest time of a call.
+        nodes: The nodes, at least one. The first one that answers is used.
+        seconds: Maximum time of a call.
         try_seconds: Time after which a read is repeated at another node.
-        certificates: Of the nodes, looked at from the first `check` on.
+        certificates: The certificates of the nodes, observed after the first `check`.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class Connection:
 
         Args:
             url: See `Node.at`.
-            api_key: None where the server wants none.
-            seconds: Longest time of a call.
+            api_key: The API key, or None if the server requires none.
+            seconds: Maximum time of a call.
             authority: See `Node.at`.
-            hosts: Of the nodes of a cluster, in place of the URL's host; each may have a port.
+            hosts: Hosts of the nodes of a cluster, which replace the URL's host. Each may have a port.
             try_seconds: Time after which a read is repeated at another node.
 
         Raises:
@@ -125,19 +126,19 @@ class Connection:
             self._certificates.start()
 
     async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return what a method of the client returns that changes nothing. Where a node fails, ask the next one.
+        """Return the result of a read method of the client. If a node fails, ask the next one.
 
         Raises:
-            Missing: There is no such collection; two nodes say so, where there are two.
-            DeadlineExceeded: It took too long.
-            Unavailable: No node answers, or the one that was asked refuses the call.
+            Missing: The collection does not exist. In a cluster, two nodes must say so.
+            DeadlineExceeded: The call took too long.
+            Unavailable: No node answers, or a node refuses the call.
         """
         return await self._call(self._try_seconds, method, *args, **options)
 
     async def write(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return what a method of the client returns that may be called twice; see `read`.
+        """Return the result of an idempotent write method of the client; see `read`.
 
-        A write that fails may have been applied, or may still be.
+        A failed write may have been applied, or may be applied later.
 
         Raises:
             Missing, DeadlineExceeded, Unavailable: See `read`.
@@ -145,7 +146,7 @@ class Connection:
         return await self._call(self._try_seconds * _WRITE_TRIES, method, *args, **options)
 
     async def write_once(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return what a method of the client returns that must not be called twice.
+        """Return the result of a write method that must not be repeated.
 
         Raises:
             Missing, DeadlineExceeded, Unavailable: See `read`.
@@ -156,15 +157,16 @@ class Connection:
             raise failure.error from failure
 
     async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return what a coroutine function returns for each node that answers, at least for more than half of them.
+        """Return the result of a coroutine function for each node that answers, at least for more than half of
+        them.
 
-        A node that does not answer is left out, because reading more than half of the copies meets every write.
+        Nodes that do not answer are left out, because a read of more than half of the copies sees every write.
 
         Args:
-            ask: Gets a `Read` of one node.
+            ask: The function. It receives a `Read` of one node.
 
         Raises:
-            Missing: There is no such collection.
+            Missing: The collection does not exist.
             DeadlineExceeded, Unavailable: Too few nodes answer.
         """
         least, order = quorum(len(self._nodes)), self._order()
@@ -173,7 +175,7 @@ class Connection:
         try:
             done, pending = await asyncio.wait(tasks, timeout=self._try_seconds)
             if sum(not task.exception() for task in done) < least:
-                # Those that have failed lately may be back.
+                # Nodes that failed lately may have recovered.
                 others = [node for node in order if node not in asked]
                 late = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in others}
                 tasks |= late
@@ -195,7 +197,7 @@ class Connection:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it has several nodes."""
+        """Whether there are several nodes."""
         return len(self._nodes) > 1
 
     async def aclose(self) -> None:
@@ -211,13 +213,13 @@ class Connection:
         nodes = nodes if len(nodes) > 1 else nodes * 2
         misses = 0
         for number, node in enumerate(nodes, 1):
-            # The last node, or the only one, gets all the time that is left.
+            # The last attempt gets all the remaining time.
             alone = number == len(nodes) or node is nodes[number]
             left = deadline.remaining(math.inf if alone else seconds)
             try:
                 return await node.call(left, method, *args, **options)
             except Missing:
-                # A node that has just started does not know all collections yet.
+                # A node that has just started may not know all collections yet.
                 misses += 1
                 if alone or misses == 2:
                     raise
@@ -227,7 +229,7 @@ class Connection:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def _knows_all(self, node: Node) -> bool:
-        """Return whether a node tells the aliases that another one tells, which has not failed."""
+        """Return whether a node has the same aliases as a healthy node."""
         others = [each for each in self._nodes if not each.is_avoided]
         if not others:
             return True
@@ -240,7 +242,7 @@ class Connection:
         return mine == theirs
 
     def _order(self) -> list[Node]:
-        """Return the nodes, those that are avoided last."""
+        """Return the nodes, avoided ones last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
 
 

@@ -1,8 +1,9 @@
-"""Reading points of one collection whose copies may differ.
+"""Reads of points whose copies may differ.
 
-A write reaches the copies of a point one after the other. A read that decides asks more than half of them, and
-leaves out a point on which they differ. So what one read does not find need not be absent: `Copies.retrieve` and
-`Copies.all` look on every node before they say so, and `Copies.said_by_any` returns what any node has.
+A write reaches the copies of a point one after the other. A consistent read asks more than half of the copies, and
+leaves out points on which they differ. So a point that a read does not find may exist. `Copies.retrieve` and
+`Copies.all` check every node before they report a point as absent. `Copies.said_by_any` returns the points of any
+node.
 """
 
 import asyncio
@@ -25,10 +26,10 @@ _ONE_COPY = 1
 
 
 class Copies:
-    """The points of a collection, as its copies have them.
+    """The points of a collection with several copies.
 
     Args:
-        calls: Reach the points.
+        calls: Calls the server.
         collection: Name of the collection.
         replicas: Number of copies.
     """
@@ -39,11 +40,11 @@ class Copies:
         self._collection = collection
 
     async def retrieve(self, ids: Sequence[str], fields: list[str] | bool) -> dict[str, models.Record]:
-        """Return points by id; those that are not there are left out.
+        """Return points by id. Missing ones are left out.
 
         Raises:
             Missing: The collection is gone.
-            Unavailable: The copies of a point differ, and go on to differ.
+            Unavailable: The copies of a point still differ after a while.
         """
         found: dict[str, models.Record] = {}
         missing: Collection[str] = ids
@@ -83,14 +84,14 @@ class Copies:
         size: int = _PAGE,
         read: Read | None = None,
     ) -> AsyncIterator[list[models.Record]]:
-        """Yield all points that a filter holds for, some at a time.
+        """Yield the points that match a filter, in pages.
 
         Args:
             wanted: The filter.
-            fields: Of the payload; True: all.
-            with_vectors: Whether the vectors are wanted, too.
-            size: Most points of a page.
-            read: Reads from the copy of one node; None: from as many as it takes to decide.
+            fields: Payload fields to read; True: all.
+            with_vectors: Whether to read the vectors.
+            size: Maximum number of points of a page.
+            read: Reads the copy of one node. None: a consistent read.
 
         Raises:
             Missing: The collection is gone.
@@ -111,7 +112,7 @@ class Copies:
             fresh = [point for point in points if point.id != last]
             if fresh:
                 yield fresh
-            # A page that lost a point on which the copies differ looks like the last one. Only an empty one is.
+            # A page without a differing point may look like the last one. Only an empty page is the last one.
             if following is None and (not fresh or self.replicas == 1):
                 return
             last = fresh[-1].id if fresh else last
@@ -120,18 +121,18 @@ class Copies:
     async def all(
         self, wanted: models.Filter, *, fields: bool | list[str], with_vectors: bool = False, size: int = _PAGE
     ) -> AsyncIterator[list[models.Record]]:
-        """Yield all points that a filter holds for, also those on which the copies differ at first.
+        """Yield all points that match a filter, including points whose copies differ at first.
 
         Args:
             wanted: The filter.
-            fields: Of the payload; True: all.
-            with_vectors: Whether the vectors are wanted, too.
-            size: Most points of a page.
+            fields: Payload fields to read; True: all.
+            with_vectors: Whether to read the vectors.
+            size: Maximum number of points of a page.
 
         Raises:
             Missing: The collection is gone.
             DeadlineExceeded: Too few nodes answer.
-            Unavailable: Too few nodes answer, or the copies of a point go on to differ.
+            Unavailable: Too few nodes answer, or the copies of a point still differ after a while.
         """
         seen: set[str] = set()
         async for page in self.pages(wanted, fields=fields, with_vectors=with_vectors, size=size):
@@ -155,7 +156,8 @@ class Copies:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
-        """Return the payloads of all points that a filter holds for on any node, by id; of one that differs, any.
+        """Return the payloads of points that match a filter on any node, by id. If copies differ, return any of
+        them.
 
         Raises:
             Missing: The collection is gone.

@@ -1,11 +1,13 @@
-"""Calls of a Qdrant server that reach the points of one incarnation of an index, and no others.
+"""Calls of a Qdrant server that are limited to one incarnation of an index.
 
-Indexes that share a collection are told apart by a payload field, which holds the incarnation: a UUID that each
-building of an index gets. `Incarnation` adds it to every filter, every corpus that words are counted in, and every
-point, and leaves out what a read by ids returns of another incarnation. A call that it does not know is an error.
+A payload field distinguishes the indexes in a shared collection. It has the incarnation, a UUID that each build of
+an
+index gets. `Incarnation` adds it to every filter, every corpus and every point, and drops points of other
+incarnations
+from reads by id. Unknown calls are errors.
 
-The id of a point on the server is the id outside of the store, combined with the incarnation by exclusive or. So
-two incarnations of one index share no point, and the id outside follows from the one on the server.
+The id of a point on the server is its id outside the store, combined with the incarnation by exclusive or. So two
+incarnations of an index share no point, and each id follows from the other.
 """
 
 import uuid
@@ -25,11 +27,11 @@ T = TypeVar("T")
 
 
 class Incarnation:
-    """See `retriever.stores.qdrant.connection.Calls`.
+    """Calls (`stores.qdrant.connection.Calls`) of one incarnation.
 
     Args:
-        connection: To the server.
-        id_: The incarnation's.
+        connection: The connection to the server.
+        id_: The id of the incarnation.
     """
 
     def __init__(self, connection: Connection, id_: uuid.UUID) -> None:
@@ -38,15 +40,15 @@ class Incarnation:
         self._is_mine = models.FieldCondition(key=FIELD, match=models.MatchValue(value=id_.hex))
 
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Return what a method returns that changes nothing; see `Connection.read`."""
+        """Return the result of a read method; see `Connection.read`."""
         return await self._call(self._connection.read, method, *args, **options)
 
     async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Return what a method returns that may be called twice; see `Connection.write`."""
+        """Return the result of an idempotent write method; see `Connection.write`."""
         return await self._call(self._connection.write, method, *args, **options)
 
     async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return what a coroutine function returns for each node; see `Connection.read_each`."""
+        """Return the result of a coroutine function for each node; see `Connection.read_each`."""
         return await self._connection.read_each(lambda read: ask(partial(self._call, read)))
 
     async def _call(self, call: Read, method: Method[..., Any], collection: str, *args: Any, **options: Any) -> Any:
@@ -71,7 +73,7 @@ class Incarnation:
                 answers = await call(method, collection, [self._request(each) for each in args[0]])
                 return [each.model_copy(update={"points": self._outside(each.points)}) for each in answers]
             case "upsert":
-                # A point that another incarnation has under this id is left as it is.
+                # A point of another incarnation with this id is not changed.
                 options["update_filter"] = self._within(options.get("update_filter"))
                 return await call(method, collection, [self._point(each) for each in args[0]], **options)
             case "delete":
@@ -113,7 +115,7 @@ class Incarnation:
         )
 
     def _counted(self, using: str | None, params: models.SearchParams | None) -> models.SearchParams | None:
-        """Return what has a search by words count them in the incarnation, or in a part of it."""
+        """Return search parameters that count terms in the incarnation, or in a part of it."""
         if using != payload.SPARSE:
             return params
         params = params or models.SearchParams()
@@ -135,7 +137,7 @@ class Incarnation:
         return inside.model_copy(update={"must": [self._is_mine, *_listed(inside.must)]})
 
     def _with_ids(self, wanted: models.Filter) -> models.Filter:
-        """Return a filter with the ids that the points have on the server."""
+        """Return a filter with the points' ids on the server."""
         conditions = {name: _listed(getattr(wanted, name)) for name in ("must", "should", "must_not")}
         return wanted.model_copy(
             update={name: [self._condition(each) for each in given] for name, given in conditions.items() if given}
@@ -154,7 +156,7 @@ class Incarnation:
         return [point.model_copy(update={"id": self._other_id(point.id)}) for point in points]
 
     def _other_id(self, id_: Any) -> str:
-        """Return the id on the server for the one outside, and the other way round."""
+        """Convert an id between inside and outside the server."""
         return str(uuid.UUID(int=uuid.UUID(str(id_)).int ^ self._id.int))
 
 

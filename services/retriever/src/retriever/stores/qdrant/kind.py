@@ -29,16 +29,16 @@ class QdrantSettings(StoreSettings):
     )
     qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
     qdrant_api_key_file: Path | None = Field(
-        None, description="File that holds the key instead, as of a mounted Secret; read again when it changes."
+        None, description="File with the key, for example of a mounted Secret; read again when it changes."
     )
     qdrant_ca_file: Path | None = Field(
         None,
-        description="PEM file: who vouches for the certificate of a server at https; none: whom the system trusts.",
+        description="PEM file of the authority of an https server's certificate; none: the system's authorities.",
     )
     qdrant_prefix: str = Field(
         "causeway",
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="Begins the names of collections, so that several installations can share a server.",
+        description="Prefix of the names of collections, so that several installations can share a server.",
     )
     qdrant_timeout: float = Field(10.0, gt=0, description="Seconds for one call of the server.")
     qdrant_try_timeout: float = Field(
@@ -47,10 +47,10 @@ class QdrantSettings(StoreSettings):
         description="Seconds after which a read is repeated at another node of the cluster; a write has four times "
         "as many.",
     )
-    qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: as many as the server wants.")
+    qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: the server's default.")
     qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")
     qdrant_write_consistency: int = Field(
-        1, ge=1, description="Copies that must have taken a write before it is acknowledged."
+        1, ge=1, description="Copies that must store a write before it is acknowledged."
     )
     qdrant_shared: bool = Field(
         False,
@@ -60,7 +60,7 @@ class QdrantSettings(StoreSettings):
 
 
 async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
-    # The client takes longer to import than all else together, and the embedded engine does without it.
+    # The import of the client is slow, and the embedded engine does not need it.
     from retriever.stores.qdrant.aliases import SPACE
     from retriever.stores.qdrant.connection import Connection
     from retriever.stores.qdrant.layout import Layout, needed_write_consistency
@@ -77,7 +77,7 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
     )
     if layout.prefix.endswith(SPACE):
         raise InvalidRequest(
-            f"CAUSEWAY_QDRANT_PREFIX ends with {SPACE!r}: names of another installation could be taken for its own."
+            f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}: its names could be those of another installation."
         )
     least = needed_write_consistency(layout.replicas)
     if layout.write_consistency < least:
@@ -111,7 +111,7 @@ def _key(settings: QdrantSettings) -> SecretStr | None:
     try:
         return SecretFile(settings.qdrant_api_key_file, check_sendable)
     except (OSError, ValueError) as error:
-        # The words of a UnicodeDecodeError would hold a part of the key.
+        # The text of a UnicodeDecodeError would contain a part of the key.
         said = type(error).__name__ if isinstance(error, UnicodeError) else str(error)
         raise InvalidRequest(f"CAUSEWAY_QDRANT_API_KEY_FILE cannot be used: {said}.") from error
 

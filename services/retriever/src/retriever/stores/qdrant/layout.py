@@ -1,4 +1,4 @@
-"""How collections are made, written and read on a Qdrant server."""
+"""The parameters to create, write and read collections on a Qdrant server."""
 
 from dataclasses import dataclass, field
 
@@ -7,14 +7,15 @@ from qdrant_client import models
 from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorage
 
 ORDERING = models.WriteOrdering.MEDIUM
-"""Conditional writes go through the highest node that is alive. With `STRONG` they go through the highest node of
-all, and fail for as long as that one is away."""
+"""Conditional writes go through the highest live node. With `STRONG` they would go through the highest node of all,
+and
+fail while it is down."""
 
 CONSISTENCY = models.ReadConsistencyType.QUORUM
-"""A read that decides asks more than half of the copies. `MAJORITY` asks all, and fails while one is away."""
+"""A consistent read asks more than half of the copies. `MAJORITY` would ask all, and fail while one is down."""
 
 FAN_OUT_DELAY_MS = 200
-"""After this time a node asks a second copy, too, when the first one does not answer."""
+"""Time after which a node also asks a second copy if the first one has not answered."""
 
 
 def quorum(replicas: int) -> int:
@@ -23,20 +24,20 @@ def quorum(replicas: int) -> int:
 
 
 def needed_write_consistency(replicas: int) -> int:
-    """Return the number of copies that must take a write so that each read with `CONSISTENCY` meets it."""
+    """Return the number of copies that must store a write so that each read with `CONSISTENCY` sees it."""
     return replicas - quorum(replicas) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How collections are made on the server.
+    """The parameters of collections on the server.
 
     Attributes:
-        prefix: Begins the names of all; two installations may share a server under different ones.
-        shards: Of each collection; 0: as many as the server wants.
+        prefix: Prefix of all names. Installations with different prefixes can share a server.
+        shards: Shards of each collection; 0: the server's default.
         replicas: Copies of each shard.
-        write_consistency: Copies that must have taken a write before it is answered.
-        vectors: How new collections keep their dense vectors.
+        write_consistency: Copies that must store a write before it is acknowledged.
+        vectors: The storage of dense vectors of new collections.
         shared: Whether new indexes share a collection with others of the same model.
     """
 
@@ -48,7 +49,7 @@ class Layout:
     shared: bool = False
 
     def dense(self, dimension: int) -> models.VectorParams:
-        """Parameters of the vectors."""
+        """Return the parameters of the dense vectors."""
         quantization: models.QuantizationConfig | None = None
         if self.vectors.quantization == "scalar":
             int8 = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=QUANTILE, always_ram=True)
@@ -64,7 +65,7 @@ class Layout:
 
     @property
     def search(self) -> models.SearchParams | None:
-        """How to search: what was quantized is compared once more by the full vectors."""
+        """The search parameters that rescore quantized candidates; None for full vectors."""
         if self.vectors.quantization == "none":
             return None
         how = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)

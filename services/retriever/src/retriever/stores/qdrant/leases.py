@@ -1,9 +1,12 @@
-"""Leases on a Qdrant server: what one process works on, and no other.
+"""Leases on a Qdrant server: locks between processes.
 
-A lease is a point that says who holds it until when, and is taken by a conditional write: the server changes it
-only where it is the taker's own or has run out, and what is read back tells who has it. Whoever holds one renews it
-long before its end; who is gone does not, and another takes it over. The clocks of the processes should agree to
-within a few seconds, as any time service has them.
+A lease is a point with its holder and its end. A process takes it by a conditional write: the server changes the
+point
+only if the process holds it already or it has expired. The process then reads it back. The holder renews the lease
+long
+before its end. The lease of a terminated process expires, and another process takes it over. The clocks of the
+processes
+must agree within a few seconds, as any time service ensures.
 """
 
 import asyncio
@@ -26,20 +29,20 @@ from retriever.stores.qdrant.node import Missing
 _log = structlog.get_logger(__name__)
 
 SECONDS = 30.0
-"""How long a lease lasts that is not renewed."""
+"""How long a lease lasts without renewal."""
 
 
 @dataclass
 class Lease:
-    """One that is held.
+    """A held lease.
 
     Attributes:
-        id: The point's.
-        said: What the point says besides the holder.
-        facts: What the point is found by.
-        until: Its end, on the clock that only goes forward.
-        generation: Of a mark: what the document's record names, as far as this process knows.
-        committing: Of a mark: the record is about to change.
+        id: The id of the point.
+        said: The payload of the point, except the holder.
+        facts: The facts of the point for filters.
+        until: The end on the monotonic clock.
+        generation: For a mark: the generation in the document's record, as far as this process knows.
+        committing: For a mark: whether the record is about to change.
     """
 
     id: str
@@ -50,19 +53,19 @@ class Lease:
     committing: bool = False
 
     def check(self) -> None:
-        """Raise Unavailable where another process may have it by now."""
+        """Raise Unavailable if another process may hold the lease by now."""
         if time.monotonic() >= self.until:
-            raise Unavailable("Another process may have taken over what this one was about to write.")
+            raise Unavailable("Another process may have taken over this write.")
 
 
 class Leases:
     """The leases that a process holds in one collection.
 
     Args:
-        calls: Reach its points.
+        calls: Calls the server.
         copies: Reads the collection's points.
         collection: Name of the collection on the server.
-        holder: Names the process.
+        holder: Name of this process.
         seconds: How long a lease lasts.
     """
 
@@ -78,22 +81,22 @@ class Leases:
         self._renewing = asyncio.Lock()
 
     def held(self, id_: str) -> Lease | None:
-        """Return the lease with this id, where this process took it."""
+        """Return the lease with this id if this process holds it."""
         return self._held.get(id_)
 
     def __bool__(self) -> bool:
-        """Return whether any is held."""
+        """Return whether this process holds a lease."""
         return bool(self._held)
 
     async def take(self, lease: Lease) -> bool:
-        """Take a lease, also one that has run out; whether it was to be had.
+        """Take a free or expired lease. Return whether this process holds it now.
 
         Raises:
             Missing: The collection is gone.
             Unavailable: The server does not answer.
         """
         began, until = time.monotonic(), self._end()
-        with contextlib.suppress(DeadlineExceeded, Unavailable):  # what is read back tells whether it was applied
+        with contextlib.suppress(DeadlineExceeded, Unavailable):  # the read below tells whether it was applied
             await self._write([lease], schema.free_for(self.holder, time.time()), until)
         lease.until = began + self._seconds * 0.8  # the rest is for clocks that differ
         if lease.id not in await self._mine([lease.id], until):
@@ -102,11 +105,12 @@ class Leases:
         return True
 
     async def check(self, lease: Lease, but: str) -> bool:
-        """Renew a lease that something is about to be done under, and notes that; whether nobody holds ``but``.
+        """Renew a lease before a commit and mark it as committing. Return whether no other process holds ``but``.
 
         Args:
-            lease: One that is held.
-            but: Id of a lease that nobody else may hold then. Who takes that finds the note, or is found here.
+            lease: A held lease.
+            but: Id of the lease that blocks commits. A process that takes it sees the committing mark, or is seen
+                here.
 
         Raises:
             Unavailable: Another process has taken the lease over.
@@ -119,13 +123,13 @@ class Leases:
         return not any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
 
     async def others_commit(self) -> bool:
-        """Return whether another process has looked (`check`) and is about to commit."""
+        """Return whether another process has passed `check` and is about to commit."""
         found = await self._copies.said_by_any(schema.has(schema.COMMITTING), ["holder", schema.UNTIL])
         now = time.time()
         return any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
 
     async def give_up(self, id_: str) -> None:
-        """Remove a lease, if no other process has it."""
+        """Remove a lease unless another process holds it."""
         async with self._renewing:
             self._held.pop(id_, None)
         mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
@@ -138,18 +142,18 @@ class Leases:
         )
 
     def forget(self, id_: str) -> None:
-        """Does not renew a lease any more; its point stays."""
+        """Stop renewing a lease. Its point remains."""
         self._held.pop(id_, None)
 
     async def let_go(self) -> None:
-        """Let all that are held run out at once: what they stand for was not brought to its end."""
+        """Expire all held leases at once, because their work was not finished."""
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
             await self._write(leases, schema.has(schema.held_by(self.holder)), 1.0)
 
     async def renew(self) -> None:
-        """Renew all that are held; those that another process has taken over are not held any more."""
+        """Renew all held leases. Leases that another process has taken over become invalid."""
         await self._renew([lease for lease in self._held.values() if lease.until])
 
     async def _renew(self, leases: list[Lease]) -> None:
@@ -157,7 +161,7 @@ class Leases:
             return
         async with self._renewing:
             began, until = time.monotonic(), self._end()
-            # Those that were given up meanwhile must not come back.
+            # Do not restore leases that were given up meanwhile.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
             with contextlib.suppress(DeadlineExceeded, Unavailable):
                 await self._write(held, schema.has(schema.held_by(self.holder)), until)
@@ -167,7 +171,7 @@ class Leases:
                     lease.until = began + self._seconds * 0.8
                 elif self._held.get(lease.id) is lease:
                     _log.warning("a lease was lost", collection=self._collection)
-                    lease.until = 0.0  # it stays among the held, so that who works under it finds out
+                    lease.until = 0.0  # it is kept, so that its user notices
 
     async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float) -> None:
         await self._calls.write(
@@ -183,11 +187,11 @@ class Leases:
         )
 
     def _end(self) -> float:
-        """Return the end of a lease that is taken now, in seconds since 1970."""
+        """Return the end of a lease that is taken now, as a Unix time."""
         return time.time() + self._seconds
 
     async def _mine(self, ids: list[str], until: float) -> set[str]:
-        """Those that this process holds until that time, or longer."""
+        """Return the ids of leases that this process holds at least until that time."""
         found = await self._read(ids, ["holder", schema.UNTIL])
         return {id_ for id_, said in found.items() if said["holder"] == self.holder and said[schema.UNTIL] >= until}
 
@@ -197,7 +201,7 @@ class Leases:
 
 
 async def keep(leases: Iterable[Leases]) -> None:
-    """Renew leases; what fails is tried again the next time."""
+    """Renew leases. A failed renewal is tried again the next time."""
     for each in list(leases):
         try:
             await each.renew()

@@ -1,14 +1,16 @@
-"""Where an index is on a Qdrant server, and how it comes and goes.
+"""The location of an index on a Qdrant server: its collection and its alias.
 
 ::
 
-    <prefix>.<tenant>.<index>                    an alias: what it leads to is the index
+    <prefix>.<tenant>.<index>                    an alias that points to the index
     <prefix>.<tenant>.<index>.<digest or UUID>   a collection
 
-Two processes that begin the same index at once begin the same collection, because its name depends on what it is
-alone. One that is to replace another has a name of its own. A point tells what a collection is; until that is
-published the point is a lease. `store.qdrant.QdrantStore.tidy` removes what no alias leads to and nobody holds.
-An index may share a collection with others, too: `shared_location`.
+Two processes that create the same index concurrently create the same collection, because its name depends only on
+the
+specification. A collection that will replace another has a unique name. A point has the specification. Until the
+collection is published, the point is a lease. `stores.qdrant.store.QdrantStore.tidy` removes collections without an
+alias
+and with an expired lease. An index may also share a collection with others (`shared_location`).
 """
 
 import hashlib
@@ -37,14 +39,14 @@ class Location:
     """An index in a collection of its own.
 
     Args:
-        aliases: Tell where each index is.
-        collection: Where its points are.
-        alias: Leads to it.
-        calls: Reach its points.
+        aliases: The aliases of the installation.
+        collection: The collection of its points.
+        alias: The alias of the index.
+        calls: Calls the server.
 
     Attributes:
-        name: The collection's.
-        key: Its own, unlike the collection's where many indexes are in one.
+        name: The name of the collection.
+        key: A unique key of the index, even in a shared collection.
         copies: Reads its points.
     """
 
@@ -67,62 +69,62 @@ class Location:
 
     @property
     def shards(self) -> int:
-        """Number of shards, as far as is known."""
+        """The number of shards, as far as known."""
         return self.collection.shards
 
     @property
     def entry(self) -> Entry:
-        """What the aliases say where the index is here."""
+        """The entry of this location in the aliases."""
         return Entry(self.alias, self.name)
 
     @property
     def index_point(self) -> str:
-        """Id of the point that tells what the index is."""
+        """The id of the point with the specification."""
         return str(keys.index_point_id(self.alias))
 
     async def make(self, spec: IndexSpec) -> None:
-        """Make the collection, if it is not there.
+        """Create the collection if it does not exist.
 
         Raises:
-            Unavailable: The server does not do it.
+            Unavailable: The server fails to create it.
         """
         await self.collection.make(spec.dimension, schema.PAYLOAD_INDEXES)
         self.copies.replicas = self.collection.replicas
 
     async def adapt(self) -> None:
-        """Learn how the collection is made; see `ServerCollection.adapt`.
+        """Read the parameters of the collection; see `ServerCollection.adapt`.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection is gone.
         """
         await self.collection.adapt()
         self.copies.replicas = self.collection.replicas
 
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
-        """Return the lease of an index that is not published yet; its point tells what it is."""
+        """Return the lease of an unpublished index. Its point has the specification."""
         said = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
         facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
         return Lease(self.index_point, said, facts, 0.0)
 
     async def spec(self) -> IndexSpec | None:
-        """What the index says that it is; None where it does not say so yet.
+        """Return the stored specification of the index, or None if it is not stored yet.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection is gone.
         """
         said = await self._said()
         return _spec.decode(said["spec"]) if said else None
 
     async def until(self) -> float:
-        """End of the lease, in seconds since 1970; 0 where there was none.
+        """Return the end of the lease as a Unix time, or 0 if there was no lease.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection is gone.
         """
         return float((await self._said()).get(schema.UNTIL, 0.0))
 
     async def is_aliased(self) -> bool:
-        """Return whether the alias leads here."""
+        """Return whether the alias points here."""
         try:
             told = await self.collection.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
         except Missing:
@@ -130,17 +132,17 @@ class Location:
         return any(each.alias_name == self.alias for each in told.aliases)
 
     async def take_alias(self, instead_of: "Location | None") -> None:
-        """Let the index be here, in one step.
+        """Point the alias here atomically.
 
         Raises:
-            Unavailable: It is elsewhere than it should by now, or the nodes do not agree where it is.
+            Unavailable: Another process has moved the alias, or the nodes do not agree.
         """
         told = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
         if len(told) > 1:
             raise Unavailable("The nodes of the Qdrant cluster do not agree where the index is.", retry_after=1)
         leads_to = told.pop()
         if leads_to not in (None, self.entry, instead_of.entry if instead_of else None):
-            raise Unavailable("Another process has made the index meanwhile.")
+            raise Unavailable("Another process has created the index meanwhile.")
         changes: list[Any] = []
         if leads_to is not None:
             changes.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=leads_to.alias)))
@@ -149,7 +151,7 @@ class Location:
         await self.aliases.change(changes)
 
     async def remove(self) -> None:
-        """Remove the index, and its alias with it."""
+        """Remove the index with its alias."""
         try:
             await self.collection.connection.write(AsyncQdrantClient.delete_collection, self.name)
         except Missing:

@@ -1,4 +1,4 @@
-"""One node of a Qdrant cluster: its client, and whether it has failed lately."""
+"""A node of a Qdrant cluster: its client, and whether it has failed lately."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ _TRANSIENT = (
     *_AWAY,
     StatusCode.INTERNAL,
     StatusCode.ABORTED,
-    # The state of a shard, or of the storage, does not permit the call at the moment.
+    # The current state of a shard or of the storage does not permit the call.
     StatusCode.FAILED_PRECONDITION,
     StatusCode.DATA_LOSS,
     StatusCode.UNKNOWN,
@@ -44,14 +44,14 @@ _TRANSIENT = (
 
 
 class Missing(Exception):
-    """There is no such collection."""
+    """The collection does not exist."""
 
 
 class Transient(Exception):
-    """A try failed in a way that another node, or the same one a moment later, may not fail in.
+    """An attempt failed, but another node, or the same node later, may succeed.
 
     Attributes:
-        error: What the caller gets where no other try succeeds.
+        error: The error for the caller if no other attempt succeeds.
     """
 
     def __init__(self, error: CausewayError) -> None:
@@ -63,12 +63,12 @@ class Node:
     """A node, and whether it has failed.
 
     Args:
-        client: Not yet connected; closed by `aclose`.
-        server: The node's address, as spans tell it.
-        api_key: Sent with each call, as it is then; None where the server wants none.
+        client: The client, not yet connected. `aclose` closes it.
+        server: The node's address for spans.
+        api_key: The current key is sent with each call. None: the server requires no key.
 
     Attributes:
-        knows_all: Returns whether the node knows what the other nodes know; asked before it is used again.
+        knows_all: Returns whether the node is up to date. Called before the node is used again.
     """
 
     def __init__(
@@ -90,10 +90,9 @@ class Node:
 
         Args:
             url: ``http://host:6334``, or ``https`` for an encrypted connection; the port is gRPC's.
-            api_key: None where the server wants none.
-            seconds: Longest time of a call.
-            authority: PEM file of the authority that vouches for the server's certificate; None: those that the
-                system trusts.
+            api_key: The API key, or None if the server requires none.
+            seconds: Maximum time of a call.
+            authority: PEM file of the authority of the server's certificate; None: the system's authorities.
 
         Raises:
             InvalidRequest: The URL is malformed, or the file cannot be used.
@@ -102,11 +101,11 @@ class Node:
         options: dict[str, Any] = {
             "grpc.max_receive_message_length": _SIZE,
             "grpc.max_send_message_length": _SIZE,
-            # A node that hangs is noticed while it is called. Both time-outs are needed: see `servicekit.channel`.
+            # These detect a hanging node during a call. Both time-outs are needed: see `servicekit.channel`.
             "grpc.keepalive_time_ms": 5_000,
             "grpc.keepalive_timeout_ms": 2_000,
             "grpc.http2.ping_timeout_ms": 2_000,
-            # Else a node that is back is not connected to for as long as it was away, up to two minutes.
+            # Otherwise the reconnect after an outage takes as long as the outage, up to two minutes.
             "grpc.initial_reconnect_backoff_ms": 200,
             "grpc.min_reconnect_backoff_ms": 200,
             "grpc.max_reconnect_backoff_ms": 1_000,
@@ -119,22 +118,22 @@ class Node:
             prefer_grpc=True,
             https=encrypted,
             timeout=max(1, math.ceil(seconds)),
-            check_compatibility=False,  # it asks the REST port; `Connection.check` asks ours
+            check_compatibility=False,  # it uses the REST port; `Connection.check` uses gRPC
             grpc_options=options,
         )
         return cls(client, {"server.address": host, "server.port": port}, api_key)
 
     @property
     def is_avoided(self) -> bool:
-        """Whether it has failed, and has not answered since."""
+        """Whether it has failed and has not recovered."""
         return self._probing is not None
 
     async def call(self, seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Return what a method of the client returns.
+        """Return the result of a method of the client.
 
         Raises:
-            Missing: There is no such collection.
-            Transient: The node is away, does not answer in time, or its cluster fails at the moment.
+            Missing: The collection does not exist.
+            Transient: The node is down or does not answer in time, or its cluster fails at the moment.
             Unavailable: The node refuses the call.
         """
         collection = args[0] if args and isinstance(args[0], str) else None
@@ -150,7 +149,7 @@ class Node:
         except QdrantException as error:
             raise Unavailable("The Qdrant server is busy.") from error
         except AttributeError as error:
-            # A response that a dying node cuts off is empty, and the client reads a field of it.
+            # The truncated response of a dying node is empty, and the client reads a field of it.
             if "'NoneType'" not in str(error):
                 raise
             self.failed("an incomplete answer")
@@ -164,7 +163,7 @@ class Node:
         return answer
 
     def failed(self, why: str) -> None:
-        """Avoid the node until it answers a probe, so that no call waits for it."""
+        """Avoid the node until it answers a probe, so that calls do not wait for it."""
         if self._probing is None:
             self._probing = asyncio.create_task(self._probe())
             self._warn("a Qdrant node does not answer", why)
@@ -183,7 +182,7 @@ class Node:
                 answers_since = math.inf
                 continue
             answers_since = min(answers_since, time.monotonic())
-            # A node that has just started knows the collections and aliases of the time before.
+            # A node that has just started may have old collections and aliases.
             waited = time.monotonic() >= answers_since + _CATCH_UP_SECONDS
             if waited or self.knows_all is None or await self.knows_all():
                 break
@@ -191,7 +190,7 @@ class Node:
         _log.info("a Qdrant node answers again", **self._server)
 
     async def _answers(self) -> bool:
-        # A response that is cut off is an AttributeError.
+        # A truncated response raises AttributeError.
         with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
             async with asyncio.timeout(2 * _PROBE_SECONDS):
                 await self._identified(AsyncQdrantClient.info)
@@ -199,7 +198,7 @@ class Node:
         return False
 
     async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
-        # Not the client's own argument: a key that is rotated would be sent as it was at the start.
+        # The client's own argument would keep the first key after a rotation.
         if self._api_key is None:
             return await method(self._client, *args, **options)
         with headers({"api-key": self._api_key.get_secret_value()}):
@@ -215,7 +214,7 @@ class Node:
             self._warn("a Qdrant node fails at the moment", f"{code.name}: {said}")
         if code is StatusCode.DEADLINE_EXCEEDED:
             return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
-        # A node that recovers does not find one of its shards, or a point that others have.
+        # A recovering node may not find one of its shards or points.
         if code in _TRANSIENT or code is StatusCode.NOT_FOUND:
             return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
         if code is StatusCode.RESOURCE_EXHAUSTED:
@@ -223,7 +222,7 @@ class Node:
         if "already exists" in said:  # another process was faster
             return Unavailable("It is there already.")
         _log.error("the qdrant server refuses a call", code=code.name, details=said)
-        return Unavailable("The Qdrant server refuses what was asked of it.", retry_after=30)
+        return Unavailable("The Qdrant server refuses the call.", retry_after=30)
 
     def _warn(self, event: str, why: str) -> None:
         """Log one warning for many calls that fail at once."""
@@ -245,7 +244,7 @@ def address_of(url: str) -> tuple[str, int, bool]:
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or not port:
-        raise InvalidRequest(f"CAUSEWAY_QDRANT_URL is no address like http://host:6334: {url!r}.")
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_URL must be an address like http://host:6334: {url!r}.")
     return parts.hostname, port, parts.scheme == "https"
 
 

@@ -1,4 +1,4 @@
-"""The points of one index on a Qdrant server: reading and writing them for as long as its collection is there."""
+"""Reads and writes of the points of one index on a Qdrant server."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -15,14 +15,14 @@ from retriever.stores.qdrant.node import Method, Missing
 
 
 class Points:
-    """The points of a collection. Every method raises `gone` once the collection is known to be no more.
+    """The points of a collection. Each method raises `gone` after the collection was removed.
 
     Args:
-        location: Where it is.
+        location: The location of the index.
         index: The index's name, for messages.
 
     Attributes:
-        gone: `Replaced` or `NotFound`; None while the collection is there.
+        gone: `Replaced` or `NotFound`; None while the collection exists.
     """
 
     def __init__(self, location: Location, index: str) -> None:
@@ -33,7 +33,7 @@ class Points:
     async def said(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> AsyncIterator[payload.Payload]:
-        """Yield the payloads of all points that a filter holds for."""
+        """Yield the payloads of all points that match a filter."""
         with self.there():
             async for points in self._location.copies.all(wanted, fields=list(fields)):
                 for point in points:
@@ -42,30 +42,30 @@ class Points:
     async def said_by_any(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> dict[str, payload.Payload]:
-        """Return what any copy says; see `Copies.said_by_any`."""
+        """Return the payloads of any copy; see `Copies.said_by_any`."""
         with self.there():
             return await self._location.copies.said_by_any(wanted, fields)
 
     async def whole(self, wanted: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
-        """Yield all points that a filter holds for with their vectors, some at a time."""
+        """Yield all points that match a filter with their vectors, in pages."""
         with self.there():
             async for points in self._location.copies.all(wanted, fields=True, with_vectors=True, size=size):
                 yield points
 
     async def retrieve(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
-        """Points by id; those that are not there are left out."""
+        """Return points by id. Missing ones are left out."""
         with self.there():
             return list((await self._location.copies.retrieve(ids, fields)).values())
 
     async def retrieve_any(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
-        """Points by id, each from any copy that has it."""
+        """Return points by id, each from any copy that has it."""
         with self.there():
             return list((await self._location.copies.retrieve_any(ids, fields)).values())
 
     async def delete_where(self, id_: str, condition: models.Filter) -> DeadlineExceeded | Unavailable | None:
-        """Remove a point where a condition holds of it. Return the failure, if it fails.
+        """Remove a point if it meets a condition. Return the error if this fails.
 
-        A removal that fails may have been applied nevertheless: the caller reads the point back.
+        A failed removal may still have been applied, so the caller reads the point back.
         """
         only = models.Filter(must=[models.HasIdCondition(has_id=[id_]), condition])
         try:
@@ -79,9 +79,9 @@ class Points:
     async def upsert_where(
         self, point: models.PointStruct, condition: models.Filter | None
     ) -> DeadlineExceeded | Unavailable | None:
-        """Write a point where a condition holds of the one that is there. Return the failure, if it fails.
+        """Write a point if the stored one meets a condition. Return the error if this fails.
 
-        A write that fails may have been applied nevertheless: the caller reads the point back.
+        A failed write may still have been applied, so the caller reads the point back.
         """
         try:
             await self.write(
@@ -92,22 +92,22 @@ class Points:
         return None
 
     async def delete(self, ids: list[str]) -> None:
-        """Remove points, if they are there."""
+        """Remove points if they exist."""
         points = models.PointIdsList(points=list(ids))
         await self.write(AsyncQdrantClient.delete, points, wait=True, ordering=ORDERING)
 
     async def count(self, wanted: models.Filter) -> int:
-        """Return how many points a filter holds for."""
+        """Return the number of points that match a filter."""
         counted: models.CountResult = await self.read(AsyncQdrantClient.count, count_filter=wanted, exact=True)
         return counted.count
 
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a method of the client that changes nothing, with the name of the collection."""
+        """Call a read method of the client with the name of the collection."""
         with self.there():
             return await self._location.calls.read(method, self._location.name, *args, **options)
 
     async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a method of the client that may be called twice, with the name of the collection."""
+        """Call an idempotent write method of the client with the name of the collection."""
         with self.there():
             return await self._location.calls.write(method, self._location.name, *args, **options)
 
@@ -116,7 +116,7 @@ class Points:
         """Notice when the collection is gone.
 
         Raises:
-            Replaced, NotFound: The collection is no more.
+            Replaced, NotFound: The collection was replaced or removed.
         """
         if self.gone is not None:
             raise self.gone

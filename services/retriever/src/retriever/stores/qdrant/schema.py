@@ -1,4 +1,4 @@
-"""How what is stored (`stores.payload`) and what is asked of it looks to a Qdrant server."""
+"""The points (`stores.payload`) and filters in the types of a Qdrant server."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaType], ...] = (
 
 
 def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[models.PointStruct]:
-    """A document's chunks, as points."""
+    """Return a document's chunks as points."""
     payloads = payload.ChunkPayloads(document)
     made = []
     for point in points:
         vector: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # without words it is none of the texts that words are counted in
+        if point.terms.indices:  # a text without terms does not count for term frequencies
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # As text: a server's integers have 63 bits.
@@ -45,7 +45,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
 
 
 def record_point(id_: str, document: Document) -> models.PointStruct:
-    """A record of the catalogue, as a point."""
+    """Return a record of the catalogue as a point."""
     said = payload.of_record(document)
     said[FACTS] = [*said[FACTS], names(document.generation)]
     return models.PointStruct(id=id_, vector={}, payload=said)
@@ -60,15 +60,15 @@ def lease(
     *,
     committing: bool,
 ) -> models.PointStruct:
-    """What a process holds until a time, as a point.
+    """Return a lease as a point.
 
     Args:
-        id_: The point's.
-        said: What else it says.
-        facts: What else it is found by.
-        holder: Names the process.
-        until: Seconds since 1970.
-        committing: Whether what it is held for is about to be done.
+        id_: The id of the point.
+        said: Additional payload.
+        facts: Additional facts for filters.
+        holder: Name of the process that holds it.
+        until: The end as a Unix time.
+        committing: Whether the holder is about to commit.
     """
     numbers = [{"key": UNTIL, "value": until}]
     every = [*facts, held_by(holder), *([COMMITTING] if committing else [])]
@@ -77,22 +77,22 @@ def lease(
 
 
 def names(generation: int | None) -> str:
-    """Return the fact that a record names a generation; with None one that no record has."""
+    """Return the fact that a record names a generation. No record has the fact for None."""
     return f"names:{generation}"
 
 
 def held_by(holder: str) -> str:
-    """Return the fact that a lease is a process's."""
+    """Return the fact that a process holds a lease."""
     return f"holder:{holder}"
 
 
 def of_index(tenant: str, name: str) -> str:
-    """Return the fact that a point tells what an index is."""
+    """Return the fact that a point has the specification of an index."""
     return f"index:{keys.collection(tenant, name)}"
 
 
 def free_for(holder: str, now: float) -> models.Filter:
-    """Hold of a lease that a process has, or that has run out."""
+    """Return the filter for leases that a process holds or that have expired."""
     run_out = models.NestedCondition(
         nested=models.Nested(
             key=NUMBERS,
@@ -108,17 +108,17 @@ def free_for(holder: str, now: float) -> models.Filter:
 
 
 def has(*facts: str) -> models.Filter:
-    """Hold of a point that has all these facts."""
+    """Return the filter for points that have all these facts."""
     return models.Filter(must=[_any([fact]) for fact in facts])
 
 
 def kept(note: bytes) -> payload.Payload:
-    """What a point says that keeps a note."""
+    """Return the payload of a note."""
     return {NOTE: base64.b64encode(note).decode()}
 
 
 def note(said: payload.Payload) -> bytes:
-    """Return the note that a point keeps; empty where it keeps none."""
+    """Return the note in a payload, or empty bytes without a note."""
     return base64.b64decode(said.get(NOTE, ""))
 
 
@@ -151,13 +151,13 @@ def within(
     ids: Sequence[str] | None = None,
     unsettled: Mapping[str, int | None] | None = None,
 ) -> models.Filter:
-    """Return the filter for what is in scope.
+    """Return the filter for a scope.
 
     Args:
-        scope: What may be seen.
+        scope: The scope.
         kind: The kind of the points.
-        ids: These points alone.
-        unsettled: Documents of which only the chunks of one generation are seen, or none.
+        ids: Limits the filter to these points.
+        unsettled: Documents with their visible generation; None: no chunk is visible.
     """
     must: list[models.Condition] = [_any([payload.kind(kind)])]
     if scope.readers is not None:
@@ -170,7 +170,7 @@ def within(
 
 
 def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> models.SearchParams | None:
-    """Return what has a search count the words in the scope's corpus; None: in the whole collection."""
+    """Return the search parameters that count terms in the scope's corpus; None: in the whole collection."""
     if scope.corpus is None:
         return None
     corpus = within(scope.corpus, payload.CHUNK, unsettled=unsettled)
@@ -178,7 +178,7 @@ def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> models.Sear
 
 
 def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
-    """Chunks of these documents of other generations than these."""
+    """Return the filter for chunks of these documents with other generations than these."""
     theirs = [payload.fact("document_id", each) for each in unsettled]
     shown = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
     return models.Filter(must=[_any(theirs)], must_not=[_any(shown)] if shown else None)
@@ -190,7 +190,7 @@ def of_kind(kind: str) -> models.Filter:
 
 
 def chunks_of(document_id: str, keep: int | None) -> models.Filter:
-    """Return the filter for a document's chunks of all generations but one."""
+    """Return the filter for a document's chunks of all generations except one."""
     must: list[models.Condition] = [
         _any([payload.kind(payload.CHUNK)]),
         _any([payload.fact("document_id", document_id)]),

@@ -1,7 +1,8 @@
-"""Searches of one index on a Qdrant server, in as few calls as they can have.
+"""Searches of one index on a Qdrant server, in as few calls as possible.
 
-What a search goes by (that the index is still this collection, which documents are being written) is asked beside
-it. Where the answer is another one than the search went by, it is repeated.
+A search depends on the current collection of the index and on the marked documents. Both are read concurrently with
+the
+search. If they have changed, the search is repeated.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,13 +26,13 @@ _Marked = Mapping[str, int | None]
 
 
 class QdrantSearches:
-    """See `retriever.ports.remote_searches.RemoteSearches`.
+    """The searches of `ports.remote_searches.RemoteSearches`.
 
     Args:
-        location: Where the collection is.
+        location: The location of the index.
         points: Calls the server.
         unsettled: The documents that are being written.
-        check: Raises Replaced where the collection is not the index's any more.
+        check: Raises Replaced if the index has another collection.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class QdrantSearches:
         return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
-        """Search by meaning and by words, and have each search score what the other one finds; one call."""
+        """Run dense and sparse search in one call. Each also scores the hits of the other."""
         many = limit * self._location.shards  # each shard scores its own best ones
 
         async def search(marked: _Marked) -> Scored:
@@ -73,7 +74,7 @@ class QdrantSearches:
     async def further(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
-        """Search by words, find out the cosines of what that finds, and how ``known`` chunks have the words."""
+        """Run sparse search. Also return the cosines of its hits, and the BM25 scores of ``known`` chunks."""
         many = limit * self._location.shards
 
         async def search(marked: _Marked) -> Scored:
@@ -150,7 +151,7 @@ def _with_text(request: models.QueryRequest) -> models.QueryRequest:
 
 
 def _among(request: models.QueryRequest, other: models.QueryRequest, limit: int) -> models.QueryRequest:
-    """Return the scores of a search for what another one finds."""
+    """Return the request that scores the hits of another search."""
     first = models.Prefetch.model_construct(
         query=other.query, using=other.using, limit=other.limit, filter=other.filter, params=other.params
     )

@@ -1,4 +1,4 @@
-"""When the certificates expire that Qdrant's nodes show: each shows the one of its start until it is restarted."""
+"""Monitors when the certificates of Qdrant nodes expire. A node uses a new one only after a restart."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ _SHAKE_SECONDS = 10.0
 
 
 class ServerCertificates:
-    """Looks at the certificates of nodes, again and again, and lets scrapes see when the first one expires.
+    """Reads the certificates of nodes regularly, and exports the first expiry as a metric.
 
-    A node that does not answer, or whose certificate has expired, keeps the time that was seen last.
+    For a node that does not answer, or whose certificate has expired, the last known time is used.
 
     Args:
-        addresses: Hosts and ports. A name may lead to several nodes.
-        authority: PEM file of the authority that vouches for them; None: those that the system trusts.
+        addresses: Hosts and ports. A name may resolve to several nodes.
+        authority: PEM file of the authority of the certificates; None: the system's authorities.
 
     Raises:
         InvalidRequest: The file cannot be used.
@@ -45,16 +45,16 @@ class ServerCertificates:
             __name__,
             "causeway.qdrant.certificate.not_after",
             "s",
-            "When the certificate that a node of Qdrant shows expires, in seconds since 1970.",
+            "Earliest expiry of the certificates of Qdrant nodes, in seconds since 1970.",
             lambda: [(min(self._expiries.values()), {})] if self._expiries else [],
         )
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start monitoring."""
         self._task = asyncio.create_task(self._watch())
 
     async def aclose(self) -> None:
-        """End the watch."""
+        """Stop monitoring."""
         if self._task is not None:
             await ended(self._task)
 
@@ -62,12 +62,12 @@ class ServerCertificates:
         while True:
             try:
                 await self.look()
-            except Exception:  # a defect: the calls of the nodes need nothing of this
+            except Exception:  # a defect, which must not affect calls of the nodes
                 _log.exception("the certificates of Qdrant's nodes cannot be looked at")
             await asyncio.sleep(_EVERY_SECONDS)
 
     async def look(self) -> None:
-        """Look at the certificate of every node once. Nodes that are gone are forgotten."""
+        """Read the certificate of each node once. Forget nodes that no longer exist."""
         seen: dict[tuple[str, int], float] = {}
         for host, port in self._addresses:
             for address in await _resolved(host, port):
@@ -82,7 +82,7 @@ class ServerCertificates:
         try:
             async with asyncio.timeout(_SHAKE_SECONDS):
                 _, writer = await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
-        except OSError as error:  # ssl's errors and time-outs are some, too
+        except OSError as error:  # includes errors of ssl and time-outs
             _log.debug("the certificate of a Qdrant node cannot be seen", address=address, error=str(error))
             return None
         try:

@@ -1,4 +1,4 @@
-"""A collection of a Qdrant server: how it is made, and how its copies are read and written."""
+"""A collection of a Qdrant server: its creation and its parameters."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ class ServerCollection:
     """A collection.
 
     Args:
-        connection: To the server.
-        layout: How it is made.
-        name: Its name.
+        connection: The connection to the server.
+        layout: The parameters of new collections.
+        name: The name of the collection.
 
     Attributes:
-        replicas: Number of copies, as far as is known.
-        shards: Number of shards, as far as is known.
+        replicas: Number of copies, as far as known.
+        shards: Number of shards, as far as known.
     """
 
     def __init__(self, connection: Connection, layout: Layout, name: str) -> None:
@@ -38,34 +38,35 @@ class ServerCollection:
     async def make(
         self, dimension: int, indexes: PayloadIndexes, graphs: models.HnswConfigDiff | None = None
     ) -> None:
-        """Make the collection, if it is not there.
+        """Create the collection if it does not exist.
 
         Args:
-            dimension: Of its vectors.
-            indexes: Of the payload.
-            graphs: How vectors are connected; None: as the server wants.
+            dimension: Length of its vectors.
+            indexes: The payload indexes.
+            graphs: The parameters of the graph; None: the server's default.
 
         Raises:
-            Unavailable: The server does not do it.
+            Unavailable: The server fails to create it.
         """
         if not await self._exists():
             try:
                 await self._create(dimension, graphs)
             except (DeadlineExceeded, Unavailable):
                 if not await self._exists():
-                    raise  # else somebody was faster, or it was made without an answer
+                    raise  # otherwise another process, or this call, has created it
         await self.adapt()
         for field, kind in indexes:
             await self.connection.write(AsyncQdrantClient.create_payload_index, self.name, field, kind, wait=True)
 
     async def adapt(self) -> None:
-        """Learn how many copies the collection has, and correct how they are read and written.
+        """Read the number of copies of the collection, and correct its read and write parameters.
 
-        Reads that decide must meet every write, and a node that hangs must not hold reads. Collections that an
-        older version made, or another configuration, may have it otherwise.
+        Consistent reads must see every write, and a hanging node must not delay reads. Collections of an older
+        version or of
+        another configuration may have other parameters.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection is gone.
         """
         told = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
         params = told.config.params
@@ -78,7 +79,7 @@ class ServerCollection:
         if taken >= least and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
             return
         if taken < least:
-            _log.warning("a collection has its write consistency raised", collection=self.name, copies=least)
+            _log.warning("the write consistency of a collection is raised", collection=self.name, copies=least)
         changed = models.CollectionParamsDiff(
             write_consistency_factor=max(taken, least), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
         )

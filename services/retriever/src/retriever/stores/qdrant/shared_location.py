@@ -1,12 +1,14 @@
-"""An index in a collection that it shares with others (`space`).
+"""The location of an index in a shared collection (`space`).
 
 ::
 
     <prefix>-space.<tenant>.<index>.<incarnation>    an alias of the space
 
-Each building of an index is an incarnation of its own, a UUID. Its points hold it, and every call names it
-(`incarnation`). The alias tells which incarnation is the index. Points of an incarnation without an alias that
-nobody makes any more are removed by `QdrantStore.tidy`, some at a time; the point that tells what it is goes last.
+Each build of an index is an incarnation with a UUID, which its points and all calls have (`incarnation`). The alias
+names
+the current incarnation. `QdrantStore.tidy` removes the points of incarnations without an alias and with an expired
+lease,
+some at a time. The point with the specification is removed last.
 """
 
 import uuid
@@ -31,12 +33,12 @@ class SharedLocation(Location):
     """One incarnation of an index.
 
     Args:
-        aliases: Tell where each index is.
+        aliases: The aliases of the installation.
         space: The collection.
-        alias: The incarnation's.
+        alias: The alias of the incarnation.
 
     Attributes:
-        incarnation: Its id, as points hold it.
+        incarnation: The id in the points.
     """
 
     def __init__(self, aliases: Aliases, space: Space, alias: str) -> None:
@@ -52,32 +54,32 @@ class SharedLocation(Location):
         return f"{keys.server_alias(prefix + SPACE, spec.tenant, spec.name)}.{incarnation.hex}"
 
     async def make(self, spec: IndexSpec) -> None:
-        """Make the space, if it is not there.
+        """Create the space if it does not exist.
 
         Raises:
-            Unavailable: The server does not do it.
+            Unavailable: The server fails to create it.
         """
         await self._space.ready(spec.dimension)
         self.copies.replicas = self._space.replicas
 
     async def adapt(self) -> None:
-        """Learn how the space is made.
+        """Read the parameters of the space.
 
         Raises:
-            Missing: It is gone.
+            Missing: The space is gone.
         """
         await self._space.seen()
         self.copies.replicas = self._space.replicas
 
     async def is_aliased(self) -> bool:
-        """Return whether this incarnation is the index; one call for all indexes that ask at a time."""
+        """Return whether this is the current incarnation. One call serves all concurrent callers."""
         told = await self.aliases.read(_CURRENT_SECONDS)
         return told.get(self.aliases.index_of(self.alias) or "") == self.entry
 
     async def remove(self) -> None:
-        """Have the index gone at once, and its points removed by who tidies next."""
+        """Remove the index at once. The next `tidy` removes its points."""
         try:
-            # First: what is made anew of the same name must not go on with this incarnation.
+            # This comes first, so that a new index of the same name does not continue this incarnation.
             await self.calls.write(
                 AsyncQdrantClient.set_payload,
                 self.name,
@@ -93,10 +95,10 @@ class SharedLocation(Location):
             await self.aliases.change([gone])
 
     async def clear(self, most: int) -> bool:
-        """Remove points of an incarnation that is the index no more; whether all are gone.
+        """Remove points of an old incarnation. Return whether all are removed.
 
         Args:
-            most: Points to remove.
+            most: Maximum number of points to remove.
         """
         others = models.Filter(must_not=[models.HasIdCondition(has_id=[self.index_point])])
         removed = 0

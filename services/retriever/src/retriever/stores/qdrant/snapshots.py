@@ -1,4 +1,4 @@
-"""Snapshots (`storage.snapshot_writer`) of indexes on a Qdrant server, and back."""
+"""Writes and reads snapshots (`storage.snapshot_writer`) of indexes on a Qdrant server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ _Entry = tuple[Document, ChunkPoint | None]
 
 
 class Readable(Collection, Protocol):
-    """A collection that gives all its records at once."""
+    """A collection that returns all its records at once."""
 
     async def all_records(self) -> list[Document]:
-        """Every record."""
+        """Return all records."""
         ...
 
 
 async def write(collection: Readable, directory: Path) -> Contents:
-    """Write a snapshot of what the catalogue knows: no mark, no chunk of another generation."""
+    """Write a snapshot of the documents in the catalogue, without marks and chunks of other generations."""
     records = await collection.all_records()
     writer = await asyncio.to_thread(snapshot_writer.Writer, directory, collection.spec)
     with writer:
@@ -47,10 +47,10 @@ def _write_chunks(writer: snapshot_writer.Writer, document: Document, points: li
 
 
 async def read(collection: Collection, spec: IndexSpec, directory: Path) -> None:
-    """Store what a snapshot holds.
+    """Store the content of a snapshot.
 
     Raises:
-        InvalidRequest: It is damaged; what was stored so far is of no use.
+        InvalidRequest: The snapshot is damaged. The caller must drop the collection.
     """
     manifest = await asyncio.to_thread(snapshot_reader.read_manifest, directory)
     entries = iter(snapshot_reader.read(directory, manifest, spec))

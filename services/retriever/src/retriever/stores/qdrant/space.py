@@ -1,11 +1,12 @@
-"""A collection that many indexes share, because their vectors are alike: same model, length and place.
+"""A collection that many indexes with the same model, vector length and vector storage share.
 
 ::
 
     <prefix>-space.<digest of model, dimension, quantization, place of the vectors>
 
-The version of the retriever that knows no spaces removes collections whose names begin with ``<prefix>.`` and that
-have no alias. These names do not.
+Earlier versions of the retriever do not know spaces. They remove collections without an alias whose names begin
+with
+``<prefix>.``. Names of spaces do not begin so.
 """
 
 import hashlib
@@ -41,17 +42,18 @@ PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaParams], ...] = (
     (f"{NUMBERS}[].value", models.FloatIndexParams(type=models.FloatIndexType.FLOAT, enable_hnsw=False)),
     ("number", models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, enable_hnsw=False)),
 )
-"""Graphs connect the points of one incarnation. With `payload_m` each other index would get graphs, too."""
+"""Graphs connect the points of one incarnation. `enable_hnsw` keeps `payload_m` from adding graphs for other
+fields."""
 
 
 class Held(NamedTuple):
-    """An incarnation that a space holds points of.
+    """An incarnation with points in a space.
 
     Attributes:
-        incarnation: Its id.
-        spec: What it is.
-        until: The end of the lease of who makes it, in seconds since 1970.
-        beside: It is to replace another one.
+        incarnation: The id.
+        spec: The specification of the index.
+        until: The end of its lease as a Unix time.
+        beside: Whether it will replace another incarnation.
     """
 
     incarnation: uuid.UUID
@@ -61,7 +63,7 @@ class Held(NamedTuple):
 
 
 class Space(ServerCollection):
-    """One such collection."""
+    """A shared collection."""
 
     def __init__(self, connection: Connection, layout: Layout, name: str) -> None:
         super().__init__(connection, layout, name)
@@ -74,30 +76,30 @@ class Space(ServerCollection):
         return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
 
     async def ready(self, dimension: int) -> None:
-        """Make the collection, if this process has not seen it yet and it is not there.
+        """Create the collection if it does not exist. Check this once.
 
         Raises:
-            Unavailable: The server does not do it.
+            Unavailable: The server fails to create it.
         """
         if not self._is_known:
             await self.make(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
             self._is_known = True
 
     async def seen(self) -> None:
-        """Learn how the collection is made, once.
+        """Read the parameters of the collection once.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection is gone.
         """
         if not self._is_known:
             await self.adapt()
             self._is_known = True
 
     async def held(self, *facts: str) -> list[Held]:
-        """Return the incarnations that the collection holds points of, published or not.
+        """Return the incarnations with points in the collection, published or not.
 
         Args:
-            facts: Those alone whose point has them.
+            facts: Limits the result to incarnations whose point has these facts.
 
         Raises:
             Missing: It is gone.
@@ -109,7 +111,7 @@ class Space(ServerCollection):
         )
 
     async def notes(self) -> dict[str, bytes]:
-        """Return the notes that are kept, by incarnation.
+        """Return the notes by incarnation.
 
         Raises:
             Missing: It is gone.
@@ -118,7 +120,7 @@ class Space(ServerCollection):
         return {said[FIELD]: schema.note(said) for said in told.values()}
 
     async def left(self) -> set[str]:
-        """Return the incarnations in which a process that is gone has left marks; one call for all.
+        """Return the incarnations in which a terminated process has left marks, in one call.
 
         Raises:
             Missing: It is gone.
@@ -128,6 +130,6 @@ class Space(ServerCollection):
         return {said[FIELD] for said in told.values() if said[schema.UNTIL] < now}
 
     async def _told(self, kind: str, facts: Sequence[str], fields: Sequence[str]) -> dict[str, payload.Payload]:
-        """Return what points of all incarnations say."""
+        """Return the payloads of points of all incarnations."""
         copies = Copies(self.connection, self.name, self.replicas)
         return await copies.said_by_any(schema.has(payload.kind(kind), *facts), fields)

@@ -1,6 +1,6 @@
-"""A Qdrant server, or a cluster of them, through gRPC. Several processes may work on it at once.
+"""The store on a Qdrant server or cluster, over gRPC. Several processes may use it concurrently.
 
-`location` says which collections are an index's, `leases` which process works on them.
+`location` maps indexes to collections. `leases` lock them between processes.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from retriever.stores.qdrant.space import Space
 _log = structlog.get_logger(__name__)
 
 _TIDIED = 20_000
-"""Points of one incarnation that are removed at a time."""
+"""Maximum number of points of one incarnation to remove at a time."""
 _IN_TURN = 8
-"""Collections of one index that are asked for abandoned marks at a time."""
+"""Number of unshared collections to check for abandoned marks at a time."""
 
 
 class QdrantStore:
-    """All indexes under one prefix; see `retriever.ports.store.Store`. Made by `open`.
+    """All indexes under one prefix; see `ports.store.Store`. `open` creates it.
 
     Args:
-        connection: To the server.
-        layout: How collections are made.
-        lease_seconds: How long what a process works on is its own after it was heard of last.
+        connection: The connection to the server.
+        layout: The parameters of new collections.
+        lease_seconds: Duration of a lease.
     """
 
     is_shared = True
@@ -63,10 +63,10 @@ class QdrantStore:
     async def open(
         cls, connection: Connection, layout: Layout, lease_seconds: float = leases.SECONDS
     ) -> "QdrantStore":
-        """Return the store, once the server was seen.
+        """Return the store after checking the server.
 
         Raises:
-            Unavailable: It does not answer, or is too old.
+            Unavailable: The server does not answer, or is too old.
         """
         await connection.check()
         store = cls(connection, layout, lease_seconds)
@@ -74,13 +74,13 @@ class QdrantStore:
         return store
 
     async def collections(self) -> Sequence[QdrantCollection]:
-        """Return the collections that aliases lead to."""
+        """Return the collections with an alias."""
         entries = await self._aliases.read()
         found = [await self._at(self._location(entry)) for entry in entries.values()]
         return [each for each in found if each is not None]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """Return the notes of the published collections; those of a space in one call."""
+        """Return the notes of the published collections. The notes of a space need one call."""
         found: dict[tuple[str, str], bytes] = {}
         kept: dict[str, Mapping[str, bytes]] = {}
         for each in await self.collections():
@@ -95,20 +95,20 @@ class QdrantStore:
         return found
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
-        """Return the collection that an index's alias leads to.
+        """Return the collection of an index's alias.
 
         Raises:
             Unavailable: The nodes do not agree on it at the moment.
         """
         index = keys.collection(tenant, name)
-        # One call for all who ask at a time, whether or not there is one: anybody may ask for anything.
+        # One call serves all concurrent callers, even for indexes that do not exist.
         entry = (await self._aliases.read()).get(index)
         found = None if entry is None else await self._at(self._location(entry))
         if found is not None:
             return found
         if not self._connection.is_cluster and entry is None:
             return None
-        # A node that has just started does not know it yet, or tells where it was.
+        # A node that has just started may not know the index, or may return its old location.
         told = (await self._aliases.read_each()).of(index)
         others = [await self._at(self._location(each)) for each in told - {None, entry} if each]
         for each in others:
@@ -119,7 +119,7 @@ class QdrantStore:
         return None
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
-        """A new collection, not published; of those that are not to replace another, the same to all."""
+        """Create an unpublished collection. Unless it will replace another, all processes get the same one."""
         if not self._layout.shared:
             alias = keys.server_alias(self._layout.prefix, spec.tenant, spec.name)
             name = Location.new_name(alias, spec, beside=beside)
@@ -131,7 +131,7 @@ class QdrantStore:
         begun = await self._begun(space, spec)
         mine = begun or uuid.uuid4()
         collection = await self._begin(self._incarnation(space, spec, mine), spec, beside=False)
-        # Two processes may both have looked before either had begun. Then all go on with the same one.
+        # Two processes may have created one concurrently. Then both continue with the same one.
         first = mine if begun else await self._begun(space, spec)
         if first in (None, mine):
             return collection
@@ -139,7 +139,7 @@ class QdrantStore:
         return await self._begin(self._incarnation(space, spec, first), spec, beside=False)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> QdrantCollection:
-        """A new collection with what a snapshot holds."""
+        """Create an unpublished collection from a snapshot."""
         collection = await self.create(spec, beside=True)
         try:
             await snapshots.read(collection, spec, directory)
@@ -149,7 +149,7 @@ class QdrantStore:
         return collection
 
     async def elsewhere(self) -> list[tuple[str, str]]:
-        """Tenant and name of the indexes that are not where this store makes new ones."""
+        """Return tenant and name of the indexes that are not in the layout for new indexes."""
         specs = [each.spec for each in await self.collections() if not self._is_in_place(each)]
         return sorted((spec.tenant, spec.name) for spec in specs)
 
@@ -159,10 +159,11 @@ class QdrantStore:
         return not isinstance(collection.location, SharedLocation)
 
     async def tidy(self) -> Sequence[QdrantCollection]:
-        """Remove what no alias leads to and whose lease has run out: collections, and points of spaces.
+        """Remove collections, and points of spaces, without an alias and with an expired lease.
 
-        Return the published collections that may have marks of processes that are gone. The number of calls does
-        not grow with the number of indexes: a space is asked in one call, the others are looked at in turn.
+        Return the published collections that may have marks of terminated processes. The number of calls does not
+        grow with
+        the number of indexes: a space needs one call, and the other collections are checked in turn.
         """
         left: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
@@ -194,7 +195,7 @@ class QdrantStore:
         return [each for each in found if each is not None]
 
     def _in_turn(self, entries: list[Entry]) -> list[Entry]:
-        """Return all the first time, then some, those after the last ones."""
+        """Return all entries the first time. Later return the next few each time."""
         if self._turn is None:
             self._turn = ""
             return entries
@@ -203,7 +204,7 @@ class QdrantStore:
         return some
 
     async def aclose(self) -> None:
-        """Let go of what it holds, removes what it has begun and not published, and ends the connection."""
+        """Release leases, remove unpublished collections, and close the connection."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -213,7 +214,7 @@ class QdrantStore:
         await self._connection.aclose()
 
     async def _at(self, location: Location) -> QdrantCollection | None:
-        """Return the collection at a location; None where it is gone by now."""
+        """Return the collection at a location, or None if it is gone."""
         known = self._collections.get(location.key)
         if known is not None and not known.is_gone:
             return known
@@ -236,7 +237,7 @@ class QdrantStore:
     async def _begin(self, location: Location, spec: IndexSpec, *, beside: bool) -> QdrantCollection:
         await location.make(spec)
         collection = self._known(location, spec)
-        # Where another process holds it, that one renews it, or publishes.
+        # If another process holds the lease, that process renews or publishes it.
         await collection.leases.take(location.lease(spec, beside=beside))
         return collection
 
@@ -253,7 +254,7 @@ class QdrantStore:
         return SharedLocation(self._aliases, space, SharedLocation.alias_of(self._layout.prefix, spec, id_))
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
-        """Return the incarnation of an index that a process is making at the moment."""
+        """Return the incarnation of an index that a process is creating."""
         held, now = await space.held(schema.of_index(spec.tenant, spec.name)), time.time()
         begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
         if not begun:
@@ -273,18 +274,18 @@ class QdrantStore:
                 if location.alias in told.names:
                     await location.remove()
                 elif await location.clear(_TIDIED):
-                    _log.info("removed what an index had in a collection of many", index=each.spec.name)
+                    _log.info("removed the points of an index from a shared collection", index=each.spec.name)
 
     async def _tidy(self, location: Location) -> None:
         until = await location.until()
         if until == 0:
-            # Begun, and not named yet: by a process that is about to, or that is gone.
+            # It has no specification yet. Its process is about to write it, or has terminated.
             first_seen = self._nameless.setdefault(location.name, time.monotonic())
             abandoned = time.monotonic() > first_seen + 2 * self._lease_seconds
         else:
             abandoned = time.time() > until
         if abandoned:
-            _log.info("removing a collection that was begun and left", collection=location.name)
+            _log.info("removing an abandoned collection", collection=location.name)
             self._nameless.pop(location.name, None)
             await location.remove()
 

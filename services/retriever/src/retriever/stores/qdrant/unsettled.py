@@ -1,7 +1,10 @@
-"""Documents of which a search sees one version alone: those that are written, and those with stray passages.
+"""Unsettled documents: documents that are being written, or that have stray chunks.
 
-A node that hung can apply a write late, when the document was replaced. Passages of no version stay then.
-A search that meets one suspects the document. Searches leave its other versions out until it is settled.
+Searches see only one version of them. Stray chunks belong to no version: a node that hung can apply a write late,
+after
+the document was replaced. If a search finds one, the document is suspected. Searches see only the version of its
+record
+until it is settled.
 """
 
 import asyncio
@@ -17,20 +20,20 @@ _FRESH_SECONDS = 0.25
 _SUSPECTED_SECONDS = 60.0
 _MOST_SUSPECTS = 100
 _LOOKED_AT = 20
-"""Suspected documents that are looked at together."""
+"""Number of suspected documents that are checked together."""
 
 
 class Unsettled:
-    """Marked and suspected documents, each with the generation that its record names.
+    """Marked and suspected documents with the generations of their records.
 
     They are read at most every quarter of a second.
 
     Args:
-        points: Of the index.
+        points: The points of the index.
         records: Returns records by document id.
 
     Attributes:
-        known: The documents, as they were read last.
+        known: The documents of the last read.
     """
 
     def __init__(
@@ -48,11 +51,11 @@ class Unsettled:
         self._changes = 0
 
     def changed(self, document_id: str | None = None) -> None:
-        """Have the next `refresh` read.
+        """Make the next `refresh` read again.
 
         Args:
-            document_id: A document of which a search met a passage of another version; None: this process has
-                changed a mark or a record.
+            document_id: A document with a chunk of another version; None: this process has changed a mark or a
+                record.
         """
         self._changes += 1
         self._until = 0.0
@@ -61,22 +64,22 @@ class Unsettled:
 
     @property
     def may_be_left(self) -> bool:
-        """Whether a search met what a process that is gone may have left: passages, or a mark that has run out."""
+        """Whether a search found stray chunks or an expired mark, which a terminated process may have left."""
         return self._met_abandoned or bool(self._suspects)
 
     async def marks(self) -> list[payload.Payload]:
-        """Return what the marks say, each with its document and its end."""
+        """Return the payloads of the marks, each with its document and its end."""
         found = await self._points.said_by_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
         self._met_abandoned = any(map(_has_run_out, found.values()))
         return list(found.values())
 
     async def abandoned(self) -> list[str]:
-        """Return documents whose mark has run out, or that have stray passages."""
+        """Return documents with an expired mark or with stray chunks."""
         left = [said["document_id"] for said in await self.marks() if _has_run_out(said)]
         return [*left, *[each for each in await self._strays() if each not in left]]
 
     async def _strays(self) -> list[str]:
-        """Return suspected documents that have stray passages. The others are not suspected any more."""
+        """Return suspected documents with stray chunks. Stop suspecting the others."""
         some = list(self._suspects)[:_LOOKED_AT]
         records = await self._records(some) if some else {}
         found = []
@@ -89,7 +92,7 @@ class Unsettled:
         return found
 
     async def refresh(self) -> Mapping[str, int | None]:
-        """Return the documents, read anew where the last reading is too old."""
+        """Return the documents. Read them again if the last read is too old."""
         if time.monotonic() >= self._until:
             async with self._reading:
                 if time.monotonic() >= self._until:
