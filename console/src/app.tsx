@@ -21,7 +21,7 @@ const KEPT = 'causeway.credential'
 export function App() {
   const queries = useQueryClient()
   const [credential, setCredential] = useState(() => sessionStorage.getItem(KEPT) ?? '')
-  // A token that was renewed is used from then on, and what is shown stays.
+  // After a renewal the page uses the new token and keeps its content.
   const latest = useRef(credential)
   const [begun, setBegun] = useState(false)
   const [trouble, setTrouble] = useState('')
@@ -40,7 +40,7 @@ export function App() {
     },
     [queries],
   )
-  useCredential(latest.current, () => use('', 'The gateway does not take this credential, or not any more. Sign in again.'))
+  useCredential(latest.current, () => use('', 'The gateway does not accept this credential. Sign in again.'))
 
   const login = useQuery({ queryKey: ['login'], queryFn: () => get<Login>('auth_setup') })
   const keep = useCallback((token: string) => {
@@ -140,7 +140,7 @@ function Content({ page, me, rest }: { page: Page; me: Me; rest: string[] }) {
 
 function Nowhere({ page }: { page: string }) {
   return (
-    <Empty title="There is nothing here for you" icon="alert">
+    <Empty title="This page is not available" icon="alert">
       <p>
         The page “{page}” does not exist, or your roles do not allow it. <a href={hashOf('ask')}>Ask a question</a> instead.
       </p>

@@ -1,2 +1,2 @@
-/** File names of the sample corpus, which the build puts beside the page. */
+/** File names of the sample corpus, which the build copies beside the page. */
 declare const SAMPLE_CORPUS: readonly string[]

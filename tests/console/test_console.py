@@ -319,7 +319,7 @@ def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platfor
     visited.check()
     page.get_by_label("API key").fill("ck_wrong")
     page.get_by_role("button", name="Sign in", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("does not take this credential")
+    expect(page.get_by_role("alert")).to_contain_text("does not accept this credential")
     page.get_by_label("API key").fill(platform.keys["ask"])
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("navigation")).to_be_visible()
@@ -365,7 +365,7 @@ def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: s
     """Who may only ask has no page for jobs and nothing to upload with, and the routes refuse."""
     visited = visit()
     page = visited.open("#/jobs", key="ask")
-    expect(page.get_by_role("heading", name="There is nothing here for you")).to_be_visible()
+    expect(page.get_by_role("heading", name="This page is not available")).to_be_visible()
     expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
     page.get_by_role("link", name="Documents").click()
     expect(page.get_by_role("cell", name="safety-manual.pdf")).to_be_visible()

@@ -29,7 +29,7 @@ export const USUAL: ChatSettings = {
 
 const PATH = '2026-04-10/chat/stream'
 
-/** Ask, and tell each state of the answer; the signal stops it. */
+/** Ask a question and report each state of the answer; the signal stops the answer. */
 export async function ask(
   messages: readonly ChatMessage[],
   settings: ChatSettings,

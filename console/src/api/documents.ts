@@ -7,7 +7,7 @@ import type { DocumentInfo, DocumentPassage, Job } from './types.ts'
 
 const MOST = 100
 
-/** What documents get when they are uploaded: names in texts, with commas between them. */
+/** The labels of uploaded documents: comma-separated names. */
 export interface Labels {
   oids: string
   groups: string
@@ -46,12 +46,12 @@ interface Page {
   total: number
 }
 
-/** Return the address of what is below a document. */
+/** Return the address of a resource below a document. */
 function below(index: string, id: string, what: string): string {
   return `indexes/${encodeURIComponent(index)}/documents/${encodeURIComponent(id)}/${what}`
 }
 
-/** Return the first passages of a document, as many as are wanted, and how many there are. */
+/** Return a number of first passages of a document, and the total number of its passages. */
 export async function passagesOf(index: string, id: string, wanted: number): Promise<Page> {
   const passages: DocumentPassage[] = []
   for (;;) {
@@ -62,7 +62,7 @@ export async function passagesOf(index: string, id: string, wanted: number): Pro
   }
 }
 
-/** Change who may see a document; return the job once it is over. */
+/** Change the access list of a document; return the job after it has ended. */
 export async function changeAccess(index: string, id: string, oids: string[], groups: string[]): Promise<Job> {
   const job = await submit<Job>(below(index, id, 'access'), { oids, groups }, 'PUT')
   let last = job

@@ -1,8 +1,8 @@
-/** Calls to the gateway that the page came from, below whatever path that was. */
+/** Calls to the gateway that served the page, below the path of the page. */
 
 import { problemOf } from '../logic/problems.ts'
 
-/** An answer that is an error, in words for a person. */
+/** An error response of the gateway, with a message for the user. */
 export class ApiError extends Error {
   readonly status: number
   readonly traceId: string
@@ -19,13 +19,13 @@ export class ApiError extends Error {
 let credential = ''
 let refused: () => void = () => undefined
 
-/** Use a credential for all calls from here on; `onRefused` is called when the gateway does not take it any more. */
+/** Use a credential for all further calls; call `onRefused` when the gateway refuses it. */
 export function useCredential(value: string, onRefused: () => void): void {
   credential = value
   refused = onRefused
 }
 
-/** Use another credential of the same user: what is shown stays. */
+/** Use another credential of the same user; the page keeps its content. */
 export function renewCredential(value: string): void {
   credential = value
 }
@@ -35,7 +35,7 @@ export function address(path: string): string {
   return new URL(path, document.baseURI.replace(/[#?].*$/, '')).href
 }
 
-/** Send a request with the caller's credential; an error of the gateway is thrown. */
+/** Send a request with the caller's credential; throw an error of the gateway. */
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   if (credential) headers.set('authorization', `Bearer ${credential}`)
@@ -63,7 +63,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await response.json()) as T
 }
 
-/** Send JSON, and return the JSON that answers it. */
+/** Send JSON, and return the JSON of the response. */
 export async function submit<T>(path: string, body: unknown, method = 'POST', signal?: AbortSignal): Promise<T> {
   const response = await send(path, {
     method,

@@ -16,7 +16,7 @@ const listed = new Map<string, (job: Job) => void>()
 let listing = false
 
 /**
- * Tell a job's changes until it ends.
+ * Report the changes of a job until it ends.
  *
  * Browsers open six connections to a host, and other requests need some of them. The first jobs are followed by their
  * events; all other jobs are followed together, by the list of jobs.
@@ -41,7 +41,7 @@ export async function follow(job: Job, tell: (job: Job) => void, signal?: AbortS
         }
       }
     } catch {
-      // The gateway is away for a while, or the user left the page. The next round tells.
+      // The gateway does not answer, or the user left the page. The next round shows which.
     } finally {
       streams -= 1
     }
@@ -76,13 +76,13 @@ async function list(): Promise<void> {
       for (const job of page.jobs) listed.get(job.id)?.(job)
       const oldest = first === undefined ? undefined : listed.get(first)
       if (first !== undefined && oldest) {
-        // It becomes the last, so that each one gets its turn.
+        // It moves to the end, so that each job gets its turn.
         listed.delete(first)
         listed.set(first, oldest)
         oldest(await get<Job>(`jobs/${first}`))
       }
     } catch {
-      // The gateway is away for a while. The next round tells.
+      // The gateway does not answer. The next round tries again.
     }
   }
   listing = false

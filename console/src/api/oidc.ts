@@ -21,7 +21,7 @@ interface Issued {
   error?: string
 }
 
-/** What renews a token, and when. */
+/** The refresh token, and the time of the renewal. */
 export interface Renewal {
   token: string
   at: number
@@ -36,11 +36,11 @@ interface Begun {
 async function providerOf(login: Login): Promise<Provider> {
   const authority = login.msalConfig.auth.authority.replace(/\/$/, '')
   const response = await fetch(`${authority}/.well-known/openid-configuration`, { credentials: 'omit' })
-  if (!response.ok) throw new Error(`The provider at ${authority} does not say how to sign in (status ${response.status}). Tell who runs the platform.`)
+  if (!response.ok) throw new Error(`The provider at ${authority} has no usable configuration (status ${response.status}). Tell the administrator of the platform.`)
   return (await response.json()) as Provider
 }
 
-/** Leave for the provider's page. */
+/** Open the provider's page. */
 export async function beginSignIn(login: Login): Promise<void> {
   const provider = await providerOf(login)
   const begun: Begun = { state: randomText(), verifier: randomText(), hash: location.hash }
@@ -60,16 +60,16 @@ export async function beginSignIn(login: Login): Promise<void> {
   location.assign(target.href)
 }
 
-/** Return the token where the provider's page has led back here, else null. */
+/** Return the token if the user comes back from the provider's page, else null. */
 export async function finishSignIn(login: Login): Promise<string | null> {
   const said = new URLSearchParams(location.search)
   const kept = sessionStorage.getItem(KEPT)
   if (!kept || (!said.has('code') && !said.has('error'))) return null
   sessionStorage.removeItem(KEPT)
   const begun = JSON.parse(kept) as Begun
-  // The code is good for one use: it does not stay in the address.
+  // The code is valid once, so remove it from the address.
   history.replaceState(null, '', `${location.pathname}${begun.hash}`)
-  if (said.get('state') !== begun.state) throw new Error('The answer of the provider belongs to another sign-in. Sign in again.')
+  if (said.get('state') !== begun.state) throw new Error('The response of the provider belongs to another sign-in. Sign in again.')
   if (said.has('error')) throw new Error(`The provider refused: ${said.get('error_description') ?? said.get('error')}`)
   return issued(login, {
     grant_type: 'authorization_code',
@@ -79,23 +79,23 @@ export async function finishSignIn(login: Login): Promise<string | null> {
   })
 }
 
-/** Return what renews the token of this tab's session, or null where the provider gave nothing for it. */
+/** Return the refresh token of this tab's session; null if the provider gave none. */
 export function renewal(): Renewal | null {
   const kept = sessionStorage.getItem(RENEWAL)
   return kept ? (JSON.parse(kept) as Renewal) : null
 }
 
-/** Forget what renews the token. */
+/** Forget the refresh token. */
 export function forgetRenewal(): void {
   sessionStorage.removeItem(RENEWAL)
 }
 
-/** Return a new token for the session that a renewal belongs to. */
+/** Return a new token for the session of a refresh token. */
 export function renewed(login: Login, { token }: Renewal): Promise<string> {
   return issued(login, { grant_type: 'refresh_token', refresh_token: token }, token)
 }
 
-/** Ask for a token; what renews it is kept. A provider that gives no new refresh token lets the former one be used again. */
+/** Request a token, and keep the refresh token. If the provider gives no new refresh token, the old one stays valid. */
 async function issued(login: Login, asked: Record<string, string>, former = ''): Promise<string> {
   const provider = await providerOf(login)
   const response = await fetch(provider.token_endpoint, {

@@ -1,10 +1,10 @@
-/** What the gateway's HTTP API sends, as docs/protocols.md and /openapi.json describe it. */
+/** The responses of the gateway's HTTP API (docs/protocols.md, /openapi.json). */
 
 export interface Me {
   tenant: string
   user: string
   roles: Role[]
-  /** Whether callers have to say who they are. */
+  /** Whether callers must authenticate. */
   signed_in: boolean
   /** Assistants of the front end that the caller may use. */
   assistants: string[]
@@ -41,7 +41,7 @@ export interface DocumentInfo {
   sha256: string
   size_bytes: number
   has_original: boolean
-  /** Who may see it; with both lists empty all callers of the tenant. */
+  /** The access list. If both lists are empty, all callers of the tenant may see the document. */
   oids: string[]
   groups: string[]
   updated_at: string
@@ -76,7 +76,7 @@ export interface Job {
   warnings: JobWarning[]
   warning_count: number
   waiting_since: string | null
-  /** It can be sent again. */
+  /** The job was given up and can be sent again. */
   given_up: boolean
   attempt: number
   created_at: string
@@ -140,7 +140,7 @@ export interface Usage {
 
 export interface Step {
   name: string
-  /** When it began, since the answer began. The parts of a step have none. */
+  /** The start of the step since the start of the answer. Parts of a step have none. */
   start_ms?: number
   duration_ms: number
   steps?: Step[]

@@ -1,4 +1,4 @@
-/** An answer while it grows: what the lines of a stream make of it. */
+/** The state of an answer, which grows with each line of its stream. */
 
 import type { ChatContext, Detections, Passage, Step, Thought, Usage } from '../api/types.ts'
 
@@ -34,7 +34,7 @@ export function withLine(answer: Answer, line: string): Answer {
   try {
     read = JSON.parse(line) as Line
   } catch {
-    return { ...answer, state: 'failed', error: 'The gateway sent a line that is no JSON. Ask again.' }
+    return { ...answer, state: 'failed', error: 'The gateway sent a line that is not JSON. Ask again.' }
   }
   if (read.error !== undefined) {
     return { ...answer, state: 'failed', error: typeof read.error === 'string' ? read.error : JSON.stringify(read.error) }
@@ -46,19 +46,19 @@ export function withLine(answer: Answer, line: string): Answer {
   return grown
 }
 
-/** Return an answer whose stream has ended: one without its last context was cut off. */
+/** Return an answer after the end of its stream. An answer without its last context is incomplete. */
 export function ended(answer: Answer): Answer {
   if (answer.state === 'failed' || answer.state === 'stopped') return answer
   if (thought(answer.context, 'Answer')) return { ...answer, state: 'done' }
   return { ...answer, state: 'failed', error: 'The connection broke before the answer was complete. Ask again.' }
 }
 
-/** Return the thought of a title. */
+/** Return the thought with a title. */
 export function thought(context: ChatContext, title: string): Thought | undefined {
   return context.thoughts?.find((each) => each.title === title)
 }
 
-/** Return the passages that the answer was made from. */
+/** Return the passages for the answer. */
 export function passagesOf(context: ChatContext): Passage[] {
   const found = thought(context, 'Results')?.description
   return Array.isArray(found) ? (found as Passage[]) : []
@@ -86,7 +86,7 @@ export function stepsOf(context: ChatContext): Step[] {
   return thought(context, 'Answer')?.props?.steps ?? []
 }
 
-/** Return the tokens of the answer, and those that the search query took. */
+/** Return the tokens of the answer and those of the search query. */
 export function usageOf(context: ChatContext): { answer: Usage | null; query: Usage | null } {
   return {
     answer: thought(context, 'Answer')?.props?.token_usage ?? null,
@@ -94,7 +94,7 @@ export function usageOf(context: ChatContext): { answer: Usage | null; query: Us
   }
 }
 
-/** Return what the gateway noted about the answer: what was asked for and not done. */
+/** Return the gateway's notes about the answer, for example about steps that it could not do. */
 export function notesOf(context: ChatContext): string[] {
   return (context.thoughts ?? []).flatMap((each) => each.props?.notes ?? [])
 }

@@ -1,6 +1,6 @@
 /** Citations: `[guide.pdf#page=2]` in a text becomes a number, and the number opens the page. */
 
-// Code points for private use, which the text of a model is cleaned of first.
+// Private-use code points. They are first removed from the text of the model.
 const OPEN = '\uE000'
 const CLOSE = '\uE001'
 const PRIVATE = /[\uE000\uE001]/g

@@ -1,6 +1,6 @@
-/** Numbers, sizes and times for a person. */
+/** Readable numbers, sizes and times. */
 
-/** Return milliseconds with as many digits as say something. */
+/** Return milliseconds with the significant digits. */
 export function milliseconds(value: number): string {
   if (value >= 10_000) return `${(value / 1000).toFixed(1)} s`
   if (value >= 1000) return `${(value / 1000).toFixed(2)} s`
@@ -8,7 +8,7 @@ export function milliseconds(value: number): string {
   return `${value.toFixed(value >= 10 ? 1 : 2)} ms`
 }
 
-/** Return bytes in the unit that suits them. */
+/** Return a number of bytes in a suitable unit. */
 export function bytes(value: number): string {
   const units = ['B', 'KB', 'MB', 'GB']
   let unit = 0
@@ -20,7 +20,7 @@ export function bytes(value: number): string {
   return `${unit === 0 || left >= 100 ? left.toFixed(0) : left.toFixed(1)} ${units[unit]}`
 }
 
-/** Return a score with three digits; a dash where there is none. */
+/** Return a score with three digits; a dash if there is no score. */
 export function score(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–'
   return Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3)

@@ -1,4 +1,4 @@
-/** Where passages are in a text: the text of a passage may have other blanks and marks than the original. */
+/** Find passages in a text, although a passage may have other white space and punctuation than the original. */
 
 export interface Piece {
   text: string
@@ -12,7 +12,7 @@ interface Span {
 
 const LEAST = 12
 
-/** Return the letters and digits of a text in lower case, each with its place. */
+/** Return the letters and digits of a text in lower case, each with its position. */
 function skeleton(text: string): { letters: string; places: number[] } {
   const letters: string[] = []
   const places: number[] = []
@@ -26,7 +26,7 @@ function skeleton(text: string): { letters: string; places: number[] } {
   return { letters: letters.join(''), places }
 }
 
-/** Return the spans of a text in which lines of passages are found. */
+/** Return the spans of a text that are lines of passages. */
 export function spansOf(text: string, passages: readonly string[]): Span[] {
   const whole = skeleton(text)
   const spans: Span[] = []
@@ -54,7 +54,7 @@ function merged(spans: Span[]): Span[] {
   return kept
 }
 
-/** Return a text in pieces, those of passages marked. */
+/** Return a text in pieces, with the pieces of passages marked. */
 export function highlighted(text: string, passages: readonly string[]): Piece[] {
   const pieces: Piece[] = []
   let end = 0

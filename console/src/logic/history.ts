@@ -14,7 +14,7 @@ interface KeptAnswer {
   context?: ChatContext
 }
 
-/** Return the turns of a conversation that was kept, whichever client kept it. */
+/** Return the turns of a stored conversation of any client. */
 export function turnsOf(kept: Kept): { question: string; answer: Answer }[] {
   return kept.answers.map(([question, said]) => {
     const answer = (said && typeof said === 'object' ? said : {}) as KeptAnswer

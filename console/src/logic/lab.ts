@@ -1,8 +1,8 @@
-/** The search lab: what two searches differ in, and what is copied from it. */
+/** The search lab: the settings of a search, and the profile with them. */
 
 import type { Piece } from './highlight.ts'
 
-/** How a search weighs what it finds; null: as the index has it. */
+/** The weighting of a search; null: the setting of the index. */
 export interface Tuning {
   fusion: string | null
   dense_weight: number | null
@@ -13,7 +13,7 @@ export interface Side extends Tuning {
   mode: 'hybrid' | 'vectors' | 'text'
   rerank: boolean
   top: number
-  /** Metadata that a document must have, as a person writes it: `team=deck, year=2024`. */
+  /** Metadata that a document must have, as the user's text: `team=deck, year=2024`. */
   filter: string
 }
 
@@ -30,7 +30,7 @@ export function searchOf(index: string, query: string, side: Side): Record<strin
   }
 }
 
-/** Return the metadata that a text names: `team=deck, year=2024`. Numbers, true and false are what they say. */
+/** Parse metadata such as `team=deck, year=2024`. Numbers, true and false become JSON numbers and booleans. */
 export function filterOf(text: string): Record<string, string | number | boolean> {
   const found: Record<string, string | number | boolean> = {}
   for (const part of text.split(',')) {
@@ -41,7 +41,7 @@ export function filterOf(text: string): Record<string, string | number | boolean
   return found
 }
 
-/** Return the first part of a filter that says nothing, or an empty text. */
+/** Return the first part of a filter that is not `name=value`, or an empty text. */
 export function wrongFilter(text: string): string {
   return text.split(',').map((part) => part.trim()).find((part) => part && !/^[^=]*[^=\s][^=]*=/.test(part)) ?? ''
 }
@@ -51,7 +51,7 @@ function valueOf(text: string): string | number | boolean {
   return /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : text.replace(/^"(.*)"$/, '$1')
 }
 
-/** Return a front end profile that searches an index so (docs/retrieval.md). */
+/** Return a front end profile with an index and these settings (docs/retrieval.md). */
 export function yamlOf(index: string, tuning: Tuning): string {
   const lines = ['frontends:', '  - name: help', '    mount: help', `    index: ${JSON.stringify(index)}`]
   const said = Object.entries(tuning).filter(([, value]) => value !== null)
@@ -59,7 +59,7 @@ export function yamlOf(index: string, tuning: Tuning): string {
   return `${lines.join('\n')}\n`
 }
 
-/** Return a text in pieces, those marked that begin like a word of the query. */
+/** Return a text in pieces, with the words marked that share their start with a word of the query. */
 export function wordsOf(text: string, query: string): Piece[] {
   const stems = [...query.toLowerCase().matchAll(/[\p{L}\p{N}]{3,}/gu)].map(([word]) => (word.length > 5 ? word.slice(0, -2) : word))
   if (!stems.length) return [{ text, marked: false }]

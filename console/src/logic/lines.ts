@@ -1,6 +1,6 @@
 /** Streams of bytes as lines of text. */
 
-/** Yield the lines of a stream; bytes of a character may come apart, and the last line need not end. */
+/** Yield the lines of a stream. Pieces may split a character, and the last line may lack its line end. */
 export async function* linesOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   let rest = ''

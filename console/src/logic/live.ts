@@ -25,7 +25,7 @@ export class LiveText {
     this.#frame ||= this.#frames.request(this.#show)
   }
 
-  /** Forget the frame that is still due. The page shows the complete answer instead. */
+  /** Cancel the pending frame. The page shows the complete answer instead. */
   end(): void {
     this.#frames.cancel(this.#frame)
     this.#listeners.clear()

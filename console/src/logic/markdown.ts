@@ -1,4 +1,4 @@
-/** The answer of a model as Markdown. A model repeats text of documents, so its text is hostile. */
+/** The answer of a model as Markdown. The text is untrusted, because a model may repeat text of documents. */
 
 import { createContext, createElement, useContext, type ComponentProps, type ReactNode } from 'react'
 import Markdown, { type Components } from 'react-markdown'
@@ -57,7 +57,7 @@ const ELEMENTS = [
   ...['del', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'img', CITATION],
 ]
 
-/** Draws the citation of a number. A context, because a component that changes with each token would lose its focus. */
+/** Renders the citation with a number. It is a context, because a component that changes with each token would lose its focus. */
 export const Citation = createContext<(number: number) => ReactNode>((number) => number)
 
 const COMPONENTS: Components = {

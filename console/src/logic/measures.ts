@@ -1,4 +1,4 @@
-/** How well a search finds the pages that questions name: recall at k, and the mean reciprocal rank. */
+/** Quality of a search for questions with known pages: recall at k, and the mean reciprocal rank. */
 
 export interface Asked {
   question: string
@@ -14,17 +14,17 @@ export interface Measured {
 const DEPTHS = [1, 3, 5, 10]
 const MOST = 1000
 
-/** Read a file of questions: one JSON object a line, with `question` and `sourcepage` or `sourcepages`. */
+/** Parse a file of questions: one JSON object per line, with `question` and `sourcepage` or `sourcepages`. */
 export function questionsOf(text: string): Asked[] {
   const lines = text.split('\n').filter((line) => line.trim())
-  if (!lines.length) throw new Error('The file holds no question. Each line is a JSON object with question and sourcepage.')
-  if (lines.length > MOST) throw new Error(`The file holds ${lines.length} questions; at most ${MOST} are asked.`)
+  if (!lines.length) throw new Error('The file has no question. Each line must be a JSON object with question and sourcepage.')
+  if (lines.length > MOST) throw new Error(`The file has ${lines.length} questions; at most ${MOST} are allowed.`)
   return lines.map((line, place) => {
     let read: { question?: unknown; sourcepage?: unknown; sourcepages?: unknown }
     try {
       read = JSON.parse(line) as typeof read
     } catch {
-      throw new Error(`Line ${place + 1} is no JSON object.`)
+      throw new Error(`Line ${place + 1} is not a JSON object.`)
     }
     const pages = Array.isArray(read?.sourcepages) ? read.sourcepages : [read?.sourcepage]
     if (typeof read?.question !== 'string' || !pages.length || !pages.every((each) => typeof each === 'string')) {
@@ -34,7 +34,7 @@ export function questionsOf(text: string): Asked[] {
   })
 }
 
-/** Return the place of the first right page, from 1; 0: it was not found. */
+/** Return the rank of the first right page, from 1; 0 if no right page was found. */
 export function rankOf(asked: Asked, found: readonly string[]): number {
   return found.findIndex((page) => asked.pages.includes(page)) + 1
 }
@@ -47,7 +47,7 @@ export function measured(ranks: readonly number[]): Measured {
   return { questions: ranks.length, recall, mrr: share(ranks.reduce((sum, rank) => sum + (rank ? 1 / rank : 0), 0)) }
 }
 
-/** Return what moved between two lists of results: the places of each in the other, from 1; 0: it is not there. */
+/** Return the rank in the other list for each result of the first list, from 1; 0 if the other list lacks the result. */
 export function moves(one: readonly string[], other: readonly string[]): number[] {
   return one.map((id) => other.indexOf(id) + 1)
 }

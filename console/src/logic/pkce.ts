@@ -1,6 +1,6 @@
 /** Proof Key for Code Exchange (RFC 7636). */
 
-/** Return a text that cannot be guessed, of 256 bits. */
+/** Return a random text of 256 bits. */
 export function randomText(): string {
   return base64url(crypto.getRandomValues(new Uint8Array(32)))
 }

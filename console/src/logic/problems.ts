@@ -1,14 +1,14 @@
-/** Errors of the gateway, in words for a person. */
+/** Messages for the user about errors of the gateway. */
 
 const WHAT_NEXT: Record<number, string> = {
   401: 'Sign in again.',
-  413: 'Send less at once.',
+  413: 'Send less data in one request.',
   429: 'Wait a little, then try again.',
   503: 'Wait a little, then try again.',
-  504: 'Try again, or ask for less.',
+  504: 'Try again, or send a smaller request.',
 }
 
-/** Return what an error's body says: the message that the dialects put in different places, and what to do. */
+/** Return the message in the body of an error, and what the user can do. The place of the message depends on the dialect. */
 export function problemOf(status: number, body: string): string {
   const said = messageOf(body) || `The gateway answered with the status ${status}.`
   const next = WHAT_NEXT[status]

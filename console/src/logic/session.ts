@@ -1,4 +1,4 @@
-/** Who is signed in, what they may see, and where in the page they are. */
+/** The signed-in user, the pages that the user may open, and the place in the page's address. */
 
 import type { Role } from '../api/types.ts'
 

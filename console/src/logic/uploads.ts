@@ -1,4 +1,4 @@
-/** Uploads: the state of each file, in words for a person. */
+/** Uploads, with messages for the user about the state of each file. */
 
 import type { Job } from '../api/types.ts'
 
@@ -11,7 +11,7 @@ export interface Upload {
   job: string
   /** The file is unreadable: only another upload of it helps. */
   needsFile: boolean
-  /** The gateway did not take the file, but may take it later. */
+  /** The gateway did not accept the file, but may accept it later. */
   sendsAgain: boolean
 }
 
@@ -37,14 +37,14 @@ export function withJob(upload: Upload, job: Job): Upload {
     case 'unchanged':
       return { ...next, state: 'unchanged', percent: 100, reason: 'The index already has this document with the same content.' }
     case 'failed':
-      return { ...next, state: 'failed', reason: job.error?.message || 'It cannot be read.', needsFile: needsFile(job) }
+      return { ...next, state: 'failed', reason: job.error?.message || 'The file cannot be read.', needsFile: needsFile(job) }
     case 'cancelled':
       return { ...next, state: 'cancelled', reason: '' }
   }
 }
 
-/** Say why the job of an unreadable document cannot be sent again. */
-export const WHY_NO_RETRY = 'The original of an unreadable file is not kept, and another attempt would fail in the same way. Repair the file, or take another version of it, and choose it again.'
+/** The reason why the job of an unreadable document cannot be sent again. */
+export const WHY_NO_RETRY = 'The platform does not keep the original of an unreadable file, and another attempt would fail in the same way. Repair the file or use another version, then choose it again.'
 
 /** Return whether a job failed because of its file, so that only another upload helps. */
 export function needsFile(job: Pick<Job, 'state' | 'given_up' | 'error'>): boolean {
@@ -57,7 +57,7 @@ export function inPlaceOf(name: string, file: File): File {
   return type(name) === type(file.name) && !/^https?:/.test(name) ? new File([file], name, { type: file.type }) : file
 }
 
-/** Return what could not be read of a document, in one line. */
+/** Return one line about the parts of a document that ingest could not read. */
 export function warningsOf(job: Pick<Job, 'warnings' | 'warning_count'>): string {
   const said = job.warnings.slice(0, 3).map((each) => {
     const where = each.page ? `page ${each.page}: ` : each.part ? `${each.part}: ` : ''
@@ -85,7 +85,7 @@ export function summary(uploads: readonly Upload[]): string {
 
 const ORDER = ['failed', 'partly', 'storing', 'reading', 'sending', 'waiting']
 
-/** Return uploads with those first that need attention, then those that are being ingested. */
+/** Return uploads sorted: first those that need attention, then those that are being ingested. */
 export function ordered(uploads: readonly Upload[]): Upload[] {
   const rank = (each: Upload) => (ORDER.includes(each.state) ? ORDER.indexOf(each.state) : ORDER.length)
   return uploads.toSorted((one, other) => rank(one) - rank(other))
@@ -114,7 +114,7 @@ export function wrongIndexName(name: string): string {
   return /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(name) ? '' : 'Use letters, digits, dots, hyphens and underscores.'
 }
 
-/** Return the names of a text with commas between them, each once. */
+/** Return the comma-separated names in a text, without duplicates. */
 export function namesOf(text: string): string[] {
   const names = text.split(',').map((each) => each.trim())
   return [...new Set(names)].filter(Boolean)

@@ -22,7 +22,7 @@ const LABELS: Record<string, string> = {
   fuse: 'Fuse the scores',
   expand: 'Search for further words',
   rerank: 'Rerank',
-  budget: 'Choose what fits',
+  budget: 'Choose the passages that fit',
   'first token': 'First token',
   'find index': 'Find the index',
   'load pictures': 'Load pictures of pages',
@@ -32,8 +32,8 @@ const LABELS: Record<string, string> = {
 /**
  * Return the bars of an answer's steps.
  *
- * The API reports when each step began. A service reports only the times of its own parts: these are drawn one after
- * the other, as are the steps of an answer that was kept without its start times.
+ * The API reports the start of each step. For the parts of a step it reports only durations, so the bars of the parts
+ * follow one another. The same holds for the steps of an answer that was stored without start times.
  */
 export function waterfall(steps: readonly Step[]): Bar[] {
   const bars: Bar[] = []
@@ -51,14 +51,14 @@ export function waterfall(steps: readonly Step[]): Bar[] {
   return bars
 }
 
-/** Return what a reader has to know about the start times of the bars. */
+/** Return a note about the start times of the bars; an empty text if no note is needed. */
 export function startsNote(steps: readonly Step[]): string {
   if (steps.some((each) => each.start_ms === undefined)) return 'The start times of this answer were not kept. Its steps are drawn one after the other.'
   const inner = steps.filter((each) => each.steps?.length).map((each) => LABELS[each.name] ?? each.name)
   return inner.length ? `Start times are measured. The parts of ${inner.map((each) => `“${each}”`).join(', ')} are drawn one after the other: only their durations are measured.` : ''
 }
 
-/** Return where the last bar ends. */
+/** Return the end of the last bar in milliseconds. */
 export function total(bars: readonly Bar[]): number {
   return Math.max(0, ...bars.map((each) => each.start + each.duration))
 }

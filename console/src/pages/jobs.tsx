@@ -51,7 +51,7 @@ export default function JobsPage() {
   )
 }
 
-/** How full the lanes of the queue are, by the caller's tenant. */
+/** Show how many jobs of the caller's tenant are in each lane of the queue. */
 function Lanes() {
   const lanes = useQuery({ queryKey: ['lanes'], queryFn: () => get<{ lanes: Lane[] }>('jobs/lanes'), refetchInterval: PAUSE })
   if (lanes.error) return <Failure error={lanes.error} retry={() => void lanes.refetch()} />
@@ -60,7 +60,7 @@ function Lanes() {
   return (
     <section className="lanes" aria-label="Lanes of the queue">
       <h2 title="A job waits in the first lane that has a place. Workers ask the first lane most often.">
-        Lanes <span className="muted">{all ? `${count(all, 'job')} of yours under way` : 'all empty'}</span>
+        Lanes <span className="muted">{all ? `${count(all, 'job')} of your tenant` : 'all empty'}</span>
       </h2>
       <ol>
         {lanes.data.lanes.map((each) => (
@@ -83,7 +83,7 @@ interface Replayed {
   not_found: string[]
 }
 
-/** Send jobs again that were given up. */
+/** Return a mutation that sends given-up jobs again. */
 function useReplay() {
   const queries = useQueryClient()
   return useMutation({

@@ -19,7 +19,7 @@ export function SignIn({ login, trouble, onCredential }: Props) {
   return (
     <main className="alone sign-in">
       <h1>Causeway</h1>
-      <p className="muted">Say who you are, and ask your documents.</p>
+      <p className="muted">Sign in to ask questions about your documents.</p>
       {(failed || trouble) && (
         <p className="notice bad" role="alert">
           {failed || trouble}
@@ -34,7 +34,7 @@ export function SignIn({ login, trouble, onCredential }: Props) {
         </>
       )}
       <form onSubmit={enter}>
-        <Field label="API key" hint="Kept until you close this tab. `causeway keys create` makes one.">
+        <Field label="API key" hint="The browser keeps the key until you close this tab. `causeway keys create` creates a key.">
           <input type="password" autoComplete="off" spellCheck={false} value={key} onChange={(event) => setKey(event.target.value)} autoFocus />
         </Field>
         <Button kind={login?.useLogin ? 'plain' : 'primary'} type="submit" icon="key" disabled={!key.trim()}>

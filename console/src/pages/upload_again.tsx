@@ -10,7 +10,7 @@ export function UploadAgain({ job, onClose }: { job: Job; onClose: () => void })
   const queries = useQueryClient()
   const [file, setFile] = useState<File | null>(null)
   const [changed, setLabels] = useState<Labels | null>(null)
-  // The failed job does not keep its access list. A version that is in the index has one.
+  // The failed job has no access list. A version in the index has one.
   const earlier = useQuery({ queryKey: ['stored', job.index, job.document_id], queryFn: () => stored(job.index, job.document_id), staleTime: 0, retry: false })
   const labels = changed ?? (earlier.data ? { ...NO_LABELS, oids: earlier.data.oids.join(', '), groups: earlier.data.groups.join(', ') } : NO_LABELS)
   const send = useMutation({
@@ -32,11 +32,11 @@ export function UploadAgain({ job, onClose }: { job: Job; onClose: () => void })
             if (file) send.mutate(file)
           }}
         >
-          <Field label="File" hint={`It goes into the index ${job.index}. A file of the same type replaces ${job.sourcefile}.`}>
+          <Field label="File" hint={`The file goes into the index ${job.index}. A file of the same type replaces ${job.sourcefile}.`}>
             <input type="file" required onChange={(event) => setFile(event.target.files?.[0] ?? null)} />
           </Field>
           <div className="fields two">
-            <Field label="Users who may see it" hint={earlier.data ? 'As in the version that the index has.' : 'The failed upload did not keep its list.'}>
+            <Field label="Users who may see it" hint={earlier.data ? 'The list of the version in the index.' : 'The list of the failed upload was not stored.'}>
               <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
             </Field>
             <Field label="Groups" hint="Without users and groups, all callers of the tenant may see it.">

@@ -12,12 +12,12 @@ function follow(changed: () => void): () => void {
   return () => removeEventListener('hashchange', listen)
 }
 
-/** Return the place that the address names, as it changes. */
+/** Return the place in the page's address, and follow its changes. */
 export function usePlace(): Place {
   return useSyncExternalStore(follow, () => shown)
 }
 
-/** Return a value once it has not changed for some time. */
+/** Return a value after it has not changed for some time. */
 export function useSettled<T>(value: T, milliseconds: number): T {
   const [settled, setSettled] = useState(value)
   useEffect(() => {

@@ -19,7 +19,7 @@ export function Button({ kind = 'plain', icon, children, className = '', ...rest
   )
 }
 
-/** Say that something is on its way. */
+/** Show that data is loading. */
 export function Loading({ what }: { what: string }) {
   return (
     <p className="loading" role="status">
@@ -28,7 +28,7 @@ export function Loading({ what }: { what: string }) {
   )
 }
 
-/** Say what went wrong, and offer to try it again. */
+/** Show an error, with a button to try again. */
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
   const trace = error instanceof ApiError ? error.traceId : ''
   return (
@@ -47,7 +47,7 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
   )
 }
 
-/** Say that there is nothing yet, and what to do. */
+/** Show that a list is empty, and what the user can do. */
 export function Empty({ title, children, icon = 'documents' }: { title: string; children?: ReactNode; icon?: IconName }) {
   return (
     <div className="empty">
@@ -67,7 +67,7 @@ interface PanelProps {
   description?: string
 }
 
-/** A dialog over the page. The overlay is ours: that of the library writes a style into the page, which the policy refuses. */
+/** A dialog over the page. It has its own overlay, because the library's overlay needs an inline style, which the content security policy forbids. */
 export function Panel({ title, open, onClose, children, wide = false, description }: PanelProps) {
   return (
     <Dialog.Root open={open} onOpenChange={(next) => !next && onClose()}>
@@ -99,7 +99,7 @@ export function Field({ label, hint, children }: { label: string; hint?: string;
   )
 }
 
-/** A bar for a share of one. */
+/** A bar for a number between 0 and 1. */
 export function Meter({ share, label }: { share: number; label: string }) {
   return <progress className="meter" max={1} value={Math.min(1, Math.max(0, share))} aria-label={label} />
 }

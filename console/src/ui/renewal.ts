@@ -6,7 +6,7 @@ import type { Login } from '../api/types.ts'
 const PAUSE = 20_000
 const LONGEST = 2 ** 31 - 1
 
-/** Renew the token of a sign-in before it ends, for as long as the page is open. */
+/** Renew the token of a sign-in before it expires, while the page is open. */
 export function useRenewal(login: Login | undefined, credential: string, keep: (token: string) => void): void {
   useEffect(() => {
     if (!login?.useLogin || !credential) return
@@ -26,7 +26,7 @@ export function useRenewal(login: Login | undefined, credential: string, keep: (
           keep(token)
           plan()
         },
-        // The provider is away, or ended the session: the token is good for a while, and then the gateway refuses it.
+        // The provider does not answer or has ended the session. The gateway accepts the token until it expires.
         () => plan(PAUSE),
       )
     }

@@ -9,7 +9,7 @@ function chosen(): Theme {
   return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'
 }
 
-/** Return the theme, and what turns it into the other one; it is the browser's until somebody chooses. */
+/** Return the theme and a function that switches it. The default is the browser's theme. */
 export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(chosen)
   useEffect(() => {

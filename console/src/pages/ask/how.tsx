@@ -67,7 +67,7 @@ export function How({ answer, onClose, onSource }: Props) {
         <Tabs.Content value="checks">
           {!found.length && (
             <p className="muted">
-              {thought(context, 'Guardrails') ? 'The detectors looked, and found nothing.' : 'No detector was asked to look at this answer.'}
+              {thought(context, 'Guardrails') ? 'The detectors found nothing.' : 'No detector was asked to check this answer.'}
             </p>
           )}
           <table className="plain-table" hidden={!found.length}>
@@ -148,7 +148,7 @@ function Waterfall({ steps }: { steps: Step[] }) {
   const bars = waterfall(steps)
   const note = startsNote(steps)
   const end = total(bars)
-  if (!bars.length) return <p className="muted">This answer has no times. An answer gets them at its end.</p>
+  if (!bars.length) return <p className="muted">This answer has no times yet. They arrive at the end of the answer.</p>
   return (
     <section aria-label="Time of each step">
       <h3>
@@ -158,7 +158,7 @@ function Waterfall({ steps }: { steps: Step[] }) {
         {bars.map((each, place) => (
           <li key={place} data-depth={each.depth}>
             <span className="name">{each.label}</span>
-            {/* A drawing, because its numbers are attributes: the policy allows no style in the page. */}
+            {/* SVG, because its sizes are attributes: the content security policy forbids inline styles. */}
             <svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">
               <rect className="track" width="1000" height="10" rx="2" />
               <rect className={`span ${each.name.replaceAll(' ', '-')}`} x={(1000 * each.start) / end} width={Math.max(4, (1000 * each.duration) / end)} height="10" />

@@ -29,7 +29,7 @@ const EXAMPLES = ['When will the pivot bearing be renewed?', 'How many leave day
 
 export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
   const [settings, setSettings] = useKept<ChatSettings>('causeway.settings', USUAL)
-  // A link from the page of documents names the index of the next question.
+  // A link from the page Documents names the index of the next question.
   const named = rest[0] ?? ''
   useEffect(() => {
     if (named) setSettings({ ...settings, index: named, assistant: '' })
@@ -43,13 +43,13 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
   const busy = turns.at(-1)?.answer.state === 'waiting' || turns.at(-1)?.answer.state === 'streaming'
 
   const listed = indexes.data ?? []
-  // A front end that limits its indexes does not list them: its own one is asked.
+  // A front end with limited indexes does not list them. Questions then go to its own index.
   const unlisted = indexes.error instanceof ApiError && indexes.error.status === 404
   const index = settings.index || (listed.some((each) => each.index_name === me.default_index) ? '' : (listed[0]?.index_name ?? ''))
 
   useEffect(() => () => running.current?.abort(), [])
 
-  // A new question moves to the top, and its answer grows below it: nothing jumps while it is read.
+  // A new question moves to the top and its answer grows below it, so that the text does not jump for the reader.
   const box = useRef<HTMLDivElement>(null)
   useEffect(() => {
     if (turns.length > 1) box.current?.lastElementChild?.scrollIntoView({ block: 'start' })
@@ -62,7 +62,7 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
     setSide(null)
     const live = new LiveText()
     setTurns([...before, { question, answer: NOTHING, live }])
-    // The page renders again when the state or the context of the answer changes; its text changes in `live` alone.
+    // The page renders again when the state or the context of the answer changes. Only `live` has the growing text.
     let shown = NOTHING
     const messages: ChatMessage[] = [...conversation(before), { role: 'user', content: question }]
     const state = before.findLast((each) => each.answer.sessionState)?.answer.sessionState ?? null
@@ -161,7 +161,7 @@ function conversation(turns: readonly Turn[]): ChatMessage[] {
   )
 }
 
-/** Keep a conversation in the server's history. The page goes on without it. */
+/** Store a conversation in the server's history. The page ignores a failure. */
 async function keep(turns: readonly Turn[], id: string): Promise<void> {
   const answers = turns.map(({ question, answer }) => [
     question,
@@ -201,7 +201,7 @@ function Welcome({ me, hasDocuments, failed, index, onAsk }: WelcomeProps) {
             </p>
           </>
         ) : (
-          <p>You may ask questions, but you may see no document. Ask an administrator to upload documents, or to give you access.</p>
+          <p>You have no access to any document. Ask an administrator to upload documents, or to give you access.</p>
         )}
       </Empty>
     )
@@ -209,7 +209,7 @@ function Welcome({ me, hasDocuments, failed, index, onAsk }: WelcomeProps) {
   return (
     <div className="welcome">
       <h2>What would you like to know?</h2>
-      <p className="muted">Answers come from your documents. The number behind a fact opens the page that it was taken from.</p>
+      <p className="muted">Answers come from your documents. The number after a fact opens the cited page.</p>
       {sample && (
         <ul>
           {EXAMPLES.map((each) => (

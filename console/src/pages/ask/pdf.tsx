@@ -28,7 +28,7 @@ export default function PdfPage({ data, page, passages }: Props) {
   useEffect(() => setShown(page), [page])
 
   useEffect(() => {
-    // A copy: the worker takes what it gets. Neither scripts nor compiled code of a document or of pdf.js run.
+    // A copy, because the worker takes ownership of the data. No scripts of the document run, and no compiled code.
     const task = getDocument({ data: data.slice(0), isEvalSupported: false, useWasm: false, enableXfa: false })
     task.promise.then(setDocument, setFailed)
     return () => void task.destroy()
@@ -75,7 +75,7 @@ export default function PdfPage({ data, page, passages }: Props) {
     }
   }, [document, shown, page, key])
 
-  if (failed !== null) return <Failure error={new Error('The page cannot be drawn. The passages below are what the answer was made from.')} />
+  if (failed !== null) return <Failure error={new Error('The page cannot be shown. The answer is based on the passages below.')} />
   return (
     <figure className="pdf">
       {!document && <Loading what="the page" />}
@@ -97,7 +97,7 @@ export default function PdfPage({ data, page, passages }: Props) {
   )
 }
 
-/** Return the items of a page's text that passages have. */
+/** Return the text items of a page that are part of a passage. */
 function marked(items: Item[], passages: string[]): Item[] {
   const starts: number[] = []
   let text = ''

@@ -16,7 +16,7 @@ interface Props {
   onClose: () => void
 }
 
-/** The cited page beside the answer. What was uploaded is shown as text, or drawn by pdf.js: none of it runs here. */
+/** The cited page beside the answer, as text or drawn by pdf.js. The page never runs code of a document. */
 export function SourceView({ source, passages, onClose }: Props) {
   const cited = passages.filter((each) => each.sourcefile === source.file)
   const onPage = cited.filter((each) => source.page === null || each.sourcepage.endsWith(`#page=${source.page}`))
@@ -48,7 +48,7 @@ export function SourceView({ source, passages, onClose }: Props) {
           </Suspense>
         )}
         {original.data && isText(original.data.type) && <TextDocument data={original.data.data} passages={onPage.map((each) => each.content)} />}
-        {original.error && <p className="notice plain">The original is not kept here. These are the passages that the answer was made from.</p>}
+        {original.error && <p className="notice plain">The platform has no original of this document. The answer is based on these passages.</p>}
         {original.error && original.error.message.includes('does not answer') && <Failure error={original.error} retry={() => void original.refetch()} />}
         <h3>{onPage.length === 1 ? 'The passage' : 'The passages'} of the answer</h3>
         {onPage.map((each) => (

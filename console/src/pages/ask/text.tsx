@@ -5,7 +5,7 @@ import type { LiveText } from '../../logic/live.ts'
 import { Citation, markdown } from '../../logic/markdown.ts'
 
 interface Props {
-  /** The complete text, or what has arrived before the answer failed. */
+  /** The complete text, or the text that arrived before the answer failed. */
   text: string
   /** The text while it arrives. */
   live: LiveText | null
@@ -37,7 +37,7 @@ export function AnswerText({ text: whole, live, known, onSource }: Props) {
   )
 }
 
-// The handlers of a place do not change, although each render of the page makes them anew.
+// The handlers of a citation do not change, although each render of the page creates them again.
 const BlockView = memo(
   function BlockView({ block, onSource }: { block: Block; onSource: (name: string) => void }) {
     const citation = useCallback(

@@ -14,7 +14,7 @@ const MORE_PASSAGES = 100
 
 interface Props {
   index: string
-  /** Its place among the documents of the index, by id. */
+  /** The position among the documents of the index, sorted by id. */
   place: number
   document: DocumentInfo
   writes: boolean
@@ -35,7 +35,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
     enabled: isPdf && document.has_original,
     retry: false,
   })
-  // The document's text, as it was read.
+  // The text that ingest extracted from the document.
   const text = useQuery({
     queryKey: ['text', index, document.document_id],
     queryFn: async () => {

@@ -8,7 +8,7 @@ import { Button, Failure, Field, Panel } from '../../ui/parts.tsx'
 
 const LANGUAGES = ['auto', 'ar', 'da', 'de', 'el', 'en', 'es', 'fi', 'fr', 'hu', 'it', 'ja', 'ko', 'nl', 'no', 'pt', 'ro', 'ru', 'sv', 'th', 'tr', 'zh']
 
-/** Return the settings that a form holds: what is empty is default. */
+/** Return the settings in a form; an empty field is null, which means the default. */
 function settingsOf(form: HTMLFormElement): Record<string, unknown> {
   const said = new FormData(form)
   const text = (name: string) => String(said.get(name) ?? '') || null
@@ -25,7 +25,7 @@ function settingsOf(form: HTMLFormElement): Record<string, unknown> {
 function Fields({ index }: { index?: IndexInfo }) {
   return (
     <div className="fields two">
-      <Field label="Tokens of a passage" hint="Holds for documents that come from now on.">
+      <Field label="Tokens of a passage" hint="Applies to documents that you upload from now on.">
         <input name="chunk_tokens" type="number" min={16} max={8192} defaultValue={index?.chunk_tokens ?? ''} placeholder="default" />
       </Field>
       <Field label="Tokens that overlap">
@@ -38,7 +38,7 @@ function Fields({ index }: { index?: IndexInfo }) {
           <option value="ranks">by ranks</option>
         </select>
       </Field>
-      <Field label="Weight of meaning" hint="0 to 1; words have the rest.">
+      <Field label="Weight of meaning" hint="0 to 1; the rest is the weight of words.">
         <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="default" />
       </Field>
       <Field label="Search for further words">
@@ -83,7 +83,7 @@ export function CreateIndex({ open, onClose }: { open: boolean; onClose: () => v
           <select name="language" defaultValue="auto">
             {LANGUAGES.map((each) => (
               <option key={each} value={each}>
-                {each === 'auto' ? 'auto: of each document' : each}
+                {each === 'auto' ? 'auto: detect for each document' : each}
               </option>
             ))}
           </select>

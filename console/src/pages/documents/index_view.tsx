@@ -139,7 +139,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
       {opened && <DocumentPanel index={index} place={(tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened)} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
-      <Panel title={`Delete ${chosen.size} of ${index}?`} open={sure} onClose={() => setSure(false)} description="With all their passages and originals, for good.">
+      <Panel title={`Delete ${chosen.size} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">
           <Button onClick={() => setSure(false)}>Keep them</Button>

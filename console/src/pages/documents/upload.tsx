@@ -39,7 +39,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
   const [over, setOver] = useState(false)
   const [dialog, setDialog] = useState<'text' | 'access' | 'url' | null>(null)
   const [labels, setLabels] = useState(NO_LABELS)
-  // The access list of each upload: a file that is chosen again gets the same one.
+  // The access list of each upload. A file that the user chooses again gets the same list.
   const labelled = useRef(new Map<string, Labels>())
   const unsent = useRef(new Map<string, File>())
   const [again, setAgain] = useState('')
@@ -53,7 +53,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
     return () => controller.abort()
   }, [])
 
-  // The lists are read again at once, and then at most every two seconds: not after each of hundreds of files.
+  // The lists are read again at once, and then at most every two seconds, because hundreds of files may end.
   const refreshed = () => queries.invalidateQueries({ queryKey: ['indexes'] }).then(() => queries.invalidateQueries({ queryKey: ['documents'] }))
   const refreshSoon = () => {
     if (refresh.current === 'waits') refresh.current = 'due'
@@ -83,7 +83,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
         for (const each of group) unsent.current.delete(each.name)
         for (const job of jobs) watch(job)
       } catch (error) {
-        // A request is refused as a whole if one of its files is: its files are sent one by one.
+        // The gateway refuses the whole request if it refuses one file. Then the page sends the files one by one.
         if (group.length > 1) groups.unshift(...group.map((file) => [file]))
         else if (group[0]) fail(group[0].name, error)
       }
@@ -226,7 +226,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
       </Panel>
       <Panel title="Access list of the next uploads" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names with commas between them. Without names, all callers of the tenant may see the documents. Administrators see all documents.">
         <div className="fields">
-          <Field label="Users" hint="User ids, as tokens and API keys name them.">
+          <Field label="Users" hint="User ids from tokens or API keys.">
             <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
           </Field>
           <Field label="Groups">

@@ -131,7 +131,7 @@ function Questions({ index, sides }: { index: string; sides: [Side, Side] }) {
     <section className="lab-side" aria-label="A file of questions">
       <h2>A file of questions</h2>
       <p className="muted fine">
-        One JSON object a line: <code>{'{"question": "…", "sourcepage": "guide.pdf#page=3"}'}</code>. Both settings above are measured.
+        One JSON object per line: <code>{'{"question": "…", "sourcepage": "guide.pdf#page=3"}'}</code>. Both settings above are measured.
       </p>
       <input
         type="file"

@@ -14,7 +14,7 @@ interface Props {
   onChange: (side: Side) => void
 }
 
-/** What one of the two searches does. */
+/** The settings of one of the two searches. */
 export function Settings({ side, title, onChange }: Props) {
   return (
     <>
@@ -46,7 +46,7 @@ export function Settings({ side, title, onChange }: Props) {
   )
 }
 
-/** What only a hybrid search has. */
+/** The settings that only a hybrid search has. */
 function Tuned({ side, title, onChange }: Props) {
   const alone = side.mode !== 'hybrid'
   const [weight, setWeight] = useState(side.dense_weight === null ? '' : String(side.dense_weight))
@@ -101,18 +101,18 @@ function Filter({ side, title, onChange }: Props) {
     if (!wrong && settled !== side.filter) onChange({ ...side, filter: settled })
   }, [settled, wrong, side, onChange])
   return (
-    <Field label="Filter by metadata" {...(wrong ? { hint: `“${wrong}” names no value: write name=value.` } : {})}>
+    <Field label="Filter by metadata" {...(wrong ? { hint: `“${wrong}” has no value. Write name=value.` } : {})}>
       <input aria-label={`Filter of ${title}`} aria-invalid={!!wrong} value={text} placeholder="team=deck, year=2024" spellCheck={false} onChange={(event) => setText(event.target.value)} />
     </Field>
   )
 }
 
-/** Save the weighing of a search as the setting of the index, or copy the profile of a front end that searches so. */
+/** A form that saves the settings of a search for the index, or copies them as the profile of a front end. */
 export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side, Side]; canSave: boolean }) {
   const queries = useQueryClient()
   const [place, setPlace] = useState<0 | 1>(0)
   const { fusion, dense_weight, expand } = sides[place]
-  // What the search leaves to the index stays as the index has it.
+  // Settings that the search does not set keep the values of the index.
   const tuning: Tuning = { fusion: fusion ?? index.fusion, dense_weight: dense_weight ?? index.dense_weight, expand: expand ?? index.expand }
   const save = useMutation({
     mutationFn: () => submit(`indexes/${encodeURIComponent(index.index_name)}`, tuning, 'PATCH'),
@@ -121,9 +121,9 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
   const yaml = yamlOf(index.index_name, tuning)
   return (
     <section className="lab-side" aria-label="Keep the settings">
-      <h2>Keep what is better</h2>
+      <h2>Keep the better settings</h2>
       <p className="muted fine">
-        Fusion, weight and further words become the setting of the index, or the profile of a front end. The index has now: {said(index)}.
+        Save fusion, weight and further words as the setting of the index, or copy them as the profile of a front end. The index now has: {said(index)}.
       </p>
       <div className="lab-form">
         <div className="switch" role="group" aria-label="Settings to keep">
@@ -145,7 +145,7 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
       {save.error && <Failure error={save.error} />}
       {save.isSuccess && (
         <p className="notice good" role="status">
-          Saved. It holds from the next search on.
+          Saved. The next search uses this setting.
         </p>
       )}
       <pre className="yaml" tabIndex={0}>{yaml}</pre>
