@@ -37,7 +37,8 @@ from result_files import circumstances, say, write
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint, Terms
 from retriever.stores.edge.store import EdgeStore
 from retriever.stores.vector_storage import Quantization, VectorStorage
 from servicekit import keys

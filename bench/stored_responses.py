@@ -17,7 +17,7 @@ from gateway.domain.response_log import Entry
 from gateway.domain.responses import RESPONSE, Stored, new_name
 from nats.aio.client import Client
 from processes import cpu_seconds, memory_mib
-from servicekit import keys
+from servicekit import response_keys
 from servicekit.bounded_buckets import responses_bucket
 from servicekit.broker import Broker
 from servicekit.deadline import Deadline
@@ -27,7 +27,7 @@ from servicekit.response_streams import response_log
 _AT_ONCE = 64
 _USERS = 100
 _BYTES = 16 * 2**30
-_STREAMS = (keys.RESPONSE_LOG_STREAM, f"KV_{keys.RESPONSES_BUCKET}")
+_STREAMS = (response_keys.RESPONSE_LOG_STREAM, f"KV_{response_keys.RESPONSES_BUCKET}")
 _MIB = 2**20
 _BEGIN = 3
 _PAUSE = 0.05

@@ -10,7 +10,7 @@ from servicekit.http_headers import retry_after
     [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("inf", None), ("nan", None), ("soon", None), ("", None)],
 )
 def test_seconds(value: str, seconds: float | None) -> None:
-    """A finite number of seconds is used, and a negative one counts as 0. Other values are ignored."""
+    """A finite number of seconds that is not negative is used. Any other value is ignored."""
     assert retry_after({"retry-after": value}) == seconds
 
 

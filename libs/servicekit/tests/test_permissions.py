@@ -8,12 +8,12 @@ import trustme
 from causeway_testing.servers import nats_server
 from nats.aio.client import Client
 from nats.js.api import StreamSource
-from servicekit import keys, response_job_keys
+from servicekit import keys, response_keys
 from servicekit import nats as transport
 from servicekit.permissions import USERS, authorization
 from servicekit.tls import Certificates
 
-JOBS, RUNNERS = response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_RUNNERS
+JOBS, RUNNERS = response_keys.RESPONSE_JOB_STREAM, response_keys.RESPONSE_RUNNERS
 PASSWORDS = {user: f"secret-of-{user}" for user in USERS}
 
 
@@ -46,20 +46,20 @@ async def refused(url: str, user: str, subject: str, *, subscribing: bool = Fals
     return bool(refusals)
 
 
-PIECE = keys.large_response(keys.response_key("t", "u", "resp_1"), "1")
-LARGE = f"OBJ_{keys.LARGE_RESPONSES_BUCKET}"
+PIECE = response_keys.large_response(response_keys.response_key("t", "u", "resp_1"), "1")
+LARGE = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
 ALLOWED = [
     ("gateway", keys.ingest_subject(0, "t", "i")),
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("gateway", f"$KV.{keys.LINK_KEYS_BUCKET}.1"),
     ("gateway", f"$KV.{keys.CONTENT_KEYS_BUCKET}.1"),
-    ("gateway", keys.response_log("t", "u", "resp_1")),
-    ("gateway", f"$JS.API.DIRECT.GET.{keys.RESPONSE_LOG_STREAM}"),
+    ("gateway", response_keys.response_log("t", "u", "resp_1")),
+    ("gateway", f"$JS.API.DIRECT.GET.{response_keys.RESPONSE_LOG_STREAM}"),
     ("gateway", PIECE),
     ("gateway", f"$JS.API.STREAM.MSG.GET.{LARGE}"),
     ("gateway", f"$JS.API.STREAM.PURGE.{LARGE}"),
-    ("gateway", response_job_keys.response_job("t", "resp_1")),
+    ("gateway", response_keys.response_job("t", "resp_1")),
     ("gateway", f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{RUNNERS}"),
     ("gateway", f"$JS.ACK.{JOBS}.{RUNNERS}.1.1.1.1.0"),
     ("gateway", keys.GATEWAY_BEATS_SUBJECT),
@@ -88,18 +88,18 @@ REFUSED = [
     ("ingest", keys.ingest_subject(0, "t", "i")),
     ("ingest", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$KV.{keys.QUOTAS_BUCKET}.a"),
-    ("ingest", keys.response_log("t", "u", "resp_1")),
-    ("gateway", keys.response_live("t", "u", "resp_1")),
+    ("ingest", response_keys.response_log("t", "u", "resp_1")),
+    ("gateway", response_keys.response_live("t", "u", "resp_1")),
     ("ingest", PIECE),
     ("ingest", f"$JS.API.STREAM.MSG.GET.{LARGE}"),
     ("gateway", f"$JS.API.STREAM.UPDATE.{LARGE}"),
-    ("ingest", response_job_keys.response_job("t", "resp_1")),
+    ("ingest", response_keys.response_job("t", "resp_1")),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{RUNNERS}"),
     ("ingest", f"$JS.ACK.{JOBS}.{RUNNERS}.1.1.1.1.0"),
     ("ingest", keys.GATEWAY_BEATS_SUBJECT),
     ("gateway", f"$JS.API.STREAM.UPDATE.{JOBS}"),
     ("gateway", f"$JS.API.STREAM.DELETE.{JOBS}"),
-    ("gateway", f"$JS.API.STREAM.UPDATE.{keys.RESPONSE_LOG_STREAM}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.{response_keys.RESPONSE_LOG_STREAM}"),
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
     ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),
@@ -130,12 +130,12 @@ async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
 
 async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
     """The gateway sees changes of jobs and of responses, and nothing else in the buckets."""
-    live = keys.response_live("t", "u", "resp_1")
+    live = response_keys.response_live("t", "u", "resp_1")
     assert not await refused(broker, "gateway", live, subscribing=True)
     assert await refused(broker, "ingest", live, subscribing=True)
     assert not await refused(broker, "gateway", keys.GATEWAY_BEATS_SUBJECT, subscribing=True)
     assert await refused(broker, "ingest", keys.GATEWAY_BEATS_SUBJECT, subscribing=True)
-    assert await refused(broker, "gateway", response_job_keys.RESPONSE_JOB_SUBJECTS, subscribing=True)
+    assert await refused(broker, "gateway", response_keys.RESPONSE_JOB_SUBJECTS, subscribing=True)
     job = f"$KV.{keys.JOBS_BUCKET}.{keys.job_key('t', '1')}"
     assert not await refused(broker, "gateway", job, subscribing=True)
     assert await refused(broker, "gateway", f"$KV.{keys.HISTORY_BUCKET}.a", subscribing=True)

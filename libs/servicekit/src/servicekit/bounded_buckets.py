@@ -6,7 +6,7 @@ from nats.js.api import DiscardPolicy, KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import BucketNotFoundError
 from nats.js.kv import KeyValue
 
-from servicekit import keys
+from servicekit import keys, response_keys
 from servicekit.stream_room import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING, set_aside
 
 
@@ -42,11 +42,11 @@ async def responses_bucket(
     """
     jetstream = client.jetstream(timeout=2)
     try:
-        return await jetstream.key_value(keys.RESPONSES_BUCKET)
+        return await jetstream.key_value(response_keys.RESPONSES_BUCKET)
     except BucketNotFoundError:
         setting = "CAUSEWAY_RESPONSE_BYTES"
-        await _make_bucket(jetstream, keys.RESPONSES_BUCKET, size, days * 86400, replicas, setting)
-        return await jetstream.key_value(keys.RESPONSES_BUCKET)
+        await _make_bucket(jetstream, response_keys.RESPONSES_BUCKET, size, days * 86400, replicas, setting)
+        return await jetstream.key_value(response_keys.RESPONSES_BUCKET)
 
 
 async def _make_bucket(

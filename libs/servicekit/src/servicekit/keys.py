@@ -26,14 +26,9 @@ PICTURES_BUCKET = "causeway-pictures"
 API_KEYS_BUCKET = "causeway-api-keys"
 QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
-RESPONSES_BUCKET = "causeway-responses"
-LARGE_RESPONSES_BUCKET = "causeway-large-responses"
 LINK_KEYS_BUCKET = "causeway-link-keys"
 CONTENT_KEYS_BUCKET = "causeway-content-keys"
 GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"  # the heartbeats of gateways; not stored
-RESPONSE_LOG_STREAM = "CAUSEWAY_RESPONSE_LOG"
-RESPONSE_LOG_SUBJECTS = "causeway.responses.log.>"
-RESPONSE_LIVE_SUBJECTS = "causeway.responses.live.>"
 """The subjects on which NATS republishes the log's messages; not stored."""
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
@@ -202,37 +197,6 @@ def memory_key(tenant: str, owner: str, profile: str, session: str) -> str:
 def of_user(tenant: str, owner: str) -> str:
     """Return the pattern of the keys of a user's responses and conversations, or of the user's sessions."""
     return f"{token(tenant)}.{token(owner)}.>"
-
-
-def response_key(tenant: str, owner: str, name: str) -> str:
-    """Return the key of a response or a conversation, whose name is an id from the gateway."""
-    return f"{token(tenant)}.{token(owner)}.{name}"
-
-
-def large_response(key: str, version: str = "*") -> str:
-    """Subject of the pieces of a version of a large response, or the pattern of those of all its versions.
-
-    Args:
-        key: The `response_key`, or `of_user` for the responses of a user.
-        version: Its name.
-    """
-    pieces = f"$O.{LARGE_RESPONSES_BUCKET}.C.{key}"
-    return pieces if key.endswith(">") else f"{pieces}.{version}"
-
-
-def response_log(tenant: str, owner: str, name: str) -> str:
-    """Return the subject of the events of a response."""
-    return f"causeway.responses.log.{response_key(tenant, owner, name)}"
-
-
-def response_live(tenant: str, owner: str, name: str) -> str:
-    """Return the subject on which NATS republishes the stored events of a response."""
-    return f"causeway.responses.live.{response_key(tenant, owner, name)}"
-
-
-def response_logs_of(tenant: str, owner: str = "") -> str:
-    """Return the pattern of the subjects of the events of a tenant's responses, or of those of one user."""
-    return f"causeway.responses.log.{token(tenant)}.{token(owner) if owner else '*'}.*"
 
 
 def quota_replica_key(replica: str) -> str:

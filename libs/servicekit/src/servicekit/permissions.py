@@ -7,7 +7,7 @@ everything. https://docs.nats.io/running-a-nats-service/configuration/securing_n
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from servicekit import keys, response_job_keys
+from servicekit import keys, response_keys
 
 GATEWAY = "gateway"
 INGEST = "ingest"
@@ -62,10 +62,10 @@ _NEVER = (
 _FIXED = (
     keys.INGEST_STREAM,
     keys.INGEST_DEAD_STREAM,
-    keys.RESPONSE_LOG_STREAM,
-    response_job_keys.RESPONSE_JOB_STREAM,
+    response_keys.RESPONSE_LOG_STREAM,
+    response_keys.RESPONSE_JOB_STREAM,
     f"OBJ_{keys.ORIGINALS_BUCKET}",
-    f"OBJ_{keys.LARGE_RESPONSES_BUCKET}",
+    f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}",
     *(
         f"KV_{bucket}"
         for bucket in (
@@ -75,7 +75,7 @@ _FIXED = (
             keys.API_KEYS_BUCKET,
             keys.QUOTAS_BUCKET,
             keys.MEMORY_BUCKET,
-            keys.RESPONSES_BUCKET,
+            response_keys.RESPONSES_BUCKET,
             keys.LINK_KEYS_BUCKET,
             keys.CONTENT_KEYS_BUCKET,
         )
@@ -99,13 +99,13 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(f"KV_{keys.API_KEYS_BUCKET}"),
             *_bucket(keys.QUOTAS_BUCKET),
             *_bucket(keys.MEMORY_BUCKET),
-            *_bucket(keys.RESPONSES_BUCKET),
-            *_objects(keys.LARGE_RESPONSES_BUCKET),
+            *_bucket(response_keys.RESPONSES_BUCKET),
+            *_objects(response_keys.LARGE_RESPONSES_BUCKET),
             *_bucket(keys.LINK_KEYS_BUCKET),
             *_bucket(keys.CONTENT_KEYS_BUCKET),
-            *_stream(keys.RESPONSE_LOG_STREAM, keys.RESPONSE_LOG_SUBJECTS),
-            *_stream(response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_JOB_SUBJECTS),
-            f"$JS.ACK.{response_job_keys.RESPONSE_JOB_STREAM}.>",
+            *_stream(response_keys.RESPONSE_LOG_STREAM, response_keys.RESPONSE_LOG_SUBJECTS),
+            *_stream(response_keys.RESPONSE_JOB_STREAM, response_keys.RESPONSE_JOB_SUBJECTS),
+            f"$JS.ACK.{response_keys.RESPONSE_JOB_STREAM}.>",
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
             keys.CANCELLED_CALLS_SUBJECT,
@@ -114,7 +114,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
         # Updates of jobs and responses, and other gateways' cancellations and heartbeats.
         subscribe=(
             f"$KV.{keys.JOBS_BUCKET}.>",
-            keys.RESPONSE_LIVE_SUBJECTS,
+            response_keys.RESPONSE_LIVE_SUBJECTS,
             keys.CANCELLED_CALLS_SUBJECT,
             keys.GATEWAY_BEATS_SUBJECT,
         ),

@@ -12,7 +12,7 @@ from nats.js.api import (
     StreamConfig,
 )
 
-from servicekit import keys, response_job_keys
+from servicekit import response_keys
 from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
@@ -40,8 +40,8 @@ async def response_log(
     await ensure_stream(
         jetstream,
         StreamConfig(
-            name=keys.RESPONSE_LOG_STREAM,
-            subjects=[keys.RESPONSE_LOG_SUBJECTS],
+            name=response_keys.RESPONSE_LOG_STREAM,
+            subjects=[response_keys.RESPONSE_LOG_SUBJECTS],
             max_bytes=size,
             max_age=days * 86400,
             discard=DiscardPolicy.OLD,
@@ -52,7 +52,7 @@ async def response_log(
             allow_msg_ttl=True,
             allow_direct=True,
             deny_delete=True,
-            republish=RePublish(src=keys.RESPONSE_LOG_SUBJECTS, dest=keys.RESPONSE_LIVE_SUBJECTS),
+            republish=RePublish(src=response_keys.RESPONSE_LOG_SUBJECTS, dest=response_keys.RESPONSE_LIVE_SUBJECTS),
         ),
         "CAUSEWAY_RESPONSE_LOG_BYTES",
     )
@@ -74,7 +74,7 @@ async def large_responses(
         Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=2)
-    bucket = keys.LARGE_RESPONSES_BUCKET
+    bucket = response_keys.LARGE_RESPONSES_BUCKET
     await ensure_stream(
         jetstream,
         StreamConfig(
@@ -108,8 +108,8 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
     await ensure_stream(
         jetstream,
         StreamConfig(
-            name=response_job_keys.RESPONSE_JOB_STREAM,
-            subjects=[response_job_keys.RESPONSE_JOB_SUBJECTS],
+            name=response_keys.RESPONSE_JOB_STREAM,
+            subjects=[response_keys.RESPONSE_JOB_SUBJECTS],
             retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
             max_bytes=RESPONSE_JOB_BYTES,
@@ -118,9 +118,9 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
         ),
     )
     await jetstream.add_consumer(
-        response_job_keys.RESPONSE_JOB_STREAM,
+        response_keys.RESPONSE_JOB_STREAM,
         ConsumerConfig(
-            durable_name=response_job_keys.RESPONSE_RUNNERS,
+            durable_name=response_keys.RESPONSE_RUNNERS,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_WAIT,
             # The log counts the attempts.

@@ -12,7 +12,7 @@ import structlog
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from servicekit import keys, metrics, response_job_keys
+from servicekit import keys, metrics, response_keys
 from servicekit.record_streams import RECORD_STREAMS, age_of, horizon
 
 _log = structlog.get_logger(__name__)
@@ -30,10 +30,10 @@ STREAMS = (
     *RECORD_STREAMS,
     f"KV_{keys.HISTORY_BUCKET}",
     f"KV_{keys.API_KEYS_BUCKET}",
-    f"KV_{keys.RESPONSES_BUCKET}",
-    f"OBJ_{keys.LARGE_RESPONSES_BUCKET}",
-    keys.RESPONSE_LOG_STREAM,
-    response_job_keys.RESPONSE_JOB_STREAM,
+    f"KV_{response_keys.RESPONSES_BUCKET}",
+    f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}",
+    response_keys.RESPONSE_LOG_STREAM,
+    response_keys.RESPONSE_JOB_STREAM,
 )
 """The streams that the gateway measures."""
 

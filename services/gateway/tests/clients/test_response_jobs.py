@@ -11,7 +11,7 @@ from gateway.clients.response_jobs import NatsResponseJobs
 from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.responses import RESPONSE, new_name
 from gateway.ports.response_jobs import ResponseJobs
-from servicekit import response_job_keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, RateLimited
 from servicekit.principal import Principal
@@ -89,7 +89,5 @@ async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
 async def test_a_silent_gateway_is_followed(link: NatsLink) -> None:
     """Within ten seconds, however long the queue has been there."""
     jetstream = await link.response_jobs()
-    consumer = await jetstream.consumer_info(
-        response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_RUNNERS
-    )
+    consumer = await jetstream.consumer_info(response_keys.RESPONSE_JOB_STREAM, response_keys.RESPONSE_RUNNERS)
     assert (consumer.config.ack_wait, consumer.config.max_deliver) == (6.0, -1)

@@ -15,7 +15,7 @@ from gateway.domain.responses import RESPONSE, new_name
 from gateway.ports.response_log import ResponseLog
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
-from servicekit import keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
@@ -224,10 +224,11 @@ async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
 async def test_the_stream_has_an_end(link: NatsLink) -> None:
     """In bytes, of which the oldest go, and in age; and NATS sends again what it stored."""
     jetstream = await link.response_log()
-    info = (await jetstream.stream_info(keys.RESPONSE_LOG_STREAM)).config
+    info = (await jetstream.stream_info(response_keys.RESPONSE_LOG_STREAM)).config
     assert (info.max_bytes, info.max_age, info.discard) == (256 * 1024 * 1024, 30 * 86400, "old")
     assert info.republish is not None
-    assert (info.republish.src, info.republish.dest) == (keys.RESPONSE_LOG_SUBJECTS, keys.RESPONSE_LIVE_SUBJECTS)
+    assert info.republish.src == response_keys.RESPONSE_LOG_SUBJECTS
+    assert info.republish.dest == response_keys.RESPONSE_LIVE_SUBJECTS
     assert await link.response_log() is jetstream
 
 

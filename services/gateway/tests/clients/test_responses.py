@@ -20,7 +20,7 @@ from gateway.domain.responses import (
     owners_of_item,
 )
 from gateway.ports.responses import ResponseStore
-from servicekit import keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
@@ -175,7 +175,7 @@ async def test_a_large_one(store: ResponseStore) -> None:
 
 async def pieces(link: NatsLink) -> int:
     jetstream = await link.large_responses()
-    return (await jetstream.stream_info(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}")).state.messages
+    return (await jetstream.stream_info(f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}")).state.messages
 
 
 async def test_no_piece_is_left_over(link: NatsLink) -> None:
@@ -205,9 +205,9 @@ async def test_pieces_that_went(link: NatsLink) -> None:
     store = NatsResponses(link.responses, link.large_responses, most=3)
     one = await store.save(ANN, large_one(), soon())
     jetstream = await link.large_responses()
-    config = (await jetstream.stream_info(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}")).config
+    config = (await jetstream.stream_info(f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}")).config
     assert (config.max_bytes, config.max_age, config.discard) == (256 * 1024 * 1024, 30 * 86400 + 3600, "old")
-    await jetstream.purge_stream(f"OBJ_{keys.LARGE_RESPONSES_BUCKET}", keep=1)
+    await jetstream.purge_stream(f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}", keep=1)
     assert await store.read(ANN, one.id, soon()) is None
     assert await store.delete(ANN, one.id, soon())
 
@@ -217,7 +217,7 @@ async def test_the_bucket_has_an_end(link: NatsLink) -> None:
     bucket = await link.responses()
     info = (await bucket.status()).stream_info.config
     assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (256 * 1024 * 1024, 30 * 86400, 1)
-    assert (info.discard, info.name, info.allow_msg_ttl) == ("old", f"KV_{keys.RESPONSES_BUCKET}", True)
+    assert (info.discard, info.name, info.allow_msg_ttl) == ("old", f"KV_{response_keys.RESPONSES_BUCKET}", True)
     assert await link.responses() is bucket
 
 

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
-from servicekit import keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge
 
 from gateway.clients.nats_calls import reached
 
 _WHAT = "The store of large responses"
-_STREAM = f"OBJ_{keys.LARGE_RESPONSES_BUCKET}"
+_STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
 _PIECE = 512 * 1024
 _MOST_BYTES = 16 * 1024 * 1024
 
@@ -61,7 +61,7 @@ class LargeResponses:
         if len(data) > _MOST_BYTES:
             raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
         jetstream, name = await self._made(), secrets.token_hex(8)
-        subject, first = keys.large_response(key, name), 0
+        subject, first = response_keys.large_response(key, name), 0
         for begin in range(0, len(data), _PIECE):
             sent = jetstream.publish(subject, data[begin : begin + _PIECE], stream=_STREAM)
             ack = await reached(sent, deadline, _WHAT)
@@ -71,7 +71,7 @@ class LargeResponses:
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
         """Return a version of a response; None where it is not whole any more."""
         found, position = bytearray(), pieces.first
-        subject = keys.large_response(key, pieces.name)
+        subject = response_keys.large_response(key, pieces.name)
         while len(found) < pieces.size:
             asked = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
             message = await reached(_found(asked), deadline, _WHAT)
@@ -98,7 +98,7 @@ class LargeResponses:
             version: Name of the one that goes; `*`: all go.
             before: Position of the first piece that stays; None: all go.
         """
-        purged = jetstream.purge_stream(_STREAM, seq=before, subject=keys.large_response(key, version))
+        purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
         await reached(_found(purged), deadline, _WHAT)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from servicekit import response_job_keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, RateLimited
 
@@ -17,7 +17,7 @@ from gateway.clients.nats_calls import reached
 from gateway.domain.response_jobs import ResponseJob
 
 _WHAT = "The queue of responses"
-_STREAM = response_job_keys.RESPONSE_JOB_STREAM
+_STREAM = response_keys.RESPONSE_JOB_STREAM
 _MOST_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
 _SHARE = 8
@@ -70,7 +70,7 @@ class NatsResponseJobs:
             raise PayloadTooLarge("background: the request is too large to wait.", field="background")
         jetstream, tenant = await self._stream(), job.principal.tenant
         await self._check(jetstream, tenant, deadline)
-        sent = jetstream.publish(response_job_keys.response_job(tenant, job.name), packed, stream=_STREAM)
+        sent = jetstream.publish(response_keys.response_job(tenant, job.name), packed, stream=_STREAM)
         await reached(sent, deadline, _WHAT)
 
     async def _check(self, jetstream: JetStreamContext, tenant: str, deadline: Deadline) -> None:
@@ -79,7 +79,7 @@ class NatsResponseJobs:
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
-            pattern = response_job_keys.response_jobs_of(tenant)
+            pattern = response_keys.response_jobs_of(tenant)
             info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
             room = self._most - len(info.state.subjects or ())
             if room <= 0:
@@ -95,7 +95,7 @@ class NatsResponseJobs:
         """See `ports.response_jobs.ResponseJobs`."""
         jetstream = await self._stream()
         if self._pulling is None:
-            made = jetstream.pull_subscribe_bind(response_job_keys.RESPONSE_RUNNERS, stream=_STREAM)
+            made = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
             self._pulling = await reached(made, Deadline.after(seconds), _WHAT)
         pulled = _next(self._pulling, seconds)
         message = await reached(pulled, Deadline.after(seconds + 5), _WHAT)

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header
 from nats.js.errors import APIError, NotFoundError
-from servicekit import keys
+from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
@@ -22,7 +22,7 @@ from gateway.clients.nats_calls import reached
 from gateway.domain.response_log import Entry
 
 _WHAT = "The log of responses"
-_STREAM = keys.RESPONSE_LOG_STREAM
+_STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
 _WRONG_LAST = 10071
 # NATS takes 1 MiB a message; its headers and subject are part of that.
@@ -121,7 +121,7 @@ class NatsResponseLog:
 
         jetstream = await self._stream()
         client = jetstream._nc  # the library has no public way to it
-        live = keys.response_live(principal.tenant, principal.owner, name)
+        live = response_keys.response_live(principal.tenant, principal.owner, name)
         subscription = await reached(client.subscribe(live, cb=take), deadline, _WHAT)
         try:
             yield
@@ -135,7 +135,7 @@ class NatsResponseLog:
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.response_log.ResponseLog`."""
-        found = await self._logs(keys.response_logs_of(tenant, owner), deadline)
+        found = await self._logs(response_keys.response_logs_of(tenant, owner), deadline)
         for subject in found:
             await self._bury(subject, deadline)
         return len(found)
@@ -160,7 +160,7 @@ class NatsResponseLog:
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
-            found = sorted(await self._logs(keys.response_logs_of(tenant), deadline), key=_age)
+            found = sorted(await self._logs(response_keys.response_logs_of(tenant), deadline), key=_age)
             jetstream = await self._stream()
             for subject in found[: max(0, len(found) - self._most + 1)]:
                 await reached(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
@@ -171,7 +171,7 @@ class NatsResponseLog:
 
 
 def _subject(principal: Principal, name: str) -> str:
-    return keys.response_log(principal.tenant, principal.owner, name)
+    return response_keys.response_log(principal.tenant, principal.owner, name)
 
 
 def _age(subject: str) -> str:

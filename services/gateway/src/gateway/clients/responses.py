@@ -13,7 +13,7 @@ import msgspec
 from nats.js import JetStreamContext
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
-from servicekit import key_value, keys, response_job_keys
+from servicekit import key_value, keys, response_keys
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
@@ -129,7 +129,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         listed = await reached(
-            key_value.recent_names(bucket, response_job_keys.tenant_responses(tenant)), deadline, _WHAT
+            key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _WHAT
         )
         last = _age(token) or _AFTER_ALL
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
@@ -141,7 +141,7 @@ class NatsResponses:
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        pattern = response_job_keys.tenant_responses(tenant, name)
+        pattern = response_keys.tenant_responses(tenant, name)
         listed = await reached(key_value.recent_names(bucket, pattern), deadline, _WHAT)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
@@ -245,4 +245,4 @@ async def _unpacked(value: bytes) -> _Record:
 
 
 def _key(principal: Principal, stored_id: str) -> str:
-    return keys.response_key(principal.tenant, principal.owner, stored_id)
+    return response_keys.response_key(principal.tenant, principal.owner, stored_id)
