@@ -5,8 +5,6 @@ import binascii
 import secrets
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 
@@ -35,6 +33,8 @@ class ContentKeys(PeriodKeys):
         key_id = self.newest
         if key_id is None:
             return ""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # imported here because it takes 8 MB
+
         nonce = secrets.token_bytes(_NONCE)
         sealed = AESGCM(self._keys[key_id]).encrypt(nonce, text.encode(), _bound(owner, profile, kind))
         return f"{_PREFIX}{key_id}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
@@ -49,6 +49,9 @@ class ContentKeys(PeriodKeys):
         key = self._keys.get(int(number))
         if key is None or not self.is_good(int(number)):
             return None
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         try:
             raw = base64.b64decode(data, altchars=b"-_", validate=True)
             text = AESGCM(key).decrypt(raw[:_NONCE], raw[_NONCE:], _bound(owner, profile, kind))
