@@ -81,7 +81,7 @@ async def test_its_time_and_its_tokens_are_told() -> None:
     world = saying("ferry")
     await world.query()
     [step] = world.timeline.steps
-    assert step == Step("rewrite", step.duration_ms, Usage(7, 1))
+    assert step == Step("rewrite", step.duration_ms, Usage(7, 1), start_ms=step.start_ms)
 
 
 @pytest.mark.parametrize(

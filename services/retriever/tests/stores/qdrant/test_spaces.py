@@ -15,7 +15,8 @@ from qdrant_client import AsyncQdrantClient, models
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Terms
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint, Collection, Terms
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.incarnation import Incarnation
@@ -78,7 +79,7 @@ async def seen(collection: Collection) -> object:
     return (
         sorted((hit.id, round(hit.score, 4)) for hit in near),
         sorted((hit.id, round(hit.score, 4)) for hit in best),
-        sorted((hit.id, round(hit.score, 4)) for hit in await collection.dense([1.0, 0.0], 9, EVERYTHING, every)),
+        sorted((hit.id, round(hit.score, 4)) for hit in await collection.dense([1.0, 0.0], 100, EVERYTHING, every)),
         {id_: chunk.text for id_, chunk in (await collection.chunks(every)).items()},
         [chunk.text for chunk in await collection.chunks_of(Version("a", 1), 0, 9)],
         sorted(whole),
