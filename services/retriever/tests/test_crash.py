@@ -16,7 +16,8 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSpec
 from retriever.domain.query import Mode
-from retriever.ports.store import EVERYTHING, Collection, Store
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import Collection, Store
 from retriever.stores.edge.store import EdgeStore
 from servicekit.errors import NotFound
 from servicekit.principal import LOCAL

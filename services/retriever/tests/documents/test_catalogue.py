@@ -9,7 +9,8 @@ from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
 from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
 from retriever.domain.query import Mode
-from retriever.ports.store import EVERYTHING, Store
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import Store
 from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
 from servicekit.principal import LOCAL, Principal

@@ -13,8 +13,8 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.documents.group_commit import MOST_CHUNKS
 from retriever.domain.changes import Outcome
 from retriever.domain.document import Document
+from retriever.domain.scope import EVERYTHING
 from retriever.indexes.open_index import Index
-from retriever.ports.store import EVERYTHING
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.shard import LiveShard

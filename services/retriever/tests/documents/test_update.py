@@ -10,7 +10,8 @@ from retriever.domain.document import AccessControl, Document
 from retriever.domain.filter import Filter, MatchAny
 from retriever.domain.listing import TextRange
 from retriever.domain.query import Mode
-from retriever.ports.store import EVERYTHING, Store
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import Store
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied, StaleGeneration
 from servicekit.principal import LOCAL, Principal
 

@@ -12,7 +12,7 @@ from causeway_testing.retriever.store import MemoryCollection, MemoryStore
 from causeway_testing.servers import eventually
 from retriever.domain.changes import Commit, Outcome, UpsertStep
 from retriever.domain.document import Chunk, Document
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from servicekit.errors import (
     DeadlineExceeded,
     InvalidRequest,

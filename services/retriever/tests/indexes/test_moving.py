@@ -11,8 +11,9 @@ from causeway_testing.retriever.qdrant import Server, serving
 from retriever.concurrency.retry import retry_when_replaced
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSettings
+from retriever.domain.scope import EVERYTHING
 from retriever.move_indexes import move_all
-from retriever.ports.store import EVERYTHING, REBUILD
+from retriever.ports.store import REBUILD
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.incarnation import Incarnation
 from retriever.stores.qdrant.layout import Layout

@@ -21,7 +21,8 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import AccessControl, Chunk, Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
 from retriever.domain.index import Contents, Fusion, IndexSettings, IndexSpec
-from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
+from retriever.domain.scope import EVERYTHING, Scope
+from retriever.ports.store import ChunkPoint, Collection, Store, Terms
 from retriever.stores.bm25 import Bm25Encoder
 from retriever.stores.edge.store import EdgeStore
 from servicekit import keys

@@ -18,7 +18,8 @@ from retriever.domain.document import AccessControl, Chunk, Document
 from retriever.domain.filter import Filter, MatchAny, Range
 from retriever.domain.index import IndexSpec
 from retriever.domain.ranking import Hit, ranked
-from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
+from retriever.domain.scope import EVERYTHING, Scope
+from retriever.ports.store import ChunkPoint, Collection, Store, Terms
 from retriever.stores.bm25 import Bm25Encoder
 from retriever.stores.edge.store import EdgeStore
 from retriever.stores.qdrant.connection import Connection

@@ -58,8 +58,7 @@ class Frontend:
         models: The models that a request may choose besides the profile's own; None: any.
         own_detectors: The detectors that a request may add; None: any.
         prompt_template: A request may have its own system prompt.
-        chat_template: A request may use members that no detector judges, even under a policy: ``chat_template``,
-            ``prompt_embeds``, ``suffix``.
+        chat_template: A request may use the members of `UNJUDGED`, even under a policy.
         enforce_access: Access lists also bind administrators.
         cors: Other origins whose pages may call it, ``*`` for all.
         client: A client whose conventions the answers follow (``azure-js-component``); empty: none.
@@ -71,8 +70,7 @@ class Frontend:
         memory: Store the sessions; None: as clients of the dialect expect it.
         assistants: The assistants that requests may name like a model.
         assistant: The assistant that this profile represents (`serving`); empty: none.
-        always_searches: The profile names an index: every chat of an OpenAI-like route searches it and uses the
-            profile's prompt and overrides. Else such a request must name an index itself.
+        always_searches: Every chat of an OpenAI-like route searches; else such a request must name an index.
         searches_with_tools: Also search for a chat that has tools.
         max_messages: The most messages of a request; None: no limit.
         max_answer_tokens: The highest limit of an answer that a request may set; None: any.
@@ -185,10 +183,7 @@ class Frontend:
 
     @property
     def only_default_model(self) -> bool:
-        """Return whether requests may use only the generator's default model.
-
-        They may name that model, but only the generator knows its name.
-        """
+        """Return whether requests may use only the generator's default model, whose name it alone knows."""
         return not self.model and self.models is not None and not self.models
 
     def model_for(self, asked: str, field: str) -> str:

@@ -24,7 +24,8 @@ from retriever.domain.fields import TEXT_LANGUAGE
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
 from retriever.domain.index import IndexSpec
 from retriever.domain.language import LANGUAGES
-from retriever.ports.store import EVERYTHING, Collection, Scope
+from retriever.domain.scope import EVERYTHING, Scope
+from retriever.ports.store import Collection
 
 _LANGUAGES_SECONDS = 5.0
 _OLD_LANGUAGES_SECONDS = 60.0

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from retriever.domain.ranking import Hit
-from retriever.ports.store import Scope, StoredChunk, Terms
+from retriever.domain.scope import Scope
+from retriever.ports.store import StoredChunk, Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,49 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from retriever.domain import access
 from retriever.domain.document import Chunk, Document, Version
-from retriever.domain.filter import NO_FILTER, Field, Filter, holds
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
 from retriever.domain.ranking import Hit
+from retriever.domain.scope import Scope
 
 if TYPE_CHECKING:  # it needs what is defined here
     from retriever.ports.remote_searches import RemoteSearches
 
 _BLANK_LINE = "\n\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The visible part of a collection.
-
-    Args:
-        filter: Conditions on the documents.
-        readers: The caller's tokens. A document must have one of them (`domain.access`). None: no restriction.
-    """
-
-    filter: Filter = NO_FILTER
-    readers: frozenset[str] | None = None
-
-    @property
-    def corpus(self) -> "Scope | None":
-        """The scope in which term frequencies are counted; None: the whole collection.
-
-        It has everything that the caller may see, even for a narrower search. So a BM25 score reveals nothing about
-        hidden documents, and a passage has the same score in each search of the caller.
-        """
-        return None if self.readers is None else Scope(readers=self.readers)
-
-    def admits(self, document: Document, fields: Sequence[Field]) -> bool:
-        """Return whether a document with these fields, or a chunk of it, is visible.
-
-        This defines a scope, and serves stores whose engine does not evaluate conditions.
-        """
-        readable = self.readers is None or not self.readers.isdisjoint(access.readers(document.access))
-        return readable and holds(self.filter, fields)
-
-
-EVERYTHING = Scope()
 
 
 @dataclass(frozen=True, slots=True)

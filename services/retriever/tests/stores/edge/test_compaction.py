@@ -17,7 +17,7 @@ from retriever.domain.changes import Begin, Commit, UpsertStep
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.index import IndexSpec
 from retriever.domain.query import Mode
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from retriever.stores.edge.builder import Limits
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.compaction import Policy

@@ -11,7 +11,8 @@ import pytest
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint, Terms
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.manifest import MANIFEST, Manifest
 from retriever.stores.edge.store import EdgeStore

@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from qdrant_client import AsyncQdrantClient
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING, Terms
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import Terms
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.node import Missing

@@ -14,7 +14,7 @@ from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER
 from retriever.domain.index import IndexSpec
 from retriever.domain.listing import PageRequest
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
 from retriever.stores.qdrant.store import QdrantStore

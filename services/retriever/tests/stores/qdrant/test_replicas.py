@@ -13,7 +13,8 @@ from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER
 from retriever.domain.listing import PageRequest
 from retriever.domain.query import Mode
-from retriever.ports.store import EVERYTHING, ChunkPoint
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore

@@ -11,7 +11,7 @@ from causeway_testing.retriever.qdrant import Server, serving
 from retriever.domain.document import Document
 from retriever.domain.index import Fusion, IndexSettings
 from retriever.domain.query import Mode, Query
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout

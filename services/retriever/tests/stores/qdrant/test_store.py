@@ -16,7 +16,8 @@ from qdrant_client import grpc as q
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint, Terms
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings

@@ -9,7 +9,8 @@ from retriever.domain.document import Document, Version
 from retriever.domain.fields import fields_of
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.domain.ranking import Hit
-from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
+from retriever.domain.scope import Scope
+from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.storage import snapshot_reader, snapshot_writer
 
 

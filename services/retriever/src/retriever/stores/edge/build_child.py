@@ -22,7 +22,7 @@ from servicekit.errors import InvalidRequest
 
 from retriever.domain.document import Document
 from retriever.domain.index import Contents, IndexSpec
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from retriever.storage import files, snapshot_reader, snapshot_writer
 from retriever.stores import payload
 from retriever.stores.edge import schema

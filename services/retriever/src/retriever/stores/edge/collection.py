@@ -17,7 +17,8 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
 from retriever.domain.ranking import Hit
-from retriever.ports.store import EVERYTHING, ChunkPoint, Scope, StoredChunk, Terms
+from retriever.domain.scope import EVERYTHING, Scope
+from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge import point_ids, schema
@@ -32,6 +33,7 @@ _DELETE_SLICE = 64  # chunks, about 1 ms
 _READ_SLICE = 1000  # ids, about 7 ms
 _RECORDS_SLICE = 200  # records, about 3 ms
 _READ_POINTS_SLICE = 64  # chunks with their vectors, about 1 ms
+_ID = "document_id"  # the member of a record that holds the id
 
 
 class EdgeCollection:
@@ -338,12 +340,9 @@ class EdgeCollection:
         offset: Any = None
         while True:
             async with self._scheduler.slice():
-                points, offset = self._shard.scroll(
-                    edge.ScrollRequest(
-                        offset=offset, limit=_READ_SLICE, filter=condition, with_payload=["document_id"]
-                    )
-                )
-                ids += [(point.payload or {})["document_id"] for point in points]
+                page = edge.ScrollRequest(offset=offset, limit=_READ_SLICE, filter=condition, with_payload=[_ID])
+                points, offset = self._shard.scroll(page)
+                ids += [(point.payload or {})[_ID] for point in points]
             if offset is None:
                 return ids
 

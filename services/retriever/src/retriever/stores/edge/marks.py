@@ -5,7 +5,7 @@ from typing import Any
 import qdrant_edge as edge
 from servicekit import keys
 
-from retriever.ports.store import EVERYTHING
+from retriever.domain.scope import EVERYTHING
 from retriever.stores import payload
 from retriever.stores.edge import schema
 

@@ -14,7 +14,8 @@ from servicekit import keys
 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
-from retriever.ports.store import ChunkPoint, Scope, Terms
+from retriever.domain.scope import Scope
+from retriever.ports.store import ChunkPoint, Terms
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge.point_ids import point_id

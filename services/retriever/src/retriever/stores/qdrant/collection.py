@@ -24,7 +24,8 @@ from retriever.concurrency.together import together
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.domain.ranking import Hit
-from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
+from retriever.domain.scope import Scope
+from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.stores import payload
 from retriever.stores.qdrant import schema, snapshots
 from retriever.stores.qdrant.leases import Lease, Leases

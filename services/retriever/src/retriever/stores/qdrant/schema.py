@@ -9,7 +9,8 @@ from servicekit import keys
 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
-from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
+from retriever.domain.scope import Scope
+from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.stores import payload
 from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
 

@@ -12,8 +12,9 @@ from qdrant_client import AsyncQdrantClient, models
 
 from retriever.concurrency.together import together
 from retriever.domain.ranking import Hit
+from retriever.domain.scope import Scope
 from retriever.ports.remote_searches import Scored
-from retriever.ports.store import Scope, StoredChunk, Terms
+from retriever.ports.store import StoredChunk, Terms
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.location import Location
