@@ -1,6 +1,6 @@
 """The peers: gateways of others, each as its makers ship it, in an environment of its own from a pinned lock.
 
-Usage: python bench/peers.py   (installs those that are missing or out of step; needs no network for the others)
+Usage: python bench/peers.py   (installs missing and outdated peers; needs no network for the others)
 """
 
 import hashlib
