@@ -257,7 +257,7 @@ def note(acknowledged: dict[str, int], line: bytes) -> None:
 
 
 async def test_killed_while_writing(tmp_path: Path) -> None:
-    """A process killed with SIGKILL at any time: what it acknowledged is there, each document in one version."""
+    """After SIGKILL at any time, each acknowledged document exists in exactly one version."""
     directory = tmp_path / "store"
     acknowledged: dict[str, int] = {}
     for first, lines in ((1, 4), (1000, 9), (2000, 14)):

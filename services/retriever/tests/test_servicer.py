@@ -113,7 +113,7 @@ async def upsert(stub: Any, *messages: Message) -> retriever_pb2.UpsertResponse:
 
 
 async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
-    """What is upserted is retrieved, read, listed, counted and deleted, field by field."""
+    """An upserted document can be retrieved, read, listed, counted and deleted with all its fields."""
     texts = ["the ferry leaves", "bridge tolls"]
     upserted = await upsert(stub, begin(edge_bench), await chunks(edge_bench, *texts), commit(2))
     assert upserted.outcome == retriever_pb2.UPSERT_OUTCOME_CREATED
@@ -433,7 +433,7 @@ async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_compacting_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """An administrator has an index compacted and learns how long it took; others may not."""
+    """Only administrators can compact an index. The answer has the duration."""
     await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry"), commit(1))
     request = retriever_pb2.CompactIndexRequest(principal=ME, index=INDEX)
     assert (await rpc.unary(stub.CompactIndex, request, soon())).duration_ms > 0
@@ -516,7 +516,7 @@ ADMIN = principal_pb2.Principal(tenant=LOCAL.tenant, user="root", roles=["admin"
 async def test_access_lists_hold_for_every_call(
     stub: Any, edge_bench: Bench, who: principal_pb2.Principal, sees: bool
 ) -> None:
-    """A document with lists is there for who is on one of them, and for administrators, in every call there is."""
+    """A document with access lists is visible to their members and to administrators, in each call."""
     texts = ["the ferry sails", "the secret ferry sails at midnight", "the ferry returns"]
     await upsert(stub, begin(edge_bench, document_id="public"), await chunks(edge_bench, *texts[::2]), commit(2))
     message = begin(edge_bench, document_id="secret", sha256="0" * 64)

@@ -175,7 +175,7 @@ async def test_answers_that_are_none(server: RerankServer, step: Any, error: typ
 
 
 async def test_servers_that_are_away(tokenizer: Path, triton: str) -> None:
-    """Nobody listens, or Triton has no such model."""
+    """No server listens, or Triton does not have the model."""
     (port,) = free_ports(1)
     for made in (
         HttpReranker(http_entry(f"http://127.0.0.1:{port}")),
@@ -237,7 +237,7 @@ async def test_one_that_fails_again_and_again_is_left_alone() -> None:
 
 
 async def test_a_defect_of_a_reranker_is_a_failure() -> None:
-    """Whatever it raises, the search goes on."""
+    """The search continues after any exception."""
 
     class Broken(WordsReranker):
         async def rate(self, *_: Any) -> list[Rating]:

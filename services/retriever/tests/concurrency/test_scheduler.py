@@ -6,7 +6,7 @@ from retriever.concurrency.scheduler import Scheduler
 
 
 async def test_one_slice_in_each_turn_of_the_loop() -> None:
-    """However many work in slices, whoever else is ready runs between two slices."""
+    """Other ready tasks run between two slices, however many tasks work in slices."""
     scheduler = Scheduler()
     order: list[str] = []
 

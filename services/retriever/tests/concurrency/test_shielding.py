@@ -1,4 +1,4 @@
-"""Work that has begun is done to its end."""
+"""Shielded work runs to its end."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from retriever.concurrency.shielding import Shield
 
 
 async def test_a_cancellation_waits_for_the_work() -> None:
-    """Who is cancelled meanwhile, even twice, is so only when the work has ended."""
+    """A cancellation, even a second one, takes effect when the work has ended."""
     shield = Shield()
     go, done = asyncio.Event(), asyncio.Event()
 
@@ -40,7 +40,7 @@ async def test_results_and_errors_come_through() -> None:
 
 
 async def test_closing_waits_for_all_work() -> None:
-    """After closing nothing that has begun is still running."""
+    """No work runs after the shield is closed."""
     shield = Shield()
     ended = []
 

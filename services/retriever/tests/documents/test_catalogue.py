@@ -58,7 +58,7 @@ async def test_wrong_pages_are_refused(bench: Bench) -> None:
 
 
 async def test_deleting_documents(bench: Bench) -> None:
-    """What is deleted is in no search and no listing, and nothing of it is left; unknown ids are said."""
+    """A deleted document is in no search and no listing, and no point of it remains. Unknown ids are returned."""
     for name in ("a", "b"):
         await bench.put(Document(name, generation=3), [f"the ferry {name}"] * 70)
     deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, ["a", "x", "a"])
@@ -159,7 +159,7 @@ async def test_listings_with_text(bench: Bench) -> None:
 
 
 async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
-    """Where the metadata of a page are too large for one answer it ends early, and the next one goes on."""
+    """A page ends early if its metadata are too large for one answer, and the next page continues."""
     metadata = b'{"x": "%s"}' % (b"x" * 60_000)
     ids = [f"d{number:03}" for number in range(80)]
     for document_id in ids:
@@ -170,7 +170,7 @@ async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
 
 
 async def test_who_may_compact(bench: Bench) -> None:
-    """Administrators alone can have an index compacted, and only one of their tenant."""
+    """Only administrators can compact an index, and only one of their tenant."""
     await bench.put(Document("a", generation=1), ["one"])
     await bench.catalogue.compact(LOCAL, INDEX)
     with pytest.raises(PermissionDenied):

@@ -43,7 +43,7 @@ async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int,
 
 
 async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
-    """Between chunks that do not overlap and say no separator stands a blank line; before the first nothing."""
+    """A blank line separates chunks without overlap and separator. Nothing precedes the first chunk."""
     await bench.put(Document("d", generation=1), ["one", "two", "three"])
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     document = await bench.catalogue.document(LOCAL, INDEX, "d")
@@ -81,7 +81,7 @@ async def test_pages(bench: Bench) -> None:
 
 
 async def test_chunks_are_listed_in_order(bench: Bench) -> None:
-    """From a number on, as they are cited; not more than a page holds, and not for who may not see the document."""
+    """Chunks are listed from a number on, at most one page, and only to callers that may see the document."""
     chunks = await bench.chunks(["one", "two", "three"])
     chunks[1] = replace(chunks[1], page=2, headings=("Ferries",))
     hidden = Document("d", "a#.pdf", access=AccessControl(oids=("ann",)), generation=1, original="o")

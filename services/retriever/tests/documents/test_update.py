@@ -105,7 +105,7 @@ async def test_what_is_not_of_this_content(bench: Bench) -> None:
 
 
 async def test_wrong_updates(bench: Bench) -> None:
-    """What an upsert would refuse an update refuses, too; and documents of others are not to be changed."""
+    """An update refuses the same errors as an upsert, and changes of other users' documents."""
     await bench.put(replace(STORED, access=AccessControl(oids=("ann",))), TEXTS[:3])
     for sent, field in (
         (replace(STORED, document_id=" "), "document.document_id"),

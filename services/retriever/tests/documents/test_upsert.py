@@ -174,7 +174,7 @@ async def test_wrong_order_is_refused(bench: Bench) -> None:
     ],
 )
 async def test_wrong_begin_is_refused(changes: dict[str, Any], error: type[InvalidRequest], field: str) -> None:
-    """What is wrong with the head of an upsert is named, and nothing has changed."""
+    """The error names the wrong field of an upsert's first message, and nothing changes."""
     bench = await Bench.open(MemoryStore())
     await bench.put(Document("d", generation=1), OLD)
     begin = replace(bench.begin(Document("e", generation=1)), **changes)
@@ -262,7 +262,7 @@ async def test_a_silent_stream_ends(reopen: Any) -> None:
 
 
 async def test_two_upserts_of_a_document_follow_each_other(bench: Bench) -> None:
-    """Of generations that come at once the highest stays, whole, in whatever order they came."""
+    """The highest of several concurrent generations is stored completely, in any order of arrival."""
     for order in ([1, 2, 3], [3, 2, 1], [2, 3, 1]):
         name = f"d{order}"
 

@@ -87,7 +87,7 @@ async def test_a_stranger_changes_nothing_of_it(harbour: Bench) -> None:
 
 
 async def test_what_was_stored_for_others_can_be_delivered_again(harbour: Bench) -> None:
-    """Who stores a document for others and sends it again is told that it is there; other content is refused."""
+    """A worker that repeats an upsert for others succeeds. Other content is refused."""
     document = Document("for others", sha256="0" * 64, generation=3, access=SECRET)
     assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.CREATED
     assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.UNCHANGED
@@ -96,7 +96,7 @@ async def test_what_was_stored_for_others_can_be_delivered_again(harbour: Bench)
 
 
 async def test_tenants_do_not_meet(harbour: Bench) -> None:
-    """Another tenant's administrator finds no index of this name, and may have one of its own."""
+    """Another tenant's administrator does not find this index, and may create one of the same name."""
     other = Principal("other", roles=("admin",))
     with pytest.raises(NotFound):
         await harbour.ask("ferry", other)

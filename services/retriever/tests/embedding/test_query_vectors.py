@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 
 
 class Counting(HashingEmbedder):
-    """Knows what it was asked to embed, and fails where it is told to."""
+    """Records the texts that it embeds, and fails on request."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)

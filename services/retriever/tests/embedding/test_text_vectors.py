@@ -1,4 +1,4 @@
-"""Vectors for callers who have no model of their own."""
+"""Vectors for callers without an embedding model."""
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder

@@ -1,4 +1,4 @@
-"""Indexes of all tenants as streams: what is saved is restored as it was, or nothing changes."""
+"""Backups of all tenants' indexes: a restore gives the saved index, or changes nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

@@ -72,7 +72,7 @@ async def process(server: Server, layout: Layout, dies_after: int | None = None)
 
 @asynccontextmanager
 async def served() -> AsyncIterator[tuple[Server, Bench]]:
-    """A retriever with an index in a collection of its own."""
+    """A retriever with an index in an unshared collection."""
     async with serving() as server, process(server, Layout()) as store:
         bench = await Bench.open(store)
         for number in range(DOCUMENTS):
@@ -103,7 +103,7 @@ async def points_left(server: Server) -> int:
 
 
 async def moved(store: QdrantStore) -> None:
-    """Move what is to be moved, as often as it takes."""
+    """Move indexes until all are in place."""
     async with asyncio.timeout(60):
         while True:
             try:

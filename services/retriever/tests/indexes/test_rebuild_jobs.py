@@ -1,4 +1,4 @@
-"""Rebuilding an index under another model: nothing is lost, whatever happens meanwhile."""
+"""A rebuild with another model loses no document, even after writes and failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 class Watched:
-    """A model that tells when it is asked, and may be told to fail."""
+    """A model that signals each call, and can be made to fail."""
 
     def __init__(self, before: Callable[[], Awaitable[None]] | None = None) -> None:
         self._inner = HashingEmbedder(32)
@@ -80,7 +80,7 @@ async def over(rebuilds: Rebuilds) -> Rebuild:
 
 
 async def texts(bench: Bench, mode: Mode = Mode.TEXT) -> list[str]:
-    """What is found of the ferry."""
+    """Return the search results for the ferry."""
     retrieval = bench.retrieval_with(bench.embedder, model(Watched()))
     found = await retrieval.retrieve(LOCAL, Query(indexes=(INDEX,), text="the ferry", mode=mode, top=100))
     return sorted(passage.text for passage in found.passages)
@@ -219,7 +219,7 @@ async def test_one_at_a_time(bench: Bench) -> None:
 
 
 async def test_what_is_refused(bench: Bench) -> None:
-    """Strangers, unknown models and indexes, and settings without sense are refused, and nothing has begun."""
+    """Requests of strangers, unknown models and indexes, and wrong settings are refused, and no rebuild starts."""
     rebuilds = bench.rebuilds(HashingEmbedder(32))
     await fill(bench, 1)
     with pytest.raises(PermissionDenied):

@@ -1,4 +1,4 @@
-"""Writing and loading snapshots: where they may lie, who may, and that a failure changes nothing."""
+"""Writing and loading snapshots: paths, permissions, and no change after a failure."""
 
 import asyncio
 import shutil
@@ -41,7 +41,7 @@ async def texts(bench: Bench, index: str = INDEX, principal: Principal = LOCAL) 
 
 
 async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
-    """What was persisted is loaded once the index is deleted, with the index's settings."""
+    """A snapshot restores a deleted index with its settings."""
     await bench.put(Document("d", "f.pdf", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
     await bench.put(Document("e", generation=8), ["ferry three"])
     await bench.rebuilds().update(LOCAL, INDEX, IndexSettings(dense_weight=0.25), ["dense_weight"])
@@ -201,7 +201,7 @@ async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
 
 
 async def test_who_may(bench: Bench, snapshots: Snapshots) -> None:
-    """Who may not see all documents of an index may neither take it away nor replace it; access lists stay."""
+    """A caller that may not see all documents can neither persist nor replace an index. Access lists are kept."""
     await bench.put(Document("d", access=AccessControl(oids=("ann",)), generation=1), ["ferry secret"])
     with pytest.raises(PermissionDenied):
         await snapshots.persist(READER, INDEX, "s")
@@ -228,7 +228,7 @@ async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> 
 
 
 async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """Where the snapshot turns out to be cut off, the index that was to be overwritten is as it was."""
+    """A truncated snapshot does not change the index that it should overwrite."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "s")
     await bench.put(Document("e", generation=2), ["ferry new"])
@@ -289,7 +289,7 @@ async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str
 
 
 async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Store], root: Path) -> None:
-    """What was loaded lasts; what it replaced, or what was deleted, does not come back."""
+    """A loaded index survives a restart. Replaced and deleted indexes do not return."""
     bench = await Bench.open(reopen())
     snapshots = bench.snapshots(root)
     await bench.put(Document("d", generation=1), ["ferry old"])
@@ -343,7 +343,7 @@ async def test_only_snapshots_of_the_tenant_are_deleted(snapshots: Snapshots, pa
 
 
 async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapshots) -> None:
-    """Nobody else lists or deletes them."""
+    """No other caller can list or delete snapshots."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "a")
     with pytest.raises(PermissionDenied):

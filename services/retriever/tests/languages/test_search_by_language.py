@@ -141,7 +141,7 @@ async def test_the_language_of_an_index(bench: Bench) -> None:
 
 
 async def test_short_texts(bench: Bench) -> None:
-    """A text that is too short to tell has the language that it names, else that of the others."""
+    """A text that is too short for detection has its declared language, or else that of the other documents."""
     await fill(bench, "de")
     await bench.put(Document("unnamed", generation=1), ["Hotel"])
     await bench.put(Document("named", language="fr-CA", generation=1), ["Hotel"])

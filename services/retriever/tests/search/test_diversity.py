@@ -9,7 +9,7 @@ SAME, SAME_AGAIN, OTHER = (Terms([1, 2], [1.0, 1.0]), Terms([1, 2], [2.0, 2.0]),
 
 
 def test_what_says_the_same_comes_later() -> None:
-    """A copy of the best passage stands behind a new one, once diversity counts for enough."""
+    """With enough diversity, a copy of the best passage comes after a different one."""
     scores, texts = [1.0, 0.9, 0.3], [SAME, SAME_AGAIN, OTHER]
     assert diverse(scores, texts, 0.0, 3) == [0, 1, 2]
     assert diverse(scores, texts, 0.5, 3) == [0, 2, 1]

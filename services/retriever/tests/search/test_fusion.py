@@ -1,4 +1,4 @@
-"""Fusion: the same hits give the same order, whatever order they come in."""
+"""Fusion: the order of the result does not depend on the order of the input."""
 
 import random
 
@@ -97,5 +97,5 @@ def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, fl
 def test_the_best_are_the_first_ones(
     dense: dict[str, float], words: dict[str, float], weight: float, most: int
 ) -> None:
-    """Who asks for few gets the beginning of the whole order."""
+    """A limited result is the beginning of the full order."""
     assert combined([dense], words, weight, most) == combined([dense], words, weight)[:most]

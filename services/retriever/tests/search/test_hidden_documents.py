@@ -1,4 +1,4 @@
-"""What a caller finds says nothing of documents that are hidden from the caller: neither scores nor order move."""
+"""Search results reveal nothing about hidden documents: scores and order do not depend on them."""
 
 from dataclasses import replace
 from typing import Any

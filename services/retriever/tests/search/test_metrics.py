@@ -1,4 +1,4 @@
-"""What is measured of searches, and their spans."""
+"""The metrics and spans of searches."""
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench

@@ -173,7 +173,7 @@ async def test_minimum_scores(harbour: Bench) -> None:
 
 
 async def test_filter_is_applied_inside_the_search(harbour: Bench) -> None:
-    """A filter leaves the best of what it lets through, in every mode."""
+    """In each mode, a filtered search returns the best matching passages."""
     await harbour.put(Document("old", metadata_json=b'{"year": 1999}', generation=1), TEXTS)
     for mode in Mode:
         passages = await harbour.ask(
@@ -249,7 +249,7 @@ async def test_an_index_of_a_model_that_is_gone(harbour: Bench) -> None:
 
 
 class Counting(HashingEmbedder):
-    """Notes what it embeds; may be away, or hang."""
+    """Records the embedded texts. Can be made to fail or hang."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)

@@ -1,4 +1,4 @@
-"""What happens to what was found: more words, rerankers, diversity, neighbours, captions."""
+"""The later stages of a search: expansion, reranking, diversity, neighbours, captions."""
 
 from typing import Any
 
@@ -139,7 +139,7 @@ async def test_neighbours_of_the_same_section(bench: Bench) -> None:
 
 
 async def test_neighbours_are_seen_by_who_sees_the_passage(bench: Bench) -> None:
-    """Nobody else finds either."""
+    """No other caller finds them."""
     await section(bench)
     for oid, count in (("ann", 1), ("bob", 0)):
         asker = Principal(tenant=LOCAL.tenant, user=oid, oids=(oid,))

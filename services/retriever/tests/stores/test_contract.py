@@ -184,7 +184,7 @@ async def test_a_marked_document_is_seen_as_its_record_says(reopen: Callable[[],
 
 
 async def test_versions_are_those_of_the_records(collection: Collection) -> None:
-    """Each record's generation is told, whatever chunks there are."""
+    """`versions` returns each record's generation, independent of the chunks."""
     await add(collection, Document("d", generation=9), HARBOUR)
     for name, generation in (("d", 2), ("e", 2**64 - 1), ("d", 3)):
         await collection.put_record(Document(name, generation=generation))
@@ -250,7 +250,7 @@ async def test_collections_are_found_by_name(store: Store) -> None:
 
 
 async def test_scope_binds_to_readers(collection: Collection) -> None:
-    """Who holds one of a document's tokens sees it, in searches, counts and listings; others see public ones."""
+    """A caller with one of a document's tokens sees it in searches, counts and listings. Others see public ones."""
     public = Document("public", generation=1)
     secret = Document("secret", generation=1, access=AccessControl(oids=("ann",), groups=("crew",)))
     for document in (public, secret):

@@ -1,4 +1,4 @@
-"""The child that builds: one at a time, in a directory of its own, and whatever it does is known."""
+"""The build process: one at a time, in its own directory, with each outcome handled."""
 
 import asyncio
 import os
@@ -48,14 +48,14 @@ async def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_what_was_left_is_removed(tmp_path: Path) -> None:
-    """What a process that died was building is gone when the next one begins."""
+    """The next process removes the unfinished builds of a dead one."""
     (tmp_path / "building" / "x" / "built").mkdir(parents=True)
     builder(tmp_path)
     assert list((tmp_path / "building").iterdir()) == []
 
 
 async def test_answers(tmp_path: Path) -> None:
-    """What the child built, or why the client's snapshot cannot be loaded; all else is Unavailable."""
+    """A build returns its result or refuses the snapshot. Each other outcome raises Unavailable."""
     done = b'{"type": "done", "points": 3, "contents": {"documents": 1, "chunks": 2}}'
     answer = "import sys; sys.stdin.read(); sys.stdout.buffer.write({!r})"
     assert await build(builder(tmp_path, answer.format(done))) == Done(3, Contents(1, 2))
@@ -89,7 +89,7 @@ async def test_limits(tmp_path: Path) -> None:
 
 
 async def test_a_caller_that_leaves_ends_the_child(tmp_path: Path) -> None:
-    """Nothing goes on when nobody waits for it any more."""
+    """A cancelled build stops its child."""
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(99)"
     task = asyncio.create_task(build(builder(tmp_path, script)))

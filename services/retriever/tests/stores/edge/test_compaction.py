@@ -1,4 +1,4 @@
-"""Rebuilding an index while it serves: nothing is lost, and whatever fails leaves the old one."""
+"""Compaction during use: no document is lost, and a failure leaves the old shard in use."""
 
 import asyncio
 import random
@@ -154,7 +154,7 @@ async def test_it_happens_by_itself(opened: Open, tmp_path: Path) -> None:
 
 
 async def test_removals_are_remembered(opened: Open) -> None:
-    """What was removed before a restart counts after it."""
+    """Removals before a restart count after it."""
     bench = await opened()
     for name in "ab":
         await put(bench, name, 1)
@@ -182,7 +182,7 @@ def test_policy(added: int, removed: int, points: int) -> None:
 
 @pytest.mark.parametrize("limits", [Limits(seconds=0.05), Limits(memory=1024 * 1024)], ids=["time", "memory"])
 async def test_a_child_over_its_limits(opened: Open, tmp_path: Path, limits: Limits) -> None:
-    """A child that takes too long, or too much memory, ends: the index goes on as it is, and nothing is left."""
+    """A child that exceeds its time or memory is killed. The old shard remains in use, and no files remain."""
     bench = await opened(limits=limits)
     await put(bench, "a", 1)
     collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
@@ -197,7 +197,7 @@ async def test_a_child_over_its_limits(opened: Open, tmp_path: Path, limits: Lim
 
 
 async def test_without_room(tmp_path: Path) -> None:
-    """Where the disk has no room for a copy nothing is begun: a full disk would end the process."""
+    """No compaction starts without disk space for a copy, because a full disk would end the process."""
     scheduler = Scheduler()
     free = shutil.disk_usage(tmp_path).free
     bench = await Bench.open(EdgeStore(tmp_path / "store", scheduler), scheduler)
@@ -257,7 +257,7 @@ async def test_whoever_asks_meanwhile_waits_for_the_same(opened: Open, tmp_path:
 
 
 async def test_left_overs_are_cleared_away(opened: Open, tmp_path: Path) -> None:
-    """What a crash may leave goes at the start: shards that did not take over, or were replaced, and the like."""
+    """The start removes files that a crash has left, such as unfinished and replaced shards."""
     bench = await opened()
     await put(bench, "a", 1)
     await bench.aclose()

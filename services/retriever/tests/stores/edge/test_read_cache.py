@@ -1,4 +1,4 @@
-"""A cached read of a shard is what a fresh one is."""
+"""A cached read of a shard equals a fresh one."""
 
 import asyncio
 import tempfile

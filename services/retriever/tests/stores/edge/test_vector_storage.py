@@ -67,13 +67,13 @@ def built(collection: EdgeCollection) -> dict[str, Any]:
 
 
 async def nearest(collection: EdgeCollection) -> list[tuple[str, float]]:
-    """What a search finds."""
+    """Return the hits of a search."""
     hits = await collection.dense(QUERY.tolist(), 10, EVERYTHING)
     return [(hit.id, round(hit.score, 4)) for hit in hits]
 
 
 def exactly() -> list[tuple[str, float]]:
-    """What a comparison with all vectors finds."""
+    """Return the hits of an exhaustive comparison."""
     cosines = VECTORS @ QUERY / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(QUERY)
     best = np.argsort(-cosines)[:10].tolist()
     return [(chunk_id(n), round(float(cosines[n]), 4)) for n in best]

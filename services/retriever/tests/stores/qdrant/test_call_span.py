@@ -1,4 +1,4 @@
-"""What the spans of calls of a Qdrant server say, and what they do not."""
+"""The content of the spans of calls of a Qdrant server."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -55,7 +55,7 @@ async def test_a_search_is_a_call_of_the_database() -> None:
 
 
 async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> None:
-    """A collection that is not there is an answer; a server that is away is an error."""
+    """A missing collection is no error of the span. An unavailable server is one."""
     span_exporter()
 
     async def away(_: str) -> None:
@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> No
 
 
 async def test_outside_of_a_trace_nothing_is_recorded() -> None:
-    """The renewal of leases goes on for ever, and is no trace each time."""
+    """The renewals of leases create no traces."""
     exporter = span_exporter()
     async with serving() as server:
         connection = Connection.to(server.url, None, 5.0)

@@ -52,7 +52,7 @@ async def test_copies_that_go_on_to_differ() -> None:
 
 
 async def test_any_node_s_mark_counts() -> None:
-    """A mark that one copy has is a mark: what it stands for is not taken as settled."""
+    """A mark on only one copy counts: its document is not taken as settled."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")

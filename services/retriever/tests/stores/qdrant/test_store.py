@@ -1,4 +1,4 @@
-"""What is particular to a Qdrant server: how it is asked, what goes wrong, and leases."""
+"""The store on a Qdrant server: calls, failures and leases."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -183,7 +183,7 @@ async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
     ],
 )
 async def test_a_wrong_setting_is_told(tmp_path: Path, settings: dict[str, str], message: str) -> None:
-    """The message names the variable and what is wrong."""
+    """The message names the variable and the error."""
     (tmp_path / "ca.crt").touch()
     files = {key: str(tmp_path / value) if key.endswith("_file") else value for key, value in settings.items()}
     made = QdrantSettings.model_validate({"qdrant_url": "http://127.0.0.1:1", **files})
