@@ -1,4 +1,4 @@
-"""What the way through a gateway costs: requests, streams, CPU, first token, memory; ours beside others'.
+"""Benchmark of gateways: requests, streams, CPU, first token and memory of Causeway and of peers.
 
 One run on one machine against one model server, a stub that answers at once or 10 ms a token. Each contender runs
 alone and is pinned, with all of its processes, to one core; the stub and the load have another.

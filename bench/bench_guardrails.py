@@ -1,4 +1,4 @@
-"""What two pattern detectors on each answer cost: time to the first text, throughput, CPU; ours beside others'.
+"""Benchmark of two pattern detectors on each answer: first text, throughput and CPU of Causeway and of peers.
 
 One run on one machine against one model server, a stub that answers at once or 20 ms a token. Each contender runs
 alone and is pinned, with all of its processes, to one core; the stub and the load have another.
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 def line(row: Row) -> str:
-    """One row, for people who watch."""
+    """Return one row as text for the terminal."""
     figures = "  ".join(f"{row[name]:8.2f} {label}" for name, label in COLUMNS.items())
     return f"{row['case']:<38} {row['contender']:<26} {figures}"
 

@@ -1,6 +1,6 @@
-"""How fast documents go in, from the upload to where they can be found, against what embedding alone reaches.
+"""Benchmark of ingestion: throughput from the upload to a searchable document, compared with embedding alone.
 
-A stack of its own, on the same cores as the embedding alone before it. ``python bench/bench_ingest.py
+The stack runs on the same cores as the embedding before it. ``python bench/bench_ingest.py
 [--files 10000] [--seconds 600] [--results DIRECTORY]``
 """
 

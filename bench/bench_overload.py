@@ -1,9 +1,10 @@
-"""What becomes of requests when three times as many come as can be answered.
+"""Benchmark of overload: requests at three times the capacity.
 
 The gateway has places for some answers; a stub model server takes always as long for one. First as many clients as
 places ask one question after another: that is capacity. Then requests come at random moments (a Poisson process),
 at one and at three times that rate, whether the ones before are answered or not. In the last load every fourth says
-that it is a batch request. Who is answered should be so nearly as fast as ever, the others be refused soon.
+that it is a batch request. Accepted requests should be nearly as fast as without overload, and the others should be
+refused quickly.
 
 Usage: python bench/bench_overload.py [--seconds N] [--places N] [--results DIR]
 """

@@ -1,4 +1,4 @@
-"""A thousand tenants with an index each on a Qdrant server: calls, bytes and times of operations, idle cost.
+"""Benchmark of a thousand tenants on a Qdrant server: calls, bytes and times of operations, and idle cost.
 
 The benchmark starts the program that CAUSEWAY_QDRANT_SERVER names on loopback, with one node. For each layout
 (indexes that share a collection; a collection for each index) it makes the indexes with a document each. Then it

@@ -1,4 +1,4 @@
-"""Quantized vectors and vectors on the disk in the embedded store: recall, memory, times of searches.
+"""Benchmark of vector storage in the embedded store: recall, memory and search times.
 
 The vectors are those of the bundled model: each chunk's vector is a mixture of the vectors of two sentences of the
 project's documentation. The queries are the vectors of other sentences. The benchmark builds an index with a graph

@@ -1,4 +1,4 @@
-"""What a question over an index costs: searches and RAG chats, CPU by process, with several clients.
+"""Benchmark of RAG: cost of searches and chats over an index, with CPU by process and several clients.
 
 Gateway, retriever (with the bundled embedding model) and generator share one core. The stub of the model server,
 the broker and the load have another. The corpus has documents of made-up words and vectors. Questions come in turn
@@ -174,7 +174,7 @@ async def measure(case: Case, platform: Platform, seconds: float) -> Row:
 
 
 def line(row: Row) -> str:
-    """One row, for people who watch."""
+    """Return one row as text for the terminal."""
     figures = "  ".join(f"{row[name]:7.2f} {label}" for name, label in COLUMNS.items())
     return f"{row['case']:<44} {row['clients']:>3} clients {figures}"
 

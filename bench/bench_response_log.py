@@ -1,4 +1,4 @@
-"""What it costs that answers survive a lost connection: their events are written to a log before they are sent.
+"""Benchmark of resumable answers: the cost of writing events to a log before they are sent.
 
 Gateway and generator run on one core; the model server, the broker and the load on another. The model server stamps
 its tokens with the time. The same platform answers in turn without storing, storing, and in the background: what

@@ -1,4 +1,4 @@
-"""What a stream of the Responses API costs beside one of chat completions.
+"""Benchmark of the Responses API: the cost of a stream compared with chat completions.
 
 Gateway and generator run on one core, a stub model server and the load on another. The same platform is asked in
 turn over both protocols, several times: what else the machine does meets all of them alike. The figure is the CPU

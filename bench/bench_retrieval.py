@@ -1,4 +1,4 @@
-"""How long a search takes while the index is idle, while documents come in, and while it is rebuilt.
+"""Benchmark of search latency on an idle index, during ingestion, and during a rebuild.
 
 A retriever of its own, as a process with the bundled embedding model, is searched over gRPC by one client that asks
 again as soon as it has its answer. Then the engine alone is asked the same in this process, from the same files.
@@ -145,7 +145,7 @@ Upsert = list[retriever_pb2.UpsertRequest]
 
 
 def documents(source: random.Random, prefix: str) -> list[Upsert]:
-    """Documents to append, made beforehand: that must not hold up who searches."""
+    """Return documents to append. They are made beforehand, so that this does not delay searches."""
     return [list(messages(source, f"{prefix}{number}", APPENDED_CHUNKS)) for number in range(APPENDED)]
 
 

@@ -1,4 +1,4 @@
-"""Thousands of slow streams on one gateway: memory and CPU for each, fairness, cancellation.
+"""Benchmark of thousands of slow streams on one gateway: memory, CPU, fairness and cancellation.
 
 A stub model server sends each stream a token a second. Streams begin in steps; after each step memory is read. When
 all run, the tokens of each are counted for a while; then a part of the clients leaves at once, the others go on.

@@ -1,4 +1,4 @@
-"""A thousand tenants with an index each on the embedded store: start-up, idle cost, search latency.
+"""Benchmark of a thousand tenants on the embedded store: start-up, idle cost and search latency.
 
 One retriever process has all indexes. It keeps 64 of them open, and the indexes that searches used just now. The
 benchmark makes the indexes over gRPC, with a document each. It starts the process again after some numbers of
@@ -128,7 +128,7 @@ async def searched(
 
 
 async def idle(running: Retriever, seconds: float) -> float:
-    """Return the cores that the process uses while nobody asks."""
+    """Return the number of cores that the idle process uses."""
     before, begin = cpu_seconds([running.pid]), time.perf_counter()
     await asyncio.sleep(seconds)
     return (cpu_seconds([running.pid]) - before) / (time.perf_counter() - begin)

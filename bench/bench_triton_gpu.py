@@ -1,8 +1,8 @@
-"""What the platform takes of a GPU's throughput: a decoder on Triton, asked directly and through the platform.
+"""Benchmark of the platform's overhead on a GPU: a decoder on Triton, called directly and through the platform.
 
 The decoder has a billion random weights and serves its streams together (bench/triton_decoder). The same load, 1, 8
 and 64 streams at a time, goes to Triton's gRPC directly and through gateway and generator; tokens a second and the
-time to the first token are compared. The platform shall take less than 5 % of the tokens a second.
+time to the first token are compared. The platform must cost less than 5 % of the tokens a second.
 
 Usage: python bench/bench_triton_gpu.py [--check] [--size tiny] [--tokens 128] [--results DIR]
 """

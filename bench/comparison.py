@@ -1,4 +1,4 @@
-"""Contenders beside each other: one at a time, all under the same loads, before the same model server.
+"""Comparison of contenders: each runs alone, under the same loads and with the same model server.
 
 The model server is a stub. Each contender is pinned, with all of its processes, to one core; the stub and the load
 have another.

@@ -1,4 +1,4 @@
-"""What the benchmark compares, each started as for production, on one core."""
+"""The contenders of the benchmark, each started as for production on one core."""
 
 import sys
 from collections.abc import Callable, Iterator

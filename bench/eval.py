@@ -1,4 +1,4 @@
-"""How well the platform finds and cites: recall, MRR, nDCG and citations for words, vectors and both.
+"""Evaluation of retrieval and citations: recall, MRR, nDCG and citations for text, vector and hybrid search.
 
 Through the public HTTP API alone, so that it measures what users get. ``make eval`` evaluates the sample corpus on
 a stack of its own; ``python bench/eval.py --help`` has the rest: a platform that runs already, any folder of
@@ -85,7 +85,7 @@ def _citation_figures(what: EvaluationSet, answers: Sequence[tuple[list[str], li
 
 
 def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
-    """What is not as good as it must be, in words."""
+    """Return a message for each figure below its floor."""
     hybrid = result.get("hybrid", {})
     said = [
         f"hybrid {name} is {hybrid[name]:.3f}, below its floor of {floor:.3f}"
@@ -102,7 +102,7 @@ def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str
 
 
 def table(what: EvaluationSet, result: dict[str, Figures]) -> str:
-    """The figures, for people who watch; it is Markdown, too."""
+    """Return the figures as Markdown, for the terminal and the page."""
     names = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
     lines = [f"| {what.name}, {len(what.questions)} questions |" + "".join(f" {name} |" for name in names)]
     lines.append("|---|" + "---:|" * len(names))
@@ -130,7 +130,7 @@ sources.
 
 
 async def run(arguments: argparse.Namespace, what: EvaluationSet, url: str) -> int:
-    """Evaluates, says what it found, and returns the exit code."""
+    """Evaluate, print the figures, and return the exit code."""
     async with connected(url, arguments.index, rerank=arguments.rerank) as platform:
         if not arguments.ingested:
             await platform.ingest(what)

@@ -1,4 +1,4 @@
-"""What the extractive model answers, what it refuses, and which rows of a table it quotes.
+"""Evaluation of the extractive model: answers, refusals and quoted table rows.
 
 Two sets. The development set is the sample corpus with its questions, and 50 questions about other things: the
 model was tuned on them. The final set is only scored: other documents, 100 questions that they answer, 22 of them

@@ -1,4 +1,4 @@
-"""What is found in ten languages: nDCG@10 by words, by meaning and by both.
+"""Evaluation of search in ten languages: nDCG@10 of text, vector and hybrid search.
 
 Each language has an index with the same ten documents and twenty questions, once for the bundled embedding model
 and once for the optional one. Half of the questions are the development set; the other half, the final set, is only

@@ -1,4 +1,4 @@
-"""Figures of a ranking: recall, MRR, nDCG; each is a mean over questions."""
+"""Metrics of a ranking: recall, MRR and nDCG, each as a mean over questions."""
 
 import math
 from collections.abc import Mapping, Sequence

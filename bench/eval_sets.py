@@ -1,4 +1,4 @@
-"""What is evaluated: documents with questions whose pages are known, or a text collection with judgements."""
+"""Evaluation sets: documents with questions and known pages, or a text collection with judgements."""
 
 import json
 from collections.abc import Mapping, Sequence

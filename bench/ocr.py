@@ -1,4 +1,4 @@
-"""How well text in images is recognised: character error rate, CPU time and memory on pages of known text.
+"""Benchmark of OCR: character error rate, CPU time and memory on pages of known text.
 
 The pages of the sample corpus' PDFs are drawn at 150 dpi, and again askew, turned upside down, on their side, with
 noise, blurred and in JPEG of a low quality. Both texts are compared row by row, without white space: the error is

@@ -1,4 +1,4 @@
-"""Streams of responses as clients read them, with the time at which each piece came."""
+"""Client-side streams of responses, with the arrival time of each piece."""
 
 import asyncio
 import json
