@@ -40,7 +40,7 @@ class Catalogue:
         """Return one record.
 
         Raises:
-            NotFound: There is no such index or document, or not for the asker.
+            NotFound: The index or the document does not exist, or the caller may not see it.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         found = await _visible(index, principal, document_id)
@@ -76,7 +76,7 @@ class Catalogue:
         metadata are too large for one answer.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             InvalidRequest: The page does not exist.
         """
         size = _check(asked)
@@ -102,7 +102,7 @@ class Catalogue:
         """Return one record and its chunks from number ``first`` on, in order. A count of 0 means the default.
 
         Raises:
-            NotFound: There is no such index or document, or not for the asker.
+            NotFound: The index or the document does not exist, or the caller may not see it.
             InvalidRequest: The count is too high.
         """
         if count > MAX_CHUNKS:
@@ -122,7 +122,7 @@ class Catalogue:
         The deletion is durable when this returns.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             InvalidRequest: No document is named.
         """
         if not document_ids:
@@ -145,7 +145,7 @@ class Catalogue:
         """Return the specification of an index, without reading its content.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
         """
         return (await self._indexes.get(principal.tenant, index_name)).spec
 
@@ -154,7 +154,7 @@ class Catalogue:
         """Return an index with the numbers of documents and chunks that the caller may see.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
         """
         return await _counted(await self._indexes.get(principal.tenant, index_name), principal)
 
@@ -167,7 +167,7 @@ class Catalogue:
         """Compact an index: reclaim the space of removed points. The index remains available.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             PermissionDenied: The caller is not an administrator.
             Unavailable: The compaction failed; nothing changed.
         """
@@ -180,7 +180,7 @@ class Catalogue:
         """Delete an index with all its documents.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             PermissionDenied: The index has documents that the caller may not see.
         """
         await (await self._indexes.get(principal.tenant, index_name)).check_sees_all(principal)

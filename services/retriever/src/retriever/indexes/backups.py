@@ -46,7 +46,7 @@ class Backups:
         """Yield the manifest of an index's snapshot, then its points in pieces.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             Unavailable: The index cannot be read, or the disk has no space for its snapshot.
         """
         index = await self._indexes.get(tenant, name)

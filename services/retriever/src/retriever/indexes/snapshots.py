@@ -43,7 +43,7 @@ class Snapshots:
         """Write a snapshot to the subdirectory of ``path`` that has the index's name. Replace an existing one.
 
         Raises:
-            NotFound: There is no such index.
+            NotFound: The index does not exist.
             InvalidRequest: The path lies outside the tenant's directory.
             Conflict: The directory has other content or a snapshot of another index, or the tenant has too many
             snapshots.
@@ -78,7 +78,7 @@ class Snapshots:
         Raises:
             PermissionDenied: The caller is not an administrator.
             InvalidRequest: The path lies outside the tenant's directory.
-            NotFound: There is no snapshot at the path.
+            NotFound: The path has no snapshot.
             Conflict: It is being written.
             Unavailable: It could not be deleted.
         """

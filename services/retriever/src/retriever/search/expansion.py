@@ -1,8 +1,8 @@
 """Query expansion from the passages that a first search found: pseudo-relevance feedback.
 
-Passages that answer a question often share words that the question does not have: "fare" for the question what a
-ticket costs. The search adds, with a small weight, words that the best passages share and that are rare among the
-other candidates. The method follows the relevance models of Lavrenko and Croft 2001,
+Passages that answer a question often share words that the question does not have. Answers to "What does a ticket
+cost?" contain "fare". The search adds, with a small weight, words that the best passages share and that are rare
+among the other candidates. The method follows the relevance models of Lavrenko and Croft 2001,
 https://doi.org/10.1145/383952.383972. The weights were measured (docs/retrieval.md).
 """
 

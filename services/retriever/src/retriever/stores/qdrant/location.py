@@ -36,7 +36,7 @@ _spec = msgspec.json.Decoder(IndexSpec)
 
 
 class Location:
-    """An index in a collection of its own.
+    """An index in its own collection.
 
     Args:
         aliases: The aliases of the installation.
