@@ -27,8 +27,7 @@ class Ending:
     """Ends responses on behalf of the gateway that answers.
 
     First an entry in the log prevents the answering gateway from writing more. Then the stored response gets its
-    final
-    state, unless it has one. The stored state decides how the log ends.
+    final state, unless it has one. The stored state decides how the log ends.
 
     Args:
         store: Stores the responses.

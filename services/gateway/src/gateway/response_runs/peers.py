@@ -15,8 +15,7 @@ class Peers:
     """The gateways whose heartbeats were received.
 
     Time is counted in this gateway's own heartbeats as NATS returns them. So no gateway expires while NATS is
-    unavailable
-    or this process is frozen.
+    unavailable or this process is frozen.
 
     Attributes:
         name: The name of this gateway. A restarted process has a new one.

@@ -2,8 +2,7 @@
 
 The model is a plain export, for example a Hugging Face sequence classifier in ONNX. Its inputs are ``input_ids``,
 ``attention_mask`` and optionally ``token_type_ids``. Its first FP32 output has the logits. The score, 0 to 1, is
-the
-logistic function of one logit, or the probability of the second of two.
+the logistic function of one logit, or the probability of the second of two.
 """
 
 import asyncio

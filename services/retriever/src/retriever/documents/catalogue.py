@@ -72,8 +72,7 @@ class Catalogue:
         """Return a page of records, ordered by document id.
 
         No record meets a condition on ``page``, which is a field of chunks. The page is shorter than requested if
-        the
-        metadata are too large for one answer.
+        the metadata are too large for one answer.
 
         Raises:
             NotFound: The index does not exist.

@@ -2,8 +2,7 @@
 
 While one group is written, the next one gathers. Each document is acknowledged when its group is durable. If a
 group cannot be stored, its documents are stored one by one, like large documents (`documents.versions`). So an
-error
-affects only the document that causes it.
+error affects only the document that causes it.
 """
 
 import asyncio

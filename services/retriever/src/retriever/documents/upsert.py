@@ -101,8 +101,7 @@ class Upserts:
             principal: The caller.
             index_name: The index of the document.
             document: The id and ``sha256`` of the document, and the fields to set: metadata, access, category,
-            language,
-                generation. ``sourcefile`` must be empty or unchanged, because chunks are indexed with it.
+                language, generation. ``sourcefile`` must be empty or unchanged, because chunks are indexed with it.
 
         Raises:
             InvalidRequest: A field is wrong; nothing changed.

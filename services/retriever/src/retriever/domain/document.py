@@ -25,8 +25,7 @@ class Document:
     """A record of the catalogue. The fields are those of ``document.proto``.
 
     ``language`` is the language that the document or its sender declares. ``text_language`` is the language in
-    which
-    text search analyses it; it is empty in an index without languages (`domain.language`).
+    which text search analyses it; it is empty in an index without languages (`domain.language`).
     """
 
     document_id: str
@@ -60,8 +59,7 @@ class Document:
         """Return the citation of a page: ``file.pdf#page=3``. Page 0 means a format without pages.
 
         Front ends put citations into URLs unchanged. So characters that would end the name are encoded if the
-        original
-        can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
+        original can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
         """
         name = self.sourcefile or self.document_id
         if self.original:
@@ -81,10 +79,8 @@ class Chunk:
     """One retrievable piece of a document.
 
     ``text`` is shown and cited. ``vector`` (L2-normalised) and the terms are computed from ``indexed_text``. The
-    first
-    ``overlap`` code points of the text repeat the chunk before. Without an overlap, ``separator`` is between the
-    two in
-    the document; None means a blank line.
+    first ``overlap`` code points of the text repeat the chunk before. Without an overlap, ``separator`` is between
+    the two in the document; None means a blank line.
     """
 
     number: int

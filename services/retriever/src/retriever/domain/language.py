@@ -1,8 +1,7 @@
 """The languages of text search, and their detection by script.
 
 A language is named by its ISO 639-1 code. Some scripts determine the language, because they have only one stemmer
-or
-tokenizer. The languages of the Latin script are detected by their words (`languages.detector`).
+or tokenizer. The languages of the Latin script are detected by their words (`languages.detector`).
 """
 
 import re

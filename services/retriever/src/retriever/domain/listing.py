@@ -68,8 +68,7 @@ class DocumentPage:
     """A page of a listing.
 
     ``next_token`` is empty on the last page. ``total`` counts the documents of all pages. ``texts`` has one text
-    for
-    each document if the request asks for texts.
+    for each document if the request asks for texts.
     """
 
     documents: tuple[Document, ...]

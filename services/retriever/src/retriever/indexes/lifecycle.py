@@ -196,8 +196,7 @@ class Indexes:
             spec: The specification of the new index.
             snapshot: The directory of the snapshot.
             check: Raises an error if the existing index must not be replaced. Called first, and again when the new
-                index
-                is built.
+                index is built.
 
         Raises:
             InvalidRequest: The name is not valid, or the snapshot cannot be loaded; nothing changed.

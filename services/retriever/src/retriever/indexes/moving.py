@@ -1,8 +1,7 @@
 """Moving an index to the store's layout for new indexes, with its existing vectors.
 
 This is a rebuild (`rebuild`) without embedding. The index remains available for reads and writes. If the process
-dies,
-the unfinished copy is removed, and a new move starts from the beginning.
+dies, the unfinished copy is removed, and a new move starts from the beginning.
 """
 
 import asyncio

@@ -2,10 +2,8 @@
 
 The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
 While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
-the
-chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It ends every upsert
-and
-deletion, successful or not, and it runs for each mark that a crash has left.
+the chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It ends every
+upsert and deletion, successful or not, and it runs for each mark that a crash has left.
 """
 
 import asyncio

@@ -1,11 +1,9 @@
 """A rebuild of an index: fills a new collection and then replaces the old one atomically.
 
 `Making` produces the new chunks: with new vectors, or unchanged for a move. Each round compares the generations of
-the
-documents in both collections and copies the differences, including documents that were written or removed
-meanwhile.
-When few differences are left, commits wait until these are copied. Then the new collection is published in place of
-the old one. So the rebuild needs no log of writes, and an interrupted rebuild starts again.
+the documents in both collections and copies the differences, including documents that were written or removed
+meanwhile. When few differences are left, commits wait until these are copied. Then the new collection is published
+in place of the old one. So the rebuild needs no log of writes, and an interrupted rebuild starts again.
 """
 
 from collections import Counter

@@ -100,8 +100,7 @@ class Snapshots:
 
         Raises:
             InvalidRequest: The path lies outside the tenant's directory, or the snapshot cannot be loaded, for
-                instance
-                because it is one of another index.
+                instance because it is one of another index.
             NotFound: The path does not exist.
             Conflict: The index exists, and ``overwrite`` is not set.
             PermissionDenied: The index to overwrite has documents that the caller may not see.

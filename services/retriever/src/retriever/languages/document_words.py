@@ -31,8 +31,7 @@ class DocumentWords:
         """Return the language of a document for text search, or an empty string in an index without languages.
 
         The first that is known applies: the language of the script, of the index, the detected language, the one
-        that the
-        document declares, the one of most documents of the index.
+        that the document declares, the one of most documents of the index.
 
         Args:
             spec: The index.

@@ -5,14 +5,11 @@ Adapters: `stores.edge` (Qdrant in the process, on disk), `stores.qdrant` (a Qdr
 rules and the upsert protocol are above the port and the same for all.
 
 A collection has three kinds of points: chunks (with two vectors), records of the catalogue (one for each document),
-and
-marks (of documents whose chunks may not agree with their record). For a marked document, searches and counts see
-only
-the chunks of the generation that its record names. A `Scope` restricts them further.
+and marks (of documents whose chunks may not agree with their record). For a marked document, searches and counts
+see only the chunks of the generation that its record names. A `Scope` restricts them further.
 
 Several processes write to a store on a server. There a mark is a lease: it is refused while another process holds
-it,
-renewed by its holder, and abandoned if the holder has terminated.
+it, renewed by its holder, and abandoned if the holder has terminated.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -298,8 +295,7 @@ class Store(Protocol):
         Args:
             spec: The specification of the index.
             beside: Whether it will replace an existing collection. If not, another process that creates a
-                collection of
-                this name gets the same one.
+                collection of this name gets the same one.
 
         Raises:
             Unavailable: The collection cannot be created.

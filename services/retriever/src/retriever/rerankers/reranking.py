@@ -45,8 +45,7 @@ class Reranking:
         """Return the passages ordered by the reranker's scores, without those below the minimum score.
 
         Passages that the reranker did not get follow without a score. If there is a minimum score, they are left
-        out. If
-        the reranker fails, the passages are unchanged.
+        out. If the reranker fails, the passages are unchanged.
 
         Raises:
             CausewayError: The reranker failed, and its configuration requires it.

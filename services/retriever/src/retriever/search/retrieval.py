@@ -2,10 +2,9 @@
 
 The query is embedded first, in a thread of the embedder. Then all searches of one index run without giving up the
 event loop. Searches of the embedded store take one or two milliseconds and hold the interpreter's lock, so
-concurrency
-would gain nothing, and no document can change between them. Between two indexes, and in a remote store, other tasks
-run. If an index's revision has changed afterwards, a new version of a document has become visible, and the index is
-searched again. So a search always sees exactly one version of a document.
+concurrency would gain nothing, and no document can change between them. Between two indexes, and in a remote store,
+other tasks run. If an index's revision has changed afterwards, a new version of a document has become visible, and
+the index is searched again. So a search always sees exactly one version of a document.
 
 The later steps work on the passages that were read: reranking, diversity, neighbours, captions.
 """
@@ -79,10 +78,8 @@ class Retrieval:
         """Return the passages that answer the query best.
 
         Each passage has both scores, unless the query skips the missing ones. If the query cannot be embedded, a
-        sparse
-        search returns passages without cosines, unless the query sets a minimum cosine. Cosines of different models
-        are
-        not comparable. So each is divided by the best cosine of its model, or replaced by its rank.
+        sparse search returns passages without cosines, unless the query sets a minimum cosine. Cosines of different
+        models are not comparable. So each is divided by the best cosine of its model, or replaced by its rank.
 
         Raises:
             InvalidRequest: A field is wrong.

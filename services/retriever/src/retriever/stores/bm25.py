@@ -2,9 +2,8 @@
 
 Each language has its stemmer and stop words. The engine's multilingual tokenizer splits Chinese, Japanese and Thai,
 which have no spaces between words. Korean words have endings, but the engine has no stemmer for them. So each
-Korean
-word becomes its character bigrams, which match other forms of the word. Latin words in these languages are analysed
-as English.
+Korean word becomes its character bigrams, which match other forms of the word. Latin words in these languages are
+analysed as English.
 """
 
 import re

@@ -3,8 +3,7 @@
 Points have three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and ``mark``
 (no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword (``kind:chunk``,
 ``reader:*``, ``metadata.year:2024``). ``numbers`` has the numeric ones as objects. So a few payload indexes serve
-all
-metadata keys.
+all metadata keys.
 """
 
 import hashlib

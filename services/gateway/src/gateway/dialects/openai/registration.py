@@ -53,9 +53,9 @@ _COMPLETION: Schema = {
 def registration(openai: Dialect, completions: Dialect) -> Registration:
     """Register the dialects.
 
-    openai: The dialect of chat completions.
-    completions: The dialect of text completions.
-        completions: Of text completions.
+    Args:
+        openai: The dialect of chat completions.
+        completions: The dialect of text completions.
     """
     described = operation(
         "Chat completion, with retrieval if index_name is given",

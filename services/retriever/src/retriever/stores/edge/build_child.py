@@ -2,8 +2,7 @@
 
 It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. It does the work that takes the engine
 seconds and would block the serving process. It reads a copy of a shard and builds in a separate directory. The
-parent
-then moves the result into place or removes it.
+parent then moves the result into place or removes it.
 """
 
 import ctypes
@@ -38,8 +37,7 @@ class Job(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``compact`` and ``persist`` read the copy of a shard, ``restore`` reads a snapshot. ``persist`` writes
-            a
-            snapshot, the others write a shard.
+            a snapshot, the others write a shard.
         source: Directory to read.
         target: Directory to write. It must not exist for a shard, and may exist for a snapshot.
         spec: The specification of the written index.

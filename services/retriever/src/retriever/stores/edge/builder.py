@@ -147,8 +147,7 @@ class Builder:
 
 def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # Not with uvloop: it runs Python between fork and exec, which sometimes crashes the child of a process with
-    # many
-    # threads. In the loop's thread, because the kernel kills the child when the thread that started it ends.
+    # many threads. In the loop's thread, because the kernel kills the child when the thread that started it ends.
     return subprocess.Popen(  # noqa: S603  # our own program
         command,
         stdin=subprocess.PIPE,

@@ -1,9 +1,9 @@
 """An index in an Edge shard: implements the port with the engine.
 
 Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
-directly,
-because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk methods, and
-writers that wait for a copy or replacement of the shard give up the loop. Other calls in sequence are atomic.
+directly, because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk
+methods, and writers that wait for a copy or replacement of the shard give up the loop. Other calls in sequence are
+atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

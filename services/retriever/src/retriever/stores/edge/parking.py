@@ -1,8 +1,7 @@
 """Closes idle shards, because each open shard needs a thread and a file descriptor.
 
 A shard opens when it is used. It is closed after an idle time, or when too many shards are open. The layers above
-the
-shard do not notice.
+the shard do not notice.
 """
 
 import asyncio

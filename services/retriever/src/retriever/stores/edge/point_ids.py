@@ -1,8 +1,7 @@
 """Cached conversion of point ids between text and UUID.
 
 The engine returns UUIDs and accepts them fastest. A conversion takes longer than finding the hit, and searches
-often
-find the same points.
+often find the same points.
 """
 
 import functools

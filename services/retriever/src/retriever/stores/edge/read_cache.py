@@ -1,8 +1,7 @@
 """A cache of chunks and records, which searches read repeatedly.
 
 Only one process writes to a shard. It removes entries from the cache in the same step of the loop in which it
-writes
-them. So cached reads are never stale.
+writes them. So cached reads are never stale.
 """
 
 import itertools

@@ -1,8 +1,7 @@
 """The points (`stores.payload`) and filters in the types of the Edge engine.
 
 Fields with a condition need an index: without one a search reads the payload of every point, which takes 45 ms
-instead
-of 2 at 10,000 points. But each index has a dozen files, which every flush syncs.
+instead of 2 at 10,000 points. But each index has a dozen files, which every flush syncs.
 """
 
 import uuid

@@ -10,8 +10,7 @@ atomically.
 
 A shard is rebuilt from a copy while the old one remains in use. The ids of documents that are written meanwhile are
 noted. Before the new shard takes over, the points of these documents are copied again. Writers wait for the copy
-and
-for the last round of this replay. Readers do not wait.
+and for the last round of this replay. Readers do not wait.
 """
 
 import asyncio
@@ -39,9 +38,8 @@ _log = structlog.get_logger(__name__)
 
 _FLUSH_EVERY = 20_000
 """Number of points after which the log is flushed into the segments. A flush syncs every file of the shard and
-blocks
-for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Opening after a crash replays at most this many
-points, in about five seconds. Acknowledged writes are durable before (`LiveShard.sync`)."""
+blocks for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Opening after a crash replays at most this
+many points, in about five seconds. Acknowledged writes are durable before (`LiveShard.sync`)."""
 _FEW = 4  # documents to replay while writers wait
 _MOST_ROUNDS = 5
 _GATHER_SECONDS = 0.001

@@ -7,12 +7,10 @@
     <directory>/<collection>/    an index: `stores.edge.shard`
 
 Opening the store removes directories without a manifest, which were never published or are partly removed. Opening
-an
-index removes generations that its manifest does not name.
+an index removes generations that its manifest does not name.
 
 The store reads only manifests when it is opened, and each index at its first use. So no request waits for an index
-that
-it does not use. Idle indexes are closed again (`stores.edge.parking`).
+that it does not use. Idle indexes are closed again (`stores.edge.parking`).
 """
 
 import asyncio
@@ -56,8 +54,7 @@ class EdgeStore:
         directory: The directory. It is created if it does not exist.
         scheduler: Runs blocking work in slices.
         min_free_bytes: With less free disk space, writes are refused. The engine maps its files into memory, and a
-            full
-            disk would end the process.
+            full disk would end the process.
         exact_up_to: With more chunks than this, a compaction builds a graph (HNSW).
         policy: When an index is compacted automatically.
         limits: The limits of the child process that compacts, and writes and reads snapshots.

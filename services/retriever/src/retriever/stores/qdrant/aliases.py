@@ -7,8 +7,7 @@
 
 A cluster changes aliases for all nodes together, and applies a list of changes atomically. But a node that has just
 started may return old aliases for a moment. So searches ask one node, while removals and replacements ask more than
-half
-of the nodes.
+half of the nodes.
 """
 
 import asyncio

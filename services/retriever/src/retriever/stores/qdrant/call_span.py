@@ -21,8 +21,7 @@ def call_span(operation: str, collection: str | None, server: Mapping[str, str |
     """Record the block as a span, without the content of the request and the answer.
 
     Outside a recorded trace it records nothing, because otherwise each renewal of leases would be a trace. A
-    missing
-    collection is not an error of the span, as with ``expected`` of `servicekit.rpc.unary`.
+    missing collection is not an error of the span, as with ``expected`` of `servicekit.rpc.unary`.
 
     Args:
         operation: Name of the client's method.

@@ -2,10 +2,8 @@
 
 Several processes may use it. As in each store, a document's record decides which chunks exist. A mark is a lease
 (`qdrant.leases`). A record is written only if the stored one has not changed since the document was marked.
-Searches
-read the marks concurrently, at most every quarter of a second. If a search finds chunks of a version that changed
-since
-then, the caller notices the generation and searches again.
+Searches read the marks concurrently, at most every quarter of a second. If a search finds chunks of a version that
+changed since then, the caller notices the generation and searches again.
 """
 
 import asyncio

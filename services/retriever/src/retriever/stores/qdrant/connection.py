@@ -57,8 +57,7 @@ class Connection:
     """Clients of the nodes of a cluster, or of a single server.
 
     A process prefers one node while it answers. Each call has one deadline. An attempt that can be repeated at
-    another
-    node has a shorter time-out, so that a hanging node costs little.
+    another node has a shorter time-out, so that a hanging node costs little.
 
     Args:
         nodes: The nodes, at least one. The first one that answers is used.

@@ -1,10 +1,8 @@
 """Calls of a Qdrant server that are limited to one incarnation of an index.
 
 A payload field distinguishes the indexes in a shared collection. It has the incarnation, a UUID that each build of
-an
-index gets. `Incarnation` adds it to every filter, every corpus and every point, and drops points of other
-incarnations
-from reads by id. Unknown calls are errors.
+an index gets. `Incarnation` adds it to every filter, every corpus and every point, and drops points of other
+incarnations from reads by id. Unknown calls are errors.
 
 The id of a point on the server is its id outside the store, combined with the incarnation by exclusive or. So two
 incarnations of an index share no point, and each id follows from the other.

@@ -8,8 +8,7 @@ from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorag
 
 ORDERING = models.WriteOrdering.MEDIUM
 """Conditional writes go through the highest live node. With `STRONG` they would go through the highest node of all,
-and
-fail while it is down."""
+and fail while it is down."""
 
 CONSISTENCY = models.ReadConsistencyType.QUORUM
 """A consistent read asks more than half of the copies. `MAJORITY` would ask all, and fail while one is down."""

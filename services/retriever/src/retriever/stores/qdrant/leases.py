@@ -1,12 +1,9 @@
 """Leases on a Qdrant server: locks between processes.
 
 A lease is a point with its holder and its end. A process takes it by a conditional write: the server changes the
-point
-only if the process holds it already or it has expired. The process then reads it back. The holder renews the lease
-long
-before its end. The lease of a terminated process expires, and another process takes it over. The clocks of the
-processes
-must agree within a few seconds, as any time service ensures.
+point only if the process holds it already or it has expired. The process then reads it back. The holder renews the
+lease long before its end. The lease of a terminated process expires, and another process takes it over. The clocks
+of the processes must agree within a few seconds, as any time service ensures.
 """
 
 import asyncio

@@ -6,11 +6,9 @@
     <prefix>.<tenant>.<index>.<digest or UUID>   a collection
 
 Two processes that create the same index concurrently create the same collection, because its name depends only on
-the
-specification. A collection that will replace another has a unique name. A point has the specification. Until the
-collection is published, the point is a lease. `stores.qdrant.store.QdrantStore.tidy` removes collections without an
-alias
-and with an expired lease. An index may also share a collection with others (`shared_location`).
+the specification. A collection that will replace another has a unique name. A point has the specification. Until
+the collection is published, the point is a lease. `stores.qdrant.store.QdrantStore.tidy` removes collections
+without an alias and with an expired lease. An index may also share a collection with others (`shared_location`).
 """
 
 import hashlib

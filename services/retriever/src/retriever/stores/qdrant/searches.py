@@ -1,8 +1,7 @@
 """Searches of one index on a Qdrant server, in as few calls as possible.
 
 A search depends on the current collection of the index and on the marked documents. Both are read concurrently with
-the
-search. If they have changed, the search is repeated.
+the search. If they have changed, the search is repeated.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -62,8 +62,7 @@ class ServerCollection:
         """Read the number of copies of the collection, and correct its read and write parameters.
 
         Consistent reads must see every write, and a hanging node must not delay reads. Collections of an older
-        version or of
-        another configuration may have other parameters.
+        version or of another configuration may have other parameters.
 
         Raises:
             Missing: The collection is gone.

@@ -5,10 +5,8 @@
     <prefix>-space.<tenant>.<index>.<incarnation>    an alias of the space
 
 Each build of an index is an incarnation with a UUID, which its points and all calls have (`incarnation`). The alias
-names
-the current incarnation. `QdrantStore.tidy` removes the points of incarnations without an alias and with an expired
-lease,
-some at a time. The point with the specification is removed last.
+names the current incarnation. `QdrantStore.tidy` removes the points of incarnations without an alias and with an
+expired lease, some at a time. The point with the specification is removed last.
 """
 
 import uuid

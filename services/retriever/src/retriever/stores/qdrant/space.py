@@ -5,8 +5,7 @@
     <prefix>-space.<digest of model, dimension, quantization, place of the vectors>
 
 Earlier versions of the retriever do not know spaces. They remove collections without an alias whose names begin
-with
-``<prefix>.``. Names of spaces do not begin so.
+with ``<prefix>.``. Names of spaces do not begin so.
 """
 
 import hashlib

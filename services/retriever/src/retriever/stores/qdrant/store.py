@@ -162,8 +162,7 @@ class QdrantStore:
         """Remove collections, and points of spaces, without an alias and with an expired lease.
 
         Return the published collections that may have marks of terminated processes. The number of calls does not
-        grow with
-        the number of indexes: a space needs one call, and the other collections are checked in turn.
+        grow with the number of indexes: a space needs one call, and the other collections are checked in turn.
         """
         left: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections

@@ -1,10 +1,8 @@
 """Unsettled documents: documents that are being written, or that have stray chunks.
 
 Searches see only one version of them. Stray chunks belong to no version: a node that hung can apply a write late,
-after
-the document was replaced. If a search finds one, the document is suspected. Searches see only the version of its
-record
-until it is settled.
+after the document was replaced. If a search finds one, the document is suspected. Searches see only the version of
+its record until it is settled.
 """
 
 import asyncio
