@@ -2,8 +2,7 @@
 
 Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
 directly, because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk
-methods, and writers that wait for a copy or replacement of the shard give up the loop. Other calls in sequence are
-atomic.
+methods, and writers that wait for a copy of the shard give up the loop. Other calls in sequence are atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
