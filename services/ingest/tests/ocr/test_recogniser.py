@@ -93,7 +93,7 @@ async def test_text_is_read_however_the_page_lies(recogniser: Recogniser) -> Non
         assert section.text == TEXT, turn
         assert confidence(found) > 0.9
     assert await recogniser.lines(png(Image.new("L", (300, 300), "white"))) == []
-    with pytest.raises(NotRecognised, match="not read"):
+    with pytest.raises(NotRecognised, match="could not be read"):
         await recogniser.lines(b"no picture")
     assert await recogniser.lines(png(page))
 
