@@ -31,7 +31,7 @@ BOB = with_own(Principal("local", "bob", oids=("bob", "shared"), roles=("ask", "
 
 
 class EndingIngest(FakeIngest):
-    """Its jobs end once they were asked for so many times."""
+    """An ingest whose jobs end after a number of look-ups."""
 
     def __init__(self, state: str = "succeeded", after: int = 1) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ DOCS = Frontend(default_index="docs")
 
 
 async def test_config_says_what_there_is(client: httpx.AsyncClient) -> None:
-    """Each member that the front end reads is there, and is a boolean or a text."""
+    """Each member that the front end reads is present, and is a boolean or a string."""
     config = (await client.get("/config")).json()
     assert config["streamingEnabled"] is config["showVectorOption"] is True
     assert config["showQueryRewritingOption"] is config["showChatHistoryBrowser"] is True
@@ -114,7 +114,7 @@ LOGIN = application.Login("page", "https://login.example", ("openid",))
 async def test_config_offers_what_needs_a_user_where_users_sign_in(
     fakes: Any, login: application.Login | None, frontend: Frontend
 ) -> None:
-    """Pages fail as a whole where they are offered uploads without a login; history on the server needs a user."""
+    """Uploads need a login and an index. The history on the server needs a login."""
     async with speaking(fakes, FakeIngest(), LOCAL, frontend, login=login) as http:
         config, setup = [(await http.get(path)).json() for path in ("/config", "/auth_setup")]
     assert setup["useLogin"] is (login is not None)
@@ -130,7 +130,7 @@ class Away(FakeGenerator):
 
 
 async def test_config_waits_for_no_generator(fakes: Any) -> None:
-    """One that is away does not keep the page from starting."""
+    """The configuration is answered although the generator cannot be reached."""
     fakes.generator = Away()
     async with speaking(fakes, fakes.ingest, LOCAL, DOCS) as client:
         response = await client.get("/config")
@@ -139,7 +139,7 @@ async def test_config_waits_for_no_generator(fakes: Any) -> None:
 
 
 async def test_config_follows_the_profile(fakes: Any) -> None:
-    """What a profile sets is offered; without an index there is nothing to upload to."""
+    """The configuration offers the options of the profile. It offers no upload without an index."""
     overrides = {"semantic_ranker": True, "reasoning_effort": "low"}
     async with speaking(fakes, FakeIngest(), LOCAL, Frontend(overrides=overrides)) as http:
         config = (await http.get("/config")).json()
@@ -149,9 +149,7 @@ async def test_config_follows_the_profile(fakes: Any) -> None:
 
 
 async def test_me_says_who_asks(fakes: Any) -> None:
-    """The caller's tenant, user and roles, and what the front end has for the caller: other callers' assistants are
-    not named.
-    """
+    """The answer names the caller's tenant, user and roles, and only the assistants that the caller may use."""
     assistants = {
         "harbour": Assistant("harbour", ("docs",)),
         "crew": Assistant("crew", audience=Audience(users=frozenset({"bob"}))),
@@ -169,7 +167,7 @@ async def test_me_says_who_asks(fakes: Any) -> None:
 
 
 async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:
-    """With every part that the front end's login library is built from."""
+    """The answer has the members that the front end's login library needs, and no login."""
     async with speaking(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
         setup = (await http.get("/auth_setup")).json()
     assert (setup["useLogin"], setup["requireAccessControl"], setup["enableUnauthenticatedAccess"]) == (
@@ -182,14 +180,14 @@ async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:
 
 
 async def test_there_is_no_speech(client: httpx.AsyncClient) -> None:
-    """501, and the error is a text, as on all these routes."""
+    """A request for speech is answered with 501 and a text as the error."""
     response = await client.post("/speech", json={"text": "Hello"})
     assert response.status_code == 501
     assert response.json() == {"error": "Speech is not supported."}
 
 
 async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
-    """JSON can write it, UTF-8 cannot; so no document has such a name."""
+    """A file name with a lone surrogate is refused with 400, because UTF-8 cannot encode it."""
     async with speaking(fakes, EndingIngest(), ANN, DOCS) as http:
         headers = {"content-type": "application/json"}
         response = await http.post("/delete_uploaded", content=b'{"filename":"a\\ud800"}', headers=headers)
@@ -200,7 +198,7 @@ async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
 
 
 async def test_an_upload_is_the_users_own(fakes: Any) -> None:
-    """In the front end's index, for the user alone; answered once it can be found."""
+    """An upload goes to the front end's index, and only its user may see it."""
     ingest = EndingIngest()
     async with speaking(fakes, ingest, ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a b.md", b"# A")})
@@ -218,7 +216,10 @@ async def test_an_upload_is_the_users_own(fakes: Any) -> None:
 
 
 async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> None:
-    """It keeps the id, and gets the name of today; a user of a token without a former name has none."""
+    """An upload of a user with a former name keeps the document id and gets the current owner.
+
+    Other users have no such id.
+    """
     fakes.retriever.documents["docs"] = [stored("a.md", "ann")]
     plain = replace(ANN, oids=(), issuer="https://a.example")
     ids = []
@@ -236,7 +237,7 @@ async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> N
 
 
 async def test_two_users_files_of_one_name_are_two_documents(fakes: Any) -> None:
-    """Nobody's upload replaces another's, nor what stands in the index already."""
+    """Files of the same name from several users are different documents."""
     ingest = EndingIngest()
     for principal in (ANN, BOB, LOCAL):
         async with speaking(fakes, ingest, principal, DOCS) as http:
@@ -246,14 +247,14 @@ async def test_two_users_files_of_one_name_are_two_documents(fakes: Any) -> None
 
 
 async def test_an_upload_that_cannot_be_read(fakes: Any) -> None:
-    """422 with the reason."""
+    """An upload that cannot be read is answered with 422 and the reason."""
     async with speaking(fakes, EndingIngest("failed"), ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert (response.status_code, response.text) == (422, "It is encrypted.")
 
 
 async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> None:
-    """202 with the job: another server knows how far it is."""
+    """A gateway that stops answers an upload with 202 and the job."""
     ingest, draining = EndingIngest(after=1_000_000), asyncio.Event()
     draining.set()
     async with speaking(fakes, ingest, ANN, DOCS, timeout=600, draining=draining) as client:
@@ -263,7 +264,7 @@ async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> No
 
 
 async def test_an_upload_that_takes_long(fakes: Any) -> None:
-    """202: it is kept, and goes on."""
+    """An upload that takes longer than the time-out is answered with 202 and the job."""
     async with speaking(fakes, EndingIngest(after=1000), ANN, DOCS, timeout=0.3) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert response.status_code == 202
@@ -275,7 +276,7 @@ async def test_an_upload_that_takes_long(fakes: Any) -> None:
     [({"file": ("a.md", b"")}, 400), ({"file": (" ", b"x")}, 400), ({"other": ("a.md", b"x")}, 400), (None, 415)],
 )
 async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> None:
-    """An empty file, no name, no file, no form."""
+    """An upload without a content, a name, a file or a form is refused, and nothing is submitted."""
     ingest = EndingIngest()
     async with speaking(fakes, ingest, ANN, DOCS) as http:
         assert (await http.post("/upload", files=files)).status_code == status
@@ -283,7 +284,7 @@ async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> N
 
 
 async def test_uploads_need_an_index(fakes: Any) -> None:
-    """A front end without one says so, on each of the routes."""
+    """A front end without an index answers each route of uploads with 501."""
     async with speaking(fakes, EndingIngest(), ANN, Frontend()) as http:
         assert (await http.post("/upload", files={"file": ("a.md", b"x")})).status_code == 501
         assert (await http.get("/list_uploaded")).status_code == 501
@@ -291,7 +292,7 @@ async def test_uploads_need_an_index(fakes: Any) -> None:
 
 
 async def test_a_queue_that_is_away(fakes: Any) -> None:
-    """503 with Retry-After."""
+    """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
     ingest = EndingIngest()
     ingest.failure = Unavailable("Away.", retry_after=2)
     async with speaking(fakes, ingest, ANN, DOCS) as http:
@@ -300,7 +301,7 @@ async def test_a_queue_that_is_away(fakes: Any) -> None:
 
 
 async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
-    """Another's document of the same name stays, as does one that came otherwise."""
+    """A user lists and removes only the own uploads. Other documents of the same name stay."""
     public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
     mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
     owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (mine, mine_too)]
@@ -316,7 +317,7 @@ async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
 
 
 async def test_an_index_that_is_not_there_yet_has_no_uploads(fakes: Any) -> None:
-    """The first upload makes it."""
+    """An index that does not exist yet has no uploads."""
     async with speaking(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
         assert (await http.get("/list_uploaded")).json() == []
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
@@ -324,6 +325,6 @@ async def test_an_index_that_is_not_there_yet_has_no_uploads(fakes: Any) -> None
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"filename":1}', b"{}"])
 async def test_a_removal_names_a_file(fakes: Any, body: bytes) -> None:
-    """Else it is a 400."""
+    """A removal without a valid file name is refused with 400."""
     async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.post("/delete_uploaded", content=body)).status_code == 400

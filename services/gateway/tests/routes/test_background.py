@@ -1,4 +1,4 @@
-"""Responses that run in the background: accepted, answered by any gateway, followed, cancelled."""
+"""Responses in the background are accepted, answered by any gateway, followed and cancelled."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def events_of(client: httpx.AsyncClient, name: str) -> list[Any]:
 
 
 async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
-    """The response is there at once, as queued, and later complete; what it used is recorded once."""
+    """A response is queued at first and complete later, and its usage is recorded once."""
     client, runs = gateway
     waiting = await accepted(client, metadata={"a": "b"})
     assert (waiting.status, waiting.background, waiting.output) == ("queued", True, [])
@@ -67,7 +67,7 @@ async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
 
 
 async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
-    """Who asks for a stream waits for the events of whichever gateway answers."""
+    """A client that asks for a stream receives the events of the gateway that answers."""
     client, runs = gateway
     asking = asyncio.ensure_future(client.post(PATH, json={"input": "When?", "background": True, "stream": True}))
     await eventually(lambda: bool(fakes.response_jobs.jobs))
@@ -78,7 +78,7 @@ async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
 
 
 async def test_it_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
-    """No gateway is missed while it waits in the queue; its readers get its events when they come."""
+    """A response that waits in the queue does not fail, and its readers receive its events later."""
     monkeypatch.setattr(feed, "_QUIET", 0.01)
     client, runs = gateway
     waiting = await accepted(client)
@@ -93,14 +93,14 @@ async def test_it_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> N
 
 
 async def test_it_must_be_stored(gateway: Any) -> None:
-    """Else nobody could read it: a 400."""
+    """A background response with `store: false` is refused with 400, because no client could read it."""
     client, _ = gateway
     refused = await client.post(PATH, json={"input": "When?", "background": True, "store": False})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
 
 
 async def test_too_many(gateway: Any, fakes: Any) -> None:
-    """A tenant has so many at once; what was refused leaves nothing."""
+    """A response above the tenant's limit is refused with 429, and nothing of it is stored."""
     client, _ = gateway
     fakes.response_jobs.most = 1
     await accepted(client)
@@ -112,7 +112,7 @@ async def test_too_many(gateway: Any, fakes: Any) -> None:
 
 @pytest.mark.parametrize("part", ["responses", "response_log", "response_jobs"])
 async def test_without_nats(gateway: Any, fakes: Any, part: str) -> None:
-    """Nothing is accepted that could be lost."""
+    """A background response is refused with 503 while NATS cannot be reached, and no job is queued."""
     client, _ = gateway
     getattr(fakes, part).failure = Unavailable("It cannot be reached.")
     assert (await client.post(PATH, json={"input": "When?", "background": True})).status_code == 503
@@ -120,7 +120,7 @@ async def test_without_nats(gateway: Any, fakes: Any, part: str) -> None:
 
 
 async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
-    """It is never asked; to cancel it again changes nothing."""
+    """A cancelled response that waits never reaches the model. A second cancellation changes nothing."""
     client, runs = gateway
     waiting = await accepted(client)
     for _ in range(2):
@@ -135,7 +135,7 @@ async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
 
 
 async def test_its_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
-    """When it is accepted. At its turn it is answered although the quota is used up; its tokens count then."""
+    """A request counts once, when it is accepted. Its answer is not refused, and its tokens count then."""
     limits = parsed(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: limits)
     fakes.ledger.joined([fakes.ledger.replica])
@@ -153,13 +153,13 @@ async def test_its_request_counts_once_in_the_quotas(fakes: Any, settings: Setti
 
 
 def usage_of(fakes: Any) -> list[tuple[int, int]]:
-    """The tokens of each usage record of an answer."""
+    """Return the tokens of each usage record of an answer."""
     usage = [json.loads(each.payload) for each in fakes.records.written if ".usage." in each.subject]
     return [(each.get("input_tokens", 0), each.get("output_tokens", 0)) for each in usage if each["route"] == PATH]
 
 
 def slowly(fakes: Any) -> None:
-    """Have the model stop behind its first word."""
+    """Make the model stop after its first word."""
     fakes.generator.gate = asyncio.Event()
     begin, end = [Start(b"{}"), Delta(0, "At ")], [Finish(0, "stop"), Usage(7, 2)]
     fakes.generator.script = [begin, [Delta(0, "nine.")], end]
@@ -174,7 +174,7 @@ async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
 
 
 async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
-    """Its model is stopped, and what it has said is there."""
+    """The cancellation of a running response stops its model and keeps the text so far."""
     client, runs = gateway
     slowly(fakes)
     waiting = await accepted(client)
@@ -192,7 +192,7 @@ async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
 
 
 async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:
-    """It ends, and nothing of it is left."""
+    """The deletion of a running response ends it and removes it."""
     client, runs = gateway
     slowly(fakes)
     waiting = await accepted(client)
@@ -204,7 +204,7 @@ async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:
 
 
 async def test_an_attempt_without_a_word_is_repeated(gateway: Any, fakes: Any) -> None:
-    """At most twice; then the response has failed."""
+    """An attempt that died without a word is repeated at most twice. Then the response fails."""
     client, runs = gateway
     for attempts in (2, 3):
         waiting = await accepted(client)
@@ -220,7 +220,7 @@ async def test_an_attempt_without_a_word_is_repeated(gateway: Any, fakes: Any) -
 
 @pytest.mark.parametrize("exact", [False, True])
 async def test_an_answer_that_broke_off(gateway: Any, fakes: Any, exact: bool) -> None:
-    """A model that says the same again goes on; any other response ends as failed, with what there is."""
+    """A broken-off answer goes on if the model repeats its text. Otherwise it fails with the text so far."""
     client, runs = gateway
     slowly(fakes)
     fakes.generator.only_quotes = exact
@@ -247,7 +247,7 @@ async def events_so_far(fakes: Any) -> list[Any]:
 
 
 async def test_a_frozen_gateway_adds_nothing(gateway: Any, fakes: Any) -> None:
-    """What its successor writes is neither doubled nor mixed."""
+    """A gateway that was frozen adds nothing to the response that its successor has ended."""
     client, runs = gateway
     slowly(fakes)
     waiting = await accepted(client)

@@ -1,4 +1,4 @@
-"""The chat routes over real connections: what becomes of an answer, however its client behaves."""
+"""The chat routes over real connections, with clients that leave, stop reading or send slowly."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ END = b"0\r\n\r\n"
 
 
 class Endless(FakeGenerator):
-    """Speaks until it is stopped, and knows when that was."""
+    """A generator that produces text until it is stopped, and records the stop."""
 
     pace = 0.001
     text = "word "
@@ -56,7 +56,7 @@ class Endless(FakeGenerator):
 
 
 class Silent(FakeGenerator):
-    """Never says a word, and knows when it was stopped."""
+    """A generator that never produces text, and records the stop."""
 
     begun = False
     stopped = False
@@ -89,7 +89,7 @@ async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 
 @pytest.fixture
 async def start(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -> Callable[..., int]:
-    """Serves with a generator and settings of the test's own; returns the port."""
+    """Serve the gateway with a generator and settings of the test; return the port."""
 
     def begin(generator: FakeGenerator, **more: Any) -> int:
         fakes.generator = generator
@@ -102,7 +102,7 @@ async def start(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int])
 async def test_leaving_before_the_first_event_stops_the_model(
     start: Callable[..., int], path: str, body: Any
 ) -> None:
-    """Streaming or not: once the client left nothing runs for it any more."""
+    """The model stops when the client leaves before the first event."""
     silent = Silent()
     port = start(silent)
     async with connection(port) as (_, writer):
@@ -118,13 +118,13 @@ async def test_leaving_before_the_first_event_stops_the_model(
 async def test_only_a_stream_needs_a_stream(
     client: httpx.AsyncClient, fakes: Any, path: str, body: Any, unary: bool
 ) -> None:
-    """The model is asked for one where the client is."""
+    """The gateway asks the model for a stream only if the client asked for one."""
     assert (await client.post(path, json=body)).status_code == 200
     assert [prompt.unary for prompt in fakes.generator.prompts] == [unary]
 
 
 async def test_leaving_while_passages_are_fetched_stops_that(start: Callable[..., int], fakes: Any) -> None:
-    """The client that left is not searched for any longer."""
+    """The retrieval stops when its client leaves."""
     stopped = asyncio.Event()
 
     class Slow(FakeRetriever):
@@ -145,7 +145,7 @@ async def test_leaving_while_passages_are_fetched_stops_that(start: Callable[...
 
 @pytest.mark.parametrize(("path", "body"), ROUTES[:4])
 async def test_leaving_in_mid_answer_stops_the_model(start: Callable[..., int], path: str, body: Any) -> None:
-    """After the first words, streamed or being gathered for an answer in one piece."""
+    """The model stops when the client leaves in the middle of an answer, streamed or not."""
     endless = Endless()
     async with connection(start(endless)) as (_, writer):
         writer.write(raw(path, body))
@@ -154,7 +154,7 @@ async def test_leaving_in_mid_answer_stops_the_model(start: Callable[..., int], 
 
 
 async def test_a_client_that_stops_reading_stops_the_model(start: Callable[..., int]) -> None:
-    """What is sent and not read stays bounded, on this side and in the kernel; leaving ends it."""
+    """A client that stops reading holds the model back within a bound. The model stops when the client leaves."""
     endless = Endless()
     endless.text, endless.pace = "x" * 4096, 0
     port = start(endless)
@@ -171,7 +171,7 @@ async def test_a_client_that_stops_reading_stops_the_model(start: Callable[..., 
 
 
 async def test_a_client_that_never_reads_is_given_up(start: Callable[..., int]) -> None:
-    """At the deadline everything that runs for it is stopped, although it is still connected."""
+    """The model stops at the deadline although a client that does not read is still connected."""
     endless = Endless()
     endless.text, endless.pace = "x" * 4096, 0
     port = start(endless, answer_timeout=0.3)
@@ -184,7 +184,7 @@ async def test_a_client_that_never_reads_is_given_up(start: Callable[..., int]) 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES[1:3])
 async def test_the_deadline_holds_whoever_forgets_it(start: Callable[..., int], path: str, body: Any) -> None:
-    """A service that does not keep to it: 504 in the words of the dialect."""
+    """A request is answered with 504 in the dialect's format although the model ignores the deadline."""
     port = start(Silent(), answer_timeout=0.1)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         response = await client.post(path, json=body)
@@ -194,7 +194,7 @@ async def test_the_deadline_holds_whoever_forgets_it(start: Callable[..., int], 
 
 
 class Broken(FakeGenerator):
-    """Has a defect, before its first word or after it."""
+    """A generator with a defect, before or after its first word."""
 
     speaks = False
 
@@ -206,7 +206,7 @@ class Broken(FakeGenerator):
 
 @pytest.mark.parametrize(("path", "body"), ROUTES)
 async def test_a_defect_is_a_500_that_tells_nothing(start: Callable[..., int], path: str, body: Any) -> None:
-    """In the dialect's own shape, with the trace id for whoever reads the log."""
+    """A defect is answered with 500 in the dialect's format. The answer has a trace id and no details."""
     port = start(Broken())
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         response = await client.post(path, json=body)
@@ -219,8 +219,10 @@ async def test_a_defect_is_a_500_that_tells_nothing(start: Callable[..., int], p
 
 @pytest.mark.parametrize(("path", "body"), STREAMS[:2])
 async def test_a_defect_in_mid_stream_is_told(start: Callable[..., int], path: str, body: Any) -> None:
-    """Protocols whose clients read the error end as they do. OpenAI's stream ends with the error, without
-    ``[DONE]`` and without HTTP's last chunk: some of its clients take any end for the end of a whole answer.
+    """A defect in the middle of a stream is reported to the client.
+
+    A stream of the chat protocol ends normally. A stream of OpenAI has neither ``[DONE]`` nor the last chunk of
+    HTTP, because some of its clients take any end for the end of a complete answer.
     """
     broken = Broken()
     broken.speaks = True
@@ -237,7 +239,7 @@ async def test_a_defect_in_mid_stream_is_told(start: Callable[..., int], path: s
 
 
 async def test_over_http_1_0_a_broken_stream_ends_with_the_error(start: Callable[..., int]) -> None:
-    """The end of the connection is the answer's end there; without ``[DONE]`` the answer is not whole."""
+    """A broken stream over HTTP/1.0 ends with the error and without ``[DONE]``."""
     broken = Broken()
     broken.speaks = True
     async with connection(start(broken)) as (reader, writer):
@@ -249,7 +251,7 @@ async def test_over_http_1_0_a_broken_stream_ends_with_the_error(start: Callable
 
 
 async def test_pieces_arrive_one_by_one(start: Callable[..., int]) -> None:
-    """What the model has said is with the client before it says more."""
+    """The client receives each piece before the model produces the next one."""
     gate = asyncio.Event()
     script: list[Any] = [[Delta(0, "one")], [Delta(0, "two")], [Finish(0, "stop")]]
     async with connection(start(FakeGenerator(script, gate=gate))) as (reader, writer):
@@ -262,7 +264,7 @@ async def test_pieces_arrive_one_by_one(start: Callable[..., int]) -> None:
 
 
 async def test_a_connection_lives_on(start: Callable[..., int], fakes: Any) -> None:
-    """After refusals, failures, streams and answers in one piece: the same connection takes the next request."""
+    """A connection takes the next request after refusals, failures, streams and complete answers."""
     port = start(FakeGenerator.saying("At ", "nine"))
     failing: list[Any] = [[Delta(0, "At ")], Unavailable("gone")]
     good = fakes.generator.script
@@ -295,7 +297,7 @@ async def test_a_connection_lives_on(start: Callable[..., int], fakes: Any) -> N
 
 
 async def test_a_body_may_come_in_chunks(port: int) -> None:
-    """Without a length, in as many pieces as it likes."""
+    """A body in chunks without a length is accepted."""
 
     def run() -> int:
         def pieces() -> Iterator[bytes]:
@@ -312,7 +314,7 @@ async def test_a_body_may_come_in_chunks(port: int) -> None:
 
 
 async def test_a_body_may_be_slow_but_must_not_stop(start: Callable[..., int]) -> None:
-    """Pieces within the pause are waited for; one that does not come is a refusal, not a hang."""
+    """A slow body is accepted. A body that pauses for longer than the limit is refused with 504."""
     port = start(FakeGenerator.saying("x"), body_pause=0.3)
     whole = raw("/chat", QUESTION)
     async with connection(port) as (reader, writer):
@@ -327,7 +329,7 @@ async def test_a_body_may_be_slow_but_must_not_stop(start: Callable[..., int]) -
 
 
 async def test_leaving_in_the_middle_of_the_body_is_no_error(port: int, fakes: Any) -> None:
-    """Nobody is asked, nothing is answered, the server goes on."""
+    """A client that leaves in the middle of the body causes no question, and the server goes on."""
     async with connection(port) as (_, writer):
         writer.write(raw("/chat", QUESTION)[:-10])
         await writer.drain()
@@ -338,7 +340,7 @@ async def test_leaving_in_the_middle_of_the_body_is_no_error(port: int, fakes: A
 
 @pytest.mark.parametrize("media", ["application/json", "application/json; charset=utf-8", "application/x+json", ""])
 async def test_json_by_any_of_its_names(http: httpx.AsyncClient, media: str) -> None:
-    """Without a media type, too."""
+    """A body of JSON is accepted with several media types, and without one."""
     headers = {"content-type": media} if media else {}
     response = await http.post("/chat", content=json.dumps(QUESTION), headers=headers)
     assert response.status_code == 200
@@ -346,13 +348,13 @@ async def test_json_by_any_of_its_names(http: httpx.AsyncClient, media: str) -> 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions"])
 async def test_another_media_type_is_refused(http: httpx.AsyncClient, path: str) -> None:
-    """As 415, in the words of the dialect."""
+    """Another media type is refused with 415, and the refusal names the type."""
     response = await http.post(path, content=b"a=b", headers={"content-type": "application/x-www-form-urlencoded"})
     assert response.status_code == 415
     assert "application/x-www-form-urlencoded" in response.text
 
 
 def test_server_timing_is_in_milliseconds() -> None:
-    """A metric a step, named by a token."""
+    """The header has one metric for each step, in milliseconds."""
     steps = (Step("check input", 1.25), Step("generate", 20.0))
     assert server_timing(steps) == b"check-input;dur=1.25, generate;dur=20"

@@ -1,4 +1,4 @@
-"""A client that leaves, in every protocol: whatever runs for it is stopped at once."""
+"""In every protocol, the work for a client stops at once when the client leaves."""
 
 import asyncio
 import contextlib
@@ -32,14 +32,14 @@ CHATS = [
 
 @dataclass
 class Work:
-    """What hangs for a client, and when it was stopped."""
+    """The work that hangs, and the times at which it was stopped."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: list[float] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
     async def hanging(self) -> AsyncIterator[None]:
-        """The block, which never comes to its end by itself."""
+        """Wait for ever."""
         try:
             self.begun.set()
             yield
@@ -49,7 +49,7 @@ class Work:
 
 
 def hangs(work: Work, fakes: Any, what: str) -> None:
-    """Lets one of the services hang."""
+    """Make one of the services hang."""
 
     class Retriever(FakeRetriever):
         async def retrieve(self, *_: Any) -> Any:
@@ -102,7 +102,7 @@ def hangs(work: Work, fakes: Any, what: str) -> None:
 async def test_what_runs_is_stopped(
     fakes: Any, serve: Callable[..., int], path: str, more: dict[str, Any], what: str, stops: int
 ) -> None:
-    """The search, the detectors, the model; before the first word and after it, streamed and in one piece."""
+    """The running search, detectors or model stop at once, in streams and in complete answers."""
     work = Work()
     hangs(work, fakes, what)
     port = serve(build_app(Settings(default_index="docs"), fakes.services()))

@@ -19,7 +19,7 @@ SCRIPT = b"export const here = 1;" * 100
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A page as the build leaves it."""
+    """The files of a page as the build leaves them."""
     made = tmp_path / "static"
     (made / "console" / "sample").mkdir(parents=True)
     (made / "index.html").write_bytes(PAGE)
@@ -43,7 +43,7 @@ def client(files: Path, *origins: str) -> httpx.AsyncClient:
 
 
 async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
-    """The page needs text/html; a client that takes something else is told that there is nothing."""
+    """The root answers a browser with the page, and another client with 404."""
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html,*/*;q=0.8"})
         other = await http.get("/", headers={"accept": "application/json"})
@@ -54,7 +54,7 @@ async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
 
 
 async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files: Path) -> None:
-    """Scripts and styles are the page's own files; only who issues the tokens is asked beside the gateway."""
+    """The policy allows only own scripts and styles, and connections to the gateway and the token issuers."""
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html"})
     rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
@@ -70,7 +70,7 @@ async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files
 
 
 async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None:
-    """Scripts come compressed to who takes that; files that keep their names are asked for each time."""
+    """A file with a hash in its name is cached for ever and sent compressed. Other files are not cached."""
     async with client(files) as http:
         script = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "gzip"})
         plain = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "identity"})
@@ -87,13 +87,13 @@ async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None
     ["nothing.js", "../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "sample", "index-AbCd_-12.js.gz", ""],
 )
 async def test_nothing_else_is_served(files: Path, path: str) -> None:
-    """What the build did not make is a 404."""
+    """A path that the build did not make is answered with 404."""
     async with client(files) as http:
         assert (await http.get(f"/console/{path}")).status_code == 404
 
 
 async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settings) -> None:
-    """The root is what it is for programs."""
+    """The root and the console are answered with 404 without the setting."""
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
         answers = [await http.get(path, headers={"accept": "text/html"}) for path in ("/", "/console/index.js")]
@@ -101,6 +101,6 @@ async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settin
 
 
 def test_a_page_that_was_not_built_is_refused_at_the_start(tmp_path: Path) -> None:
-    """The message says what to do."""
+    """A page that was not built is refused at the start, and the message names the remedy."""
     with pytest.raises(InvalidRequest, match="make setup"):
         console.router(files=tmp_path / "nowhere")

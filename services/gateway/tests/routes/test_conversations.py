@@ -1,4 +1,4 @@
-"""Conversations: made, read, changed, continued by responses."""
+"""Conversations are made, read, changed, and continued by responses."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def items(client: httpx.AsyncClient, name: str, **query: Any) -> list[Any]
 
 
 async def test_a_conversation_lives(client: httpx.AsyncClient) -> None:
-    """Made with metadata, changed, deleted."""
+    """A conversation is made with metadata, changed and deleted."""
     name = await begun(client, metadata={"a": "b"})
     assert (await client.get(f"{PATH}/{name}")).json()["metadata"] == {"a": "b"}
     changed = (await client.post(f"{PATH}/{name}", json={"metadata": {"c": "d"}})).json()
@@ -39,7 +39,7 @@ async def test_a_conversation_lives(client: httpx.AsyncClient) -> None:
 
 
 async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
-    """Added, listed in pages, read and deleted one by one; each is strictly what the reference has."""
+    """Items are added, listed in pages, read and deleted. Each has the format of the reference."""
     name = await begun(client, items=[HELLO])
     brought: list[dict[str, Any]] = [
         {"type": "message", "role": "assistant", "content": "Hi."},
@@ -63,7 +63,7 @@ async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
 
 
 async def test_responses_continue_a_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each gets what was said before, and adds its question and its answer, whether it is stored itself or not."""
+    """A response receives the earlier items of the conversation, and adds its question and its answer."""
     name = await begun(client, items=[{"type": "message", "role": "developer", "content": "Be brief."}])
     for body in ({"conversation": name, "store": False}, {"conversation": {"id": name}, "stream": True}):
         answer = await client.post("/v1/responses", json={"input": "When?", **body})
@@ -76,7 +76,7 @@ async def test_responses_continue_a_conversation(client: httpx.AsyncClient, fake
 
 
 async def test_a_conversation_is_judged(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What is brought is stored as the detectors leave it, or refused."""
+    """Detectors redact the items of a conversation before they are stored, or refuse them."""
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
     secret = {"type": "message", "role": "user", "content": "A secret."}
     name = await begun(client, items=[secret])
@@ -88,7 +88,7 @@ async def test_a_conversation_is_judged(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A conversation of one is none of another."""
+    """A conversation of one front end does not exist for another front end."""
     (tmp_path / "f.yaml").write_text("frontends:\n  - {name: a, mount: a}\n  - {name: b, mount: b}\n")
     fakes.frontends = FrontendsFile(tmp_path / "f.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
@@ -110,13 +110,13 @@ async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) 
     ],
 )
 async def test_refusals(client: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
-    """They name the member."""
+    """A wrong member is refused with 400, and the refusal names it."""
     refused = await client.post(PATH, json=body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
 async def test_unknown_conversations(client: httpx.AsyncClient) -> None:
-    """404, wherever they are said."""
+    """A conversation that does not exist is answered with 404 on each route."""
     for name in ("x", f"conv_{new_name()}"):
         for refused in (
             await client.get(f"{PATH}/{name}"),

@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's health API."""
+"""The health API of the guardrails orchestrator."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from servicekit.principal import Principal
 
 
 class Guardrails(FakeGuardrails):
-    """With detectors on other servers."""
+    """Guardrails with detectors on other servers."""
 
     async def detectors(
         self, principal: Principal, deadline: Deadline, *, health: bool = False
@@ -30,14 +30,14 @@ class Guardrails(FakeGuardrails):
 
 
 class Away(FakeGuardrails):
-    """Cannot be reached."""
+    """Guardrails that cannot be reached."""
 
     async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
         raise Unavailable("away")
 
 
 class Asked(Guardrails):
-    """Counts how often it is asked; takes a while."""
+    """Guardrails that count their look-ups and take a while to answer."""
 
     times = 0
 
@@ -48,7 +48,7 @@ class Asked(Guardrails):
 
 
 class Hanging(FakeGuardrails):
-    """Keeps to no deadline."""
+    """Guardrails that ignore the deadline."""
 
     async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
         await asyncio.Event().wait()
@@ -61,7 +61,7 @@ def client(guardrails: FakeGuardrails, **more: Any) -> httpx.AsyncClient:
 
 
 async def test_how_everything_is() -> None:
-    """Services by their probes, detectors of other servers by what the guardrails say of them."""
+    """The answer has the state of each service from its probe, and of each detector from the guardrails."""
     async with client(Guardrails()) as http:
         assert (await http.get("/info")).json() == {
             "services": {
@@ -75,13 +75,13 @@ async def test_how_everything_is() -> None:
 
 
 async def test_without_guardrails_the_services_are_told() -> None:
-    """Their own probe says what is wrong."""
+    """The states of the services are answered although the guardrails cannot be reached."""
     async with client(Away()) as http:
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
 async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
-    """Credentials are not needed here: one look is for all who ask within a moment; then comes a new one."""
+    """Requests within a short time share one look-up, because the route needs no credential."""
     guardrails = Asked()
     async with client(guardrails, fresh=0.2) as http:
         await asyncio.gather(*(http.get("/info") for _ in range(30)))
@@ -92,14 +92,14 @@ async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
 
 
 async def test_guardrails_that_hang_are_not_waited_for() -> None:
-    """The services are told within the time of a look."""
+    """The states of the services are answered within the time-out although the guardrails hang."""
     async with client(Hanging(), timeout=0.05) as http, asyncio.timeout(60):
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/x", 404), ("POST", "/info", 405)])
 async def test_nothing_else_is_there(method: str, path: str, status: int) -> None:
-    """The process lives, whatever else is asked."""
+    """The health route answers with the version. Other paths and methods are refused."""
     async with client(Guardrails()) as http:
         assert (await http.get("/health")).json() == {"causeway": "1.2.3"}
         assert (await http.request(method, path)).json()["code"] == status

@@ -12,26 +12,26 @@ def parse(block: dict[str, Any]) -> Detectors:
 
 
 def test_the_defaults_are_the_adrs() -> None:
-    """Input blocks, output reports; passages are redacted."""
+    """By default, detectors block inputs, redact passages and report findings in outputs."""
     assert parse({"input": {"a": {}}, "context": {"b": {}}, "output": {"c": {}}}) == Detectors(
         (Detector("a", Action.BLOCK),), (Detector("b", Action.REDACT),), (Detector("c", Action.REPORT),)
     )
 
 
 def test_ours_are_read_and_the_rest_is_handed_on() -> None:
-    """``action`` and ``on_error`` are the platform's; other parameters are the detector's."""
+    """``action`` and ``on_error`` are read by the gateway. Other parameters go to the detector."""
     block = {"output": {"a": {"action": "redact", "on_error": "allow", "types": ["email"]}}}
     assert parse(block).output == (Detector("a", Action.REDACT, True, b'{"types":["email"]}'),)
 
 
 def test_a_detector_without_parameters_still_runs() -> None:
-    """Null says nothing of them; it does not call the detector off."""
+    """A detector whose parameters are null still runs."""
     assert parse({"input": {"a": None}}).input == (Detector("a", Action.BLOCK),)
 
 
 @pytest.mark.parametrize("block", [{}, {"input": {}}, {"output": None}])
 def test_nothing_asked_for(block: dict[str, Any]) -> None:
-    """No detectors."""
+    """An empty block requests no detectors."""
     assert parse(block) == Detectors()
 
 
@@ -46,7 +46,7 @@ def test_nothing_asked_for(block: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_wrong_is_named(block: dict[str, Any], field: str) -> None:
-    """A direction, an action or a shape that is none."""
+    """A wrong direction, action or shape is refused, and the refusal names the field."""
     with pytest.raises(InvalidRequest) as caught:
         parse(block)
     assert caught.value.field == field

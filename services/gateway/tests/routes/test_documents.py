@@ -16,7 +16,7 @@ FORM = {"index": "docs"}
 
 
 def raw(*parts: tuple[bytes, bytes]) -> tuple[bytes, dict[str, str]]:
-    """A form by hand: disposition and content of each part."""
+    """Build a form from the disposition and the content of each part."""
     body = (
         b"".join(b"--x\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % part for part in parts) + b"--x--\r\n"
     )
@@ -24,7 +24,7 @@ def raw(*parts: tuple[bytes, bytes]) -> tuple[bytes, dict[str, str]]:
 
 
 async def test_an_upload_becomes_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Everything that was said of the file is kept; the job is there to be asked for."""
+    """An upload becomes a job with all members of the form, and the job can be read."""
     form = {
         "index": "docs",
         "category": "guides",
@@ -45,7 +45,7 @@ async def test_an_upload_becomes_a_job(client: httpx.AsyncClient, fakes: Any) ->
 
 
 async def test_several_files_become_several_jobs(client: httpx.AsyncClient, fakes: Any) -> None:
-    """In order."""
+    """Several files become several jobs, in the order of the form."""
     files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c/d.md")]
     response = await client.post("/documents", data=FORM, files=files)
     assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md", "c/d.md"]
@@ -56,7 +56,7 @@ async def test_several_files_become_several_jobs(client: httpx.AsyncClient, fake
     "name", ["Fährplan für Übermorgen.pdf", "a/b/../c.md", "日本語.md", "a b\u202fc.png", "👩‍🚀.md"]
 )
 async def test_names_are_kept_as_they_are(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
-    """Umlauts, slashes, spaces of all kinds: a name is a name, never a path."""
+    """A name keeps its umlauts, slashes and spaces."""
     response = await client.post("/documents", data=FORM, files={"file": (name, b"x")})
     assert response.status_code == 202
     assert fakes.ingest.uploads[0].sourcefile == name
@@ -67,7 +67,7 @@ async def test_names_are_kept_as_they_are(client: httpx.AsyncClient, fakes: Any,
     "name", [b"a\tb.md", b"a\x00b.md", b"a\x85b.md".decode("latin-1").encode(), b" ", b"x" * 513]
 )
 async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fakes: Any, name: bytes) -> None:
-    """Control characters would break logs and citations."""
+    """A name with control characters, a blank name or a name of more than 512 characters is refused."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="%b"' % name, b"x"))
     response = await client.post("/documents", content=body, headers=headers)
     assert response.status_code == 400
@@ -75,7 +75,7 @@ async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fa
 
 
 async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient, fakes: Any) -> None:
-    """However a client writes them: refused, or escaped as browsers do."""
+    """A name with a line break is refused, or stored without the line break."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a\r\nb.md"', b"x"))
     assert (await client.post("/documents", content=body, headers=headers)).status_code == 400
     body, headers = raw((b'name="index"', b"docs"), (b"name=\"file\"; filename*=UTF-8''a%0Ab.md", b"x"))
@@ -104,7 +104,7 @@ async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient
 async def test_what_is_wrong_is_named(
     client: httpx.AsyncClient, fakes: Any, form: dict[str, str], files: Any, field: str
 ) -> None:
-    """400 with the field, in the shape of every error."""
+    """A wrong member is refused with 400, and the refusal names the field."""
     response = await client.post("/documents", data=form, files=files)
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(field)
@@ -113,7 +113,7 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> None:
-    """A form field is no file."""
+    """A text in the place of the file is refused with 400."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
     response = await client.post("/documents", content=body, headers=headers)
     assert response.status_code == 400
@@ -121,7 +121,7 @@ async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> Non
 
 
 async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Forms send empty text for what was not filled in."""
+    """An empty text as metadata is an empty object."""
     await client.post("/documents", data=FORM | {"metadata": ""}, files={"file": ("a.md", b"x")})
     assert fakes.ingest.uploads[0].metadata_json == b"{}"
 
@@ -130,7 +130,7 @@ async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: 
     "bad", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
 )
 async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
-    """Empty, twice the same name, no name: nothing of the upload is accepted."""
+    """One bad file among several refuses the whole upload."""
     response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), bad])
     assert response.status_code == 400
     assert fakes.ingest.uploads == []
@@ -148,7 +148,7 @@ async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad
     ],
 )
 async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, status: int) -> None:
-    """Another media type, no boundary, another boundary than the body's."""
+    """A body that is not a form is refused with 400 or 415."""
     headers = {"content-type": media} if media else {}
     response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
     assert response.status_code == status
@@ -156,7 +156,7 @@ async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, sta
 
 
 async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A file without its end is not a file."""
+    """A form that breaks off is refused, and no file is submitted."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
     response = await client.post("/documents", content=body[:-20], headers=headers)
     assert response.status_code == 400
@@ -164,7 +164,7 @@ async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
-    """503 with Retry-After: nothing was accepted."""
+    """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
     fakes.ingest.failure = Unavailable("The ingest queue cannot be reached.", retry_after=2)
     response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
@@ -172,7 +172,7 @@ async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> No
 
 
 class BreakingOff(FakeIngest):
-    """Away after two uploads."""
+    """An ingest that cannot be reached after two uploads."""
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         if len(self.uploads) == 2:
@@ -187,7 +187,7 @@ def breaking_off(fakes: Any) -> None:
 
 @pytest.mark.usefixtures("breaking_off")
 async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -> None:
-    """The jobs of the files that were accepted are told, and which file is the first that was not."""
+    """The answer lists the jobs of the accepted files, and names the first file that was not accepted."""
     files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c.md", "d.md")]
     response = await client.post("/documents", data=FORM, files=files)
     assert response.status_code == 503
@@ -197,7 +197,7 @@ async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -
 
 
 async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:
-    """404, whatever the id looks like."""
+    """An unknown job is answered with 404, also if its id is malformed."""
     for job_id in ("none", "a%2Fb", "%00", "x" * 2000):
         response = await client.get(f"/jobs/{job_id}")
         assert response.status_code == 404
@@ -205,14 +205,14 @@ async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A file larger than what forms keep in memory arrives whole."""
+    """A file larger than the memory limit of forms arrives complete."""
     content = bytes(range(256)) * 300
     await client.post("/documents", data=FORM, files={"file": ("a.bin", content)})
     assert fakes.ingest.uploads[0].content == content
 
 
 async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What is known of each, in pages; an index that is not there is a 404."""
+    """Documents are listed in pages with their members. An unknown index is answered with 404."""
     fakes.retriever.documents = {
         "docs": [
             FakeDocument(
@@ -246,7 +246,7 @@ async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> No
 
 @pytest.fixture
 def linking(settings: Any, fakes: Any) -> ASGIApp:
-    """An application that takes URLs of some hosts."""
+    """An application that accepts URLs of some hosts."""
     return build_app(
         settings.model_copy(update={"ingest_urls": ["docs.example.org", "*.example.net"]}), fakes.services()
     )
@@ -260,7 +260,7 @@ async def linked(linking: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
-    """In JSON, with all that is said of them; named by where they are."""
+    """Each URL in a JSON body becomes a job with all members of the body, named by the URL."""
     body = {
         "index": "docs",
         "urls": ["https://docs.example.org/a.html#top", "HTTP://A.example.net"],
@@ -281,7 +281,7 @@ async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any) -> None:
-    """Both go in."""
+    """A form may have both files and URLs."""
     form = FORM | {"url": ["https://docs.example.org/a", "https://docs.example.org/b"]}
     response = await linked.post("/documents", data=form, files={"file": ("c.md", b"x")})
     assert response.status_code == 202
@@ -314,14 +314,14 @@ async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any)
 async def test_urls_that_are_wrong(
     linked: httpx.AsyncClient, fakes: Any, body: dict[str, Any], status: int, field: str
 ) -> None:
-    """The field is named, and none is taken."""
+    """A wrong URL is refused with its field, and no URL of the request is submitted."""
     response = await linked.post("/documents", json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (status, field)
     assert fakes.ingest.uploads == []
 
 
 async def test_urls_are_off_unless_they_are_on(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Nobody sends the platform anywhere by default."""
+    """URLs are refused with 403 by default."""
     response = await client.post("/documents", json={"index": "docs", "urls": ["https://docs.example.org/"]})
     assert response.status_code == 403
     assert "fetches no documents" in response.json()["detail"]

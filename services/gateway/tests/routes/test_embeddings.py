@@ -4,7 +4,7 @@ import httpx
 
 
 async def test_vectors(client: httpx.AsyncClient) -> None:
-    """One for each text, with the tokens counted; the model may be left out."""
+    """Each text gets a vector, the tokens are counted, and the model is optional."""
     response = await client.post("/v1/embeddings", json={"input": ["one two", "three"], "model": "fake-embedder"})
     assert response.status_code == 200
     answer = response.json()
@@ -15,7 +15,7 @@ async def test_vectors(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
-    """As Azure's clients name it, before the body's; every version of Azure's API is taken."""
+    """The model in the path takes precedence over the model in the body."""
     path = "/openai/deployments/{}/embeddings?api-version=2024-10-21"
     body = {"input": "one", "model": "nope"}
     assert (await client.post(path.format("fake-embedder"), json=body)).json()["model"] == "fake-embedder"
@@ -24,7 +24,7 @@ async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
 
 
 async def test_refusals(client: httpx.AsyncClient, fakes: Any) -> None:
-    """400 with the field, 404 for an unknown model, 415 for no JSON; nothing is embedded."""
+    """Wrong fields, an unknown model and another media type are refused, and nothing is embedded."""
     cases: list[tuple[dict[str, Any], int, str]] = [
         ({"input": [1, -2]}, 400, "input"),
         ({"input": "a", "dimensions": 3}, 400, "dimensions"),

@@ -1,6 +1,6 @@
-"""Requests that nobody would send: whatever comes, it is answered or refused, and nothing falls over.
+"""Random requests: each is answered or refused.
 
-CAUSEWAY_FUZZ_EXAMPLES says how many there are for each path; `make fuzz` asks for many.
+CAUSEWAY_FUZZ_EXAMPLES is the number of requests for each path; `make fuzz` sends many.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ values = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
-    """What is expected there, one time in ten something else."""
+    """Return a strategy of the expected values, with another value one time in ten."""
     # Not `one_of`, which takes the same thing named twice for once; not 0, which is tried more often.
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
@@ -85,7 +85,7 @@ bodies = st.fixed_dictionaries(
 
 
 def damaged(body: bytes, at: int, what: bytes) -> bytes:
-    """A body with something else somewhere."""
+    """Return the body with other bytes in some place."""
     at %= len(body) + 1
     return body[:at] + what + body[at + len(what) :]
 
@@ -122,7 +122,7 @@ OTHER = st.tuples(st.sampled_from(["multipart/form-data", "text/plain", "multipa
 
 
 def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
-    """Media types and contents, mostly such as a path takes."""
+    """Return a strategy of media types and contents, mostly valid for the path."""
     takes_forms = not path.startswith(("/v1", "/2024-01", "/2024-04", "/2026")) and path != "/ask"
     return mostly(JSON | FORM if takes_forms else JSON, FORM | OTHER)
 
@@ -130,7 +130,7 @@ def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
 @pytest.mark.timeout(0)  # as long as there are examples
 @pytest.mark.parametrize("path", PATHS)
 def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
-    """An answer, or one of the refusals with a reason; never a defect, never a line that cannot be read."""
+    """A chat request is answered, or refused with a reason. Each line of the answer is JSON."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -224,7 +224,7 @@ responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode
 
 @pytest.mark.timeout(0)  # as long as there are examples
 def test_responses_likewise(fakes: Any) -> None:
-    """An answer whose every object is what the reference has, or a refusal in words."""
+    """A response has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -256,7 +256,7 @@ asked_of_compaction = st.fixed_dictionaries(
 
 @pytest.mark.timeout(0)  # as long as there are examples
 def test_summaries_likewise(fakes: Any) -> None:
-    """A summary that the reference's types take, or a refusal in words."""
+    """A summary has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -302,7 +302,7 @@ lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_s
 @pytest.mark.timeout(0)  # as long as there are examples
 @pytest.mark.parametrize("path", ORCHESTRATOR)
 def test_the_orchestrators_routes_likewise(path: str, fakes: Any) -> None:
-    """An answer or a refusal in words, in objects or in lines of them."""
+    """The orchestrator's routes answer with a documented status and a body."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     kind = "application/x-ndjson" if path.endswith("stream-content") else "application/json"

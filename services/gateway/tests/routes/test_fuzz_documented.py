@@ -1,7 +1,7 @@
-"""Requests that nobody would send to every route of the OpenAPI document but the chats, which have their own.
+"""Random requests to every route of the OpenAPI document except the chats.
 
-They are made from the document: right in shape for the most part, something else in places.
-CAUSEWAY_FUZZ_EXAMPLES says how many there are for each route; `make fuzz` asks for many.
+The requests follow the document for the most part. CAUSEWAY_FUZZ_EXAMPLES is the number of requests for each route;
+`make fuzz` sends many.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ odd = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """What is expected there, one time in ten something else."""
+    """Return a strategy of the expected values, with another value one time in ten."""
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
 class Shapes:
-    """Values as the schemas of a document have them, for the most part."""
+    """Values that follow the schemas of a document for the most part."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._named = document["components"]["schemas"]
@@ -103,7 +103,7 @@ def form(fields: Any) -> bytes:
 
 
 def damaged(body: bytes, at: int, what: bytes) -> bytes:
-    """A body with something else somewhere."""
+    """Return the body with other bytes in some place."""
     at %= len(body) + 1
     return body[:at] + what + body[at + len(what) :]
 
@@ -133,7 +133,7 @@ def contents(operation: dict[str, Any], shapes: Shapes) -> st.SearchStrategy[tup
 
 
 def parameters(operation: dict[str, Any], place: str, shapes: Shapes) -> st.SearchStrategy[dict[str, str]]:
-    """Parameters of the path or the query as texts."""
+    """Return a strategy of the parameters of the path or the query, as texts."""
     asked = {item["name"]: item for item in operation.get("parameters", []) if item["in"] == place}
     texts = {name: mostly(shapes.of(item["schema"]) | words, odd).map(str) for name, item in asked.items()}
     return st.fixed_dictionaries(texts) if place == "path" else st.fixed_dictionaries({}, optional=texts)
@@ -151,14 +151,14 @@ headers = st.dictionaries(
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The OpenAPI document, once the first test has asked for it: making it takes longer than many requests."""
+    """Return the OpenAPI document, which the first test loads because making it is slow."""
     return {}
 
 
 @pytest.mark.timeout(0)  # as long as there are examples
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_request_is_worse_than_a_refusal(route: str, document: dict[str, Any], fakes: Any) -> None:
-    """A status that the document names, and words with each refusal; never a defect."""
+    """Each request is answered with a status that the document names, and each refusal has a message."""
     method, path = route.split(" ")
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000, upload_timeout=0.01), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

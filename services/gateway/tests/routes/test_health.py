@@ -11,14 +11,14 @@ from servicekit.errors import DeadlineExceeded
 
 
 async def test_alive_is_alive(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Whatever else is away."""
+    """The liveness probe is answered with 200 although a service cannot be reached."""
     fakes.probes[0].problem = "gone"
     response = await client.get("/healthz")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
 async def test_ready_once_everything_has_answered(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Not before; and from then on it stays so, because a clear 503 is better than refused connections."""
+    """The gateway is ready once all services have answered, and stays ready from then on."""
     fakes.probes[0].problem = "gone"
     response = await client.get("/readyz")
     assert (response.status_code, response.json()) == (503, {"status": "not ready"})
@@ -30,7 +30,7 @@ async def test_ready_once_everything_has_answered(client: httpx.AsyncClient, fak
 
 
 async def test_all_must_answer_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Two that were away in turns were never all there."""
+    """The gateway is not ready until all services answer at the same time."""
     for away in fakes.probes:
         for probe in fakes.probes:
             probe.problem = "gone" if probe is away else None
@@ -38,7 +38,7 @@ async def test_all_must_answer_at_once(client: httpx.AsyncClient, fakes: Any) ->
 
 
 async def test_the_verbose_answer_says_who_is_away_now(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Also after the start; and how fast the others are."""
+    """The verbose answer has the current state and the latency of each service."""
     response = await client.get("/readyz?verbose")
     assert response.status_code == 200
     assert response.json()["status"] == "ready"
@@ -55,7 +55,7 @@ async def test_the_verbose_answer_says_who_is_away_now(client: httpx.AsyncClient
 
 @pytest.mark.parametrize("forgets", [True, False])
 async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
-    """Its time is bounded, whether it keeps to its deadline or not, and others are not kept waiting."""
+    """A probe that hangs is reported after the time-out, and does not delay the other probes."""
 
     class Hanging(FakeProbe):
         async def check(self, deadline: Deadline) -> str | None:
@@ -74,7 +74,7 @@ async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
 
 
 async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
-    """Credentials are not needed here: who asks while they are being asked gets the same answer."""
+    """Concurrent requests share one look-up, because the route needs no credential."""
 
     class Asked(FakeProbe):
         times = 0
@@ -92,6 +92,6 @@ async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
 
 
 async def test_health_in_ragengines_words(client: httpx.AsyncClient) -> None:
-    """Always well, as long as somebody answers; also when the gateway takes no more requests."""
+    """The health route answers in RAGEngine's format."""
     response = await client.get("/health")
     assert (response.status_code, response.json()) == (200, {"status": "Healthy", "detail": None})

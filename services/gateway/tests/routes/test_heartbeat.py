@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message
 
 
 async def test_silence_is_broken() -> None:
-    """Beats come while nothing else does; none comes after the end."""
+    """Heartbeats are sent while nothing else is sent, and none is sent after the end."""
     sent: list[bytes] = []
     beaten = asyncio.Event()
 
@@ -32,7 +32,7 @@ async def test_silence_is_broken() -> None:
 
 
 async def test_a_client_that_does_not_read_holds_one_beat_back() -> None:
-    """Beats do not gather; leaving ends the one that waits."""
+    """At most one heartbeat waits for a client that does not read."""
     begun: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -46,7 +46,7 @@ async def test_a_client_that_does_not_read_holds_one_beat_back() -> None:
 
 
 async def test_where_nothing_is_ignored_nothing_is_sent() -> None:
-    """Without a beat the stream is left alone."""
+    """A protocol without a heartbeat sends none."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -67,7 +67,7 @@ async def test_where_nothing_is_ignored_nothing_is_sent() -> None:
 async def test_streams_give_signs_of_life(
     path: str, beat: bytes, body: dict[str, Any], fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]
 ) -> None:
-    """While a model thinks the client gets what it ignores; without it the stream is the same."""
+    """A stream sends heartbeats while the model is silent. The text of the stream is the same without them."""
     question = body | {"messages": [{"role": "user", "content": "When does it open?"}]}
     texts = []
     for interval in (0.05, 3600.0):
@@ -92,7 +92,7 @@ async def test_streams_give_signs_of_life(
 
 
 def words(stream: bytes) -> str:
-    """The text of an answer, in either dialect."""
+    """Return the text of an answer in either dialect."""
     lines = [line.removeprefix(b"data: ") for line in stream.splitlines()]
     objects = [json.loads(line) for line in lines if line.startswith(b"{")]
     deltas = [each["choices"][0]["delta"] if each.get("choices") else each.get("delta", {}) for each in objects]

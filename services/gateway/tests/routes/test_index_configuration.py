@@ -1,4 +1,4 @@
-"""Indexes with settings of their own, and rebuilds."""
+"""Indexes with their own settings, and rebuilds."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 
 async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None:
-    """It is told with what it has, once; what is not said is the platform's."""
+    """A new index has the settings of the request. A second request for the same index is refused with 409."""
     asked = {
         "index_name": "notes",
         "embedding": "other-embedder",
@@ -30,14 +30,17 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
 
 
 async def test_indexes_are_told_in_detail(client: httpx.AsyncClient) -> None:
-    """The list tells each as its own route does, where that is wanted, and their names elsewhere."""
+    """The detailed list has each index as its own route shows it. The plain list has the names."""
     listed = (await client.get("/indexes", params={"details": "true"})).json()
     assert [each["index_name"] for each in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
     assert listed[0] == (await client.get("/indexes/docs")).json()
 
 
 async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
-    """What is named is other then, null is the platform's again, all else stays; what is wrong changes nothing."""
+    """A change sets the named settings.
+
+    Null restores the default. A wrong change is refused and changes nothing.
+    """
     path = "/indexes/docs"
     changed = await client.patch(path, json={"fusion": "ranks", "dense_weight": 0.25, "chunk_tokens": 64})
     assert changed.status_code == 200
@@ -65,7 +68,7 @@ async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
 
 
 async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
-    """What is asked for goes on in the background, and is told until it is over."""
+    """A rebuild runs in the background, and its state can be read until it has ended."""
     begun = await client.post("/indexes/docs/rebuild", json={"embedding": "other-embedder", "language": "fr"})
     assert begun.json()["language"] == "fr"
     assert (begun.status_code, begun.headers["location"]) == (202, "/indexes/docs/rebuild")
@@ -92,7 +95,7 @@ async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, field: str | None) -> None:
-    """400 with the field, on both routes; nothing has begun."""
+    """A wrong field is refused with 400 on both routes, and nothing begins."""
     for path, more in (("/indexes/docs/rebuild", {}), ("/indexes", {"index_name": "new"})):
         answer = await client.post(path, json=body | more if isinstance(body, dict) else body)
         assert answer.status_code == 400
@@ -102,7 +105,7 @@ async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, fiel
 
 
 async def test_names_and_unknown_indexes(client: httpx.AsyncClient) -> None:
-    """A name that is none is a 400, one that is not there a 404, each with its field."""
+    """An invalid name is refused with 400, and an unknown index with 404. The refusal names the field."""
     for answer in (await client.get("/indexes/nope"), await client.post("/indexes/nope/rebuild", json={})):
         assert (answer.status_code, answer.json()["error"]["param"]) == (404, "index")
     assert (await client.get("/indexes/.nope")).json()["error"]["param"] == "index"

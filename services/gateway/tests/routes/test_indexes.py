@@ -16,12 +16,12 @@ def documents(fakes: Any) -> None:
 
 
 async def test_indexes_are_listed(client: httpx.AsyncClient) -> None:
-    """Their names, in order."""
+    """The names of the indexes are listed in order."""
     assert (await client.get("/indexes")).json() == ["docs", "empty"]
 
 
 async def test_documents_are_listed(client: httpx.AsyncClient) -> None:
-    """Ten at first, with a thousand characters of each, and how many there are."""
+    """A page has ten documents with 1000 characters each by default, and the total number."""
     page = (await client.get("/indexes/docs/documents")).json()
     assert (page["count"], page["total_items"]) == (10, 15)
     first = page["documents"][0]
@@ -38,7 +38,7 @@ async def test_documents_are_listed(client: httpx.AsyncClient) -> None:
 
 
 async def test_documents_are_narrowed_by_their_metadata(client: httpx.AsyncClient) -> None:
-    """All conditions hold, with the values' types."""
+    """A document is listed if it meets all conditions, and the types of the values count."""
     path = "/indexes/docs/documents"
     page = (await client.get(path, params={"metadata_filter": '{"odd":true,"n":3}'})).json()
     assert [each["doc_id"] for each in page["documents"]] == ["d3"]
@@ -68,14 +68,14 @@ async def test_documents_are_narrowed_by_their_metadata(client: httpx.AsyncClien
     ],
 )
 async def test_a_list_that_cannot_be(client: httpx.AsyncClient, query: str) -> None:
-    """400 with the field."""
+    """A wrong parameter of the list is refused with 400, and the refusal names it."""
     response = await client.get(f"/indexes/docs/documents?{query}")
     assert response.status_code == 400
     assert query.partition("=")[0] in response.json()["detail"] or "max_text_length" in response.json()["detail"]
 
 
 async def test_documents_are_removed_by_their_ids(fakes: Any, client: httpx.AsyncClient) -> None:
-    """What was there is named, what was not is named, and nothing of the removed is found any more."""
+    """The answer names the removed ids and the ids that were not found, and the passages are gone."""
     response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "nope", "d1"]})
     assert response.status_code == 200
     assert response.json() == {"deleted_doc_ids": ["d1"], "not_found_doc_ids": ["nope"]}
@@ -83,7 +83,7 @@ async def test_documents_are_removed_by_their_ids(fakes: Any, client: httpx.Asyn
 
 
 async def test_bad_removals_are_refused(fakes: Any, client: httpx.AsyncClient) -> None:
-    """No ids, ids that are none, an unknown index, a name that is none: nothing is removed."""
+    """A removal with wrong ids, a wrong name or an unknown index is refused, and nothing is removed."""
     bodies: tuple[dict[str, Any], ...] = ({}, {"doc_ids": []}, {"doc_ids": "d1"}, {"doc_ids": [1]})
     for body in bodies:
         response = await client.post("/indexes/docs/documents/delete", json=body)
@@ -97,7 +97,7 @@ async def test_bad_removals_are_refused(fakes: Any, client: httpx.AsyncClient) -
 
 
 async def test_an_index_is_deleted(client: httpx.AsyncClient) -> None:
-    """In RAGEngine's words; afterwards it is unknown."""
+    """A deleted index does not exist any more."""
     response = await client.delete("/indexes/docs")
     assert response.json() == {"message": "Successfully deleted index docs."}
     assert (await client.delete("/indexes/docs")).status_code == 404
@@ -105,7 +105,7 @@ async def test_an_index_is_deleted(client: httpx.AsyncClient) -> None:
 
 
 async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Written and loaded in RAGEngine's words; the path is a directory, and the snapshot has the index's name."""
+    """A snapshot is written below the path under the index's name, and loaded from there."""
     written = await client.post("/persist/docs?path=a/b")
     assert written.json() == {"message": "Successfully persisted index docs to a/b/docs."}
     assert (await client.post("/persist/docs")).json()["message"].endswith("index docs to docs.")
@@ -126,7 +126,7 @@ async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_snapshots_are_listed_and_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """By the path that the list tells; a path that is none is 404, one that leads out 400."""
+    """Snapshots are listed and deleted by their paths. A path without a snapshot gives 404, an invalid path 400."""
     await client.post("/persist/docs?path=a/b")
     [listed] = (await client.get("/snapshots")).json()["snapshots"]
     assert (listed["path"], listed["index"], listed["documents"]) == ("a/b/docs", "docs", 15)
@@ -144,7 +144,7 @@ async def test_snapshots_are_listed_and_deleted(client: httpx.AsyncClient, fakes
     "path", ["../x", "/etc/passwd", "a/../../b", "%2e%2e%2fx", "a%00b", "x" * 1025, "..%5c..%5cx%00"]
 )
 async def test_paths_that_lead_out(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """400, and nothing is written or read."""
+    """A path outside the folder of snapshots is refused with 400, and nothing is written or read."""
     for route in ("/persist/docs", "/load/other"):
         assert (await client.post(f"{route}?path={path}")).status_code == 400
     assert fakes.indexes.snapshots == {}
@@ -153,7 +153,7 @@ async def test_paths_that_lead_out(client: httpx.AsyncClient, fakes: Any, path: 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "..%2Fa", "%2e%2e", ".a", "a%00", "a%20b", "%ED%A0%80", "ä", "a" * 129])
 async def test_names_that_are_none(client: httpx.AsyncClient, name: str) -> None:
-    """4xx on every route that has one, never a 500."""
+    """An invalid index name is refused with a 4xx status on every route."""
     body = {"documents": [{"doc_id": "a", "text": "b"}]}
     answers = [
         await client.get(f"/indexes/{name}/documents"),
@@ -168,7 +168,7 @@ async def test_names_that_are_none(client: httpx.AsyncClient, name: str) -> None
 
 
 async def test_unknown_indexes(client: httpx.AsyncClient) -> None:
-    """Everywhere the same 404."""
+    """An unknown index is answered with the same 404 on each route."""
     body = {"documents": [{"doc_id": "a", "text": "b"}]}
     for answer in (
         await client.get("/indexes/nope/documents"),
@@ -196,13 +196,13 @@ async def test_unknown_indexes(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_a_slash_in_a_name(client: httpx.AsyncClient, method: str, path: str) -> None:
-    """It is the name that is wrong, not the path."""
+    """A name with a slash is refused with 400, and the refusal names the index."""
     answer = await client.request(method, path)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index")
     assert "'a/b'" in answer.json()["detail"]
 
 
 async def test_a_path_that_is_none(client: httpx.AsyncClient) -> None:
-    """What only looks like a name stays a 404."""
+    """An unknown path is answered with 404."""
     for path in ("/indexes/docs/nothing", "/indexes/docs/documents/x", "/other/a%2Fb"):
         assert (await client.get(path)).status_code == 404

@@ -18,7 +18,7 @@ async def submit(fakes: Any, name: str = "a.md", index: str = "docs", principal:
 
 
 async def test_jobs_are_listed_in_pages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The newest first, narrowed by index and state, each as `GET /jobs/{id}` shows it."""
+    """Jobs are listed in pages, the newest first. The index and the state narrow the list."""
     jobs = [await submit(fakes, name, index) for name, index in (("a", "docs"), ("b", "other"), ("c", "docs"))]
     await submit(fakes, "theirs", principal=Principal("another"))
     page = (await client.get("/jobs", params={"limit": 2})).json()
@@ -37,7 +37,7 @@ async def test_jobs_are_listed_in_pages(client: httpx.AsyncClient, fakes: Any) -
     [{"limit": 0}, {"limit": 1001}, {"state": "lost"}, {"index": "a/b"}, {"page_token": "x"}, {"limit": "x"}],
 )
 async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, wrong: Any) -> None:
-    """With the parameter named."""
+    """A wrong parameter of the list is refused with 400, and the refusal names it."""
     response = await client.get("/jobs", params=wrong)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == next(iter(wrong))
@@ -57,7 +57,7 @@ async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, wrong: Any) ->
     ],
 )
 async def test_how_far_a_job_is(client: httpx.AsyncClient, fakes: Any, job: Any, percent: int, stage: str) -> None:
-    """In percents, 100 only at its end; a job that waits for something that is away says so."""
+    """A job reports its percentage and its stage. It reports 100 percent only at its end."""
     found = await submit(fakes)
     fakes.jobs.change(LOCAL, replace(found, **job))
     shown = (await client.get(f"/jobs/{found.id}")).json()
@@ -66,7 +66,7 @@ async def test_how_far_a_job_is(client: httpx.AsyncClient, fakes: Any, job: Any,
 
 
 async def test_a_job_says_what_was_not_read(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each warning has a reason, a message, and the page or the part that it is about."""
+    """Each warning has a reason, a message, and the page or the part of the document."""
     found = await submit(fakes)
     assert (await client.get(f"/jobs/{found.id}")).json()["warnings"] == []
     warned = (
@@ -83,7 +83,7 @@ async def test_a_job_says_what_was_not_read(client: httpx.AsyncClient, fakes: An
 
 
 async def test_a_job_is_cancelled(client: httpx.AsyncClient, fakes: Any) -> None:
-    """200 with the job, again and again; 409 once it is over, 404 where there is none."""
+    """A cancellation is answered with the job, also a second time. An ended job gives 409, an unknown job 404."""
     job, done = await submit(fakes), await submit(fakes, "b.md")
     fakes.jobs.change(LOCAL, replace(done, state="succeeded"))
     for _ in range(2):
@@ -109,7 +109,7 @@ async def events(response: httpx.Response) -> AsyncIterator[tuple[str, int, Any]
 
 
 async def test_events_come_until_the_end(http: httpx.AsyncClient, fakes: Any) -> None:
-    """First the job as it is, then each change, at last its end; then the stream ends. Quiet is kept alive."""
+    """The stream has the present state, each change and the end."""
     job = await submit(fakes)
     found = []
     async with http.stream("GET", f"/jobs/{job.id}/events") as response:
@@ -127,7 +127,7 @@ async def test_events_come_until_the_end(http: httpx.AsyncClient, fakes: Any) ->
 async def test_a_server_that_stops_sends_watchers_elsewhere(
     http: httpx.AsyncClient, fakes: Any, draining: asyncio.Event
 ) -> None:
-    """The last event says that the client shall come again; with the id that it knows it misses nothing."""
+    """A gateway that stops ends the stream with `reconnect`. The client misses no event with its last id."""
     job = await submit(fakes)
     found = []
     async with http.stream("GET", f"/jobs/{job.id}/events") as response:
@@ -142,7 +142,10 @@ async def test_a_server_that_stops_sends_watchers_elsewhere(
 
 
 async def test_events_go_on_where_a_client_left(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Last-Event-ID gets what is new; what it never was gets the present state; after the end there is nothing."""
+    """Last-Event-ID gives the later events.
+
+    An unknown id gives the present state. After the end the answer is 204.
+    """
     job = await submit(fakes)
     fakes.jobs.change(LOCAL, replace(job, state="failed", error_reason="INTERNAL"))
     for known in ("1", "nonsense", ""):
@@ -154,7 +157,7 @@ async def test_events_go_on_where_a_client_left(http: httpx.AsyncClient, fakes: 
 
 
 async def test_dead_letters(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Listed with their reasons, sent again by id or all of them."""
+    """Dead letters are listed with their reasons, and sent again by id or all together."""
     jobs = [await submit(fakes, name) for name in "ab"]
     letter = DeadLetter("", "docs", "d", "", "INTERNAL", "It ended every worker.", 5, "2026-01-01T00:00:00Z")
     fakes.jobs.letters[LOCAL.tenant] = [replace(letter, job_id=job.id, sourcefile=job.sourcefile) for job in jobs]
@@ -178,14 +181,14 @@ async def test_dead_letters(client: httpx.AsyncClient, fakes: Any) -> None:
     ],
 )
 async def test_a_wrong_replay_is_refused(client: httpx.AsyncClient, wrong: str | bytes) -> None:
-    """Nothing, and both at once, are neither."""
+    """A replay with neither ids nor `all`, or with both, is refused with 400."""
     headers = {"content-type": "application/json"}
     response = await client.post("/jobs/dead/replay", content=wrong, headers=headers)
     assert response.status_code == 400
 
 
 async def test_lanes_are_listed(client: httpx.AsyncClient) -> None:
-    """In the order in which a job looks for room, counted from 1."""
+    """Lanes are listed with their numbers, jobs and places, in the order in which they fill."""
     for number in range(9):
         await client.post("/documents", data={"index": "docs"}, files={"file": (f"{number}.md", b"x")})
     lanes = (await client.get("/jobs/lanes")).json()["lanes"]

@@ -1,4 +1,4 @@
-"""Responses whose events are kept: what a client gets is in the log, and can be read again from anywhere."""
+"""Stored events of responses: the log has all events that a client gets, and any gateway can read it."""
 
 import asyncio
 import json
@@ -30,14 +30,14 @@ def soon() -> Deadline:
 
 
 def request(method: str, path: str, query: bytes = b"") -> dict[str, Any]:
-    """The ASGI scope of a request."""
+    """Return the ASGI scope of a request."""
     headers = [(b"content-type", b"application/json"), (b"host", b"gateway")]
     scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path}
     return scope | {"query_string": query, "headers": headers}
 
 
 class Leaving:
-    """Clients that leave once the first event is there.
+    """Clients that leave once they have received the first event.
 
     Args:
         app: The gateway.
@@ -53,7 +53,7 @@ class Leaving:
         await self._app(request("POST", PATH), self._incoming.get, send)
 
     async def read(self, name: str) -> "asyncio.Task[None]":
-        """Read the events of a response, and leave behind the first ones; return what goes on."""
+        """Read the events of a response and leave after the first ones; return the running request."""
         sent: asyncio.Queue[Any] = asyncio.Queue()
         scope = request("GET", f"{PATH}/{name}", b"stream=true")
         serving = asyncio.ensure_future(self._app(scope, self._incoming.get, sent.put))
@@ -63,7 +63,7 @@ class Leaving:
         return serving
 
     async def __call__(self, **body: Any) -> tuple[str, "asyncio.Task[None]"]:
-        """Post a request and leave; return the first bytes, and what goes on."""
+        """Post a request and leave; return the first bytes and the running request."""
         sent: asyncio.Queue[Any] = asyncio.Queue()
         serving = asyncio.ensure_future(self.serve(sent.put, **body))
         got = b""
@@ -82,7 +82,7 @@ def leaving(fakes: Any, settings: Settings) -> Leaving:
 
 @pytest.mark.parametrize("room", [64, 256 * 1024])
 async def test_what_was_sent_is_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
-    """From any cursor, byte for byte, also where the gateway has no room for all of the log."""
+    """The stored events are read from any cursor, byte for byte, also if the log exceeds the reader's buffer."""
     monkeypatch.setattr(feed, "_MOST_BYTES", room)
     sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
     events = responses.events(sent)
@@ -98,14 +98,14 @@ async def test_what_was_sent_is_read_again(client: httpx.AsyncClient, monkeypatc
 
 
 async def test_an_answer_in_one_piece_has_events(client: httpx.AsyncClient) -> None:
-    """As if it had been streamed."""
+    """A response without a stream has the same events as a streamed one."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     events = responses.events((await client.get(f"{PATH}/{answer['id']}", params={"stream": "true"})).text)
     assert events[-1].response == responses.response(answer)
 
 
 async def test_it_is_written_before_it_is_sent(leaving: Leaving, fakes: Any) -> None:
-    """No byte reaches a client that the log does not have."""
+    """Each byte is in the log before the client receives it."""
     fakes.generator.script = fakes.generator.words(*"abcdefgh")
     got = b""
 
@@ -124,7 +124,7 @@ async def test_it_is_written_before_it_is_sent(leaving: Leaving, fakes: Any) -> 
 
 
 async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They have the words that were taken out: the client gets them, the log does not."""
+    """The log has no findings, because findings contain the redacted words. The client receives them."""
     fakes.generator.script = fakes.generator.words("It is ", "secret", ".")
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     body = {"input": "Is it?", "stream": True, "detectors": {"output": {"words": {}}}}
@@ -138,7 +138,7 @@ async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 async def test_a_log_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The client is answered; the response says that it is not stored."""
+    """The client is answered although the log cannot be reached, and the response is marked as not stored."""
     fakes.response_log.failure = Unavailable("The log of responses cannot be reached.")
     for stream in (False, True):
         answer = await client.post(PATH, json={"input": "When?", "stream": stream})
@@ -148,7 +148,7 @@ async def test_a_log_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None
 
 
 async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """The answer goes on, and is used up once; what is not stored ends."""
+    """A stored answer goes on after its client has left, and its usage is recorded once. Another answer ends."""
     for store in (True, False):
         fakes.generator.gate = asyncio.Event()
         fakes.generator.closed = 0
@@ -172,7 +172,7 @@ async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient,
 
 
 async def test_it_is_followed_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A reader gets what is there and what comes, over one connection."""
+    """A reader receives the stored and the later events over one connection."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
     name = responses.events(got)[0].response.id
@@ -186,7 +186,7 @@ async def test_it_is_followed_while_it_comes(leaving: Leaving, client: httpx.Asy
 
 
 async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """The metrics tell how many read, and how many responses; one that is over needs no subscription."""
+    """Readers of a response share a subscription, and the metrics count both. An ended response has none."""
     fakes.generator.gate = asyncio.Event()
 
     async def shown() -> tuple[str, str]:
@@ -208,7 +208,7 @@ async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.Asyn
 
 
 async def test_a_reader_that_leaves(leaving: Leaving, fakes: Any) -> None:
-    """Its connection is followed no more, although the answer goes on."""
+    """The subscription ends when its reader leaves."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
     await (await leaving.read(responses.events(got)[0].response.id))
@@ -218,7 +218,7 @@ async def test_a_reader_that_leaves(leaving: Leaving, fakes: Any) -> None:
 
 
 async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A reader of its response ends it as failed, with what there is; the one that comes back adds nothing."""
+    """A read of a response whose gateway died ends it as failed. The gateway adds nothing when it returns."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
     begun = responses.events(got)
@@ -239,7 +239,7 @@ async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, 
 
 
 async def test_a_reader_ends_it_too(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A stream that waits for a gateway that is gone ends."""
+    """A stream that waits for a gateway that died ends with `response.failed`."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
     name = responses.events(got)[0].response.id
@@ -255,7 +255,7 @@ async def test_a_reader_ends_it_too(leaving: Leaving, client: httpx.AsyncClient,
 
 
 async def test_what_is_deleted_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """It ends, and nothing of it is left."""
+    """A response that is deleted while it runs ends, and its log is empty."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
     name = responses.events(got)[0].response.id
@@ -268,7 +268,7 @@ async def test_what_is_deleted_while_it_comes(leaving: Leaving, client: httpx.As
 
 
 async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response does not exist then, in no form, unless the profile keeps it."""
+    """A response does not exist any more once one of its documents is not visible to the reader."""
     answer = (await client.post(PATH, json={"input": "When?", "tools": [SEARCH]})).json()
     path = f"{PATH}/{answer['id']}"
     assert (await client.get(path)).status_code == 200
@@ -282,7 +282,7 @@ async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient
 
 
 async def test_a_profile_keeps_what_was_answered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """Where it says so."""
+    """A profile with `on_revoked: keep` keeps responses whose documents are not visible any more."""
     file = tmp_path / "frontends.yaml"
     file.write_text("frontends:\n  - {name: k, mount: k, on_revoked: keep, index: docs}\n")
     fakes.frontends = FrontendsFile(file)
@@ -295,7 +295,7 @@ async def test_a_profile_keeps_what_was_answered(fakes: Any, tmp_path: Any, sett
 
 
 async def test_events_that_are_gone(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The reader learns that the log is not whole any more."""
+    """A reader of a log with missing events is refused with 400."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
     del log[0]
@@ -310,7 +310,7 @@ async def test_events_that_are_gone(client: httpx.AsyncClient, fakes: Any) -> No
 
 
 async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A gateway that died behind the last state of the response leaves the last event to the reader."""
+    """A reader restores the last event of a log whose gateway died after it had stored the response."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
     whole = b"".join(entry.data for entry in log)
@@ -325,7 +325,7 @@ async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The log of a response that is over is read once for all of them; a deleted response is gone at once."""
+    """The log of an ended response is read once for all readers. A deleted response is gone at once."""
     sent = (await client.post(PATH, json={"input": "When?", "stream": True})).text
     name = responses.events(sent)[-1].response.id
     query = {"stream": "true", "starting_after": "-1"}
@@ -339,7 +339,7 @@ async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_ended_logs_are_kept_within_a_bound(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
-    """The least recently read one goes, and is read from NATS again."""
+    """The cache drops the least recently read log when it is full."""
     texts = [(await client.post(PATH, json={"input": "When?", "stream": True})).text for _ in range(3)]
     monkeypatch.setattr(feed, "_MOST_KEPT_BYTES", 2 * max(len(text) for text in texts))
     names = [responses.events(text)[-1].response.id for text in texts]
@@ -353,7 +353,7 @@ async def test_ended_logs_are_kept_within_a_bound(client: httpx.AsyncClient, fak
 
 
 async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
-    """The log has its number; readers get it as it was sent, from what is stored."""
+    """A last event that is too large for the log is read from the stored response."""
     append = FakeResponseLog.append
 
     async def small(
@@ -375,7 +375,7 @@ async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: 
 
 @pytest.mark.parametrize("query", ["stream=true&starting_after=x", "stream=true&starting_after=-2", "stream=maybe"])
 async def test_a_wrong_query(client: httpx.AsyncClient, query: str) -> None:
-    """It is a 400 or 422, not a stream from somewhere else."""
+    """A wrong query is refused with 400 or 422."""
     name = (await client.post(PATH, json={"input": "When?"})).json()["id"]
     answer = await client.get(f"{PATH}/{name}?{query}")
     assert answer.status_code in (400, 422)

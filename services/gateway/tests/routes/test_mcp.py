@@ -1,4 +1,4 @@
-"""The Model Context Protocol as the official client speaks it, in both generations, over a real connection."""
+"""The Model Context Protocol over a real connection, with the official client in both generations."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ HEADERS = {"accept": "application/json, text/event-stream", "mcp-protocol-versio
 
 
 def structured(result: types.CallToolResult) -> Any:
-    """The structure, which is there as text, too."""
+    """Return the structured content of a result, which is also in its text."""
     assert not result.is_error, result.content
     [content] = result.content
     assert isinstance(content, types.TextContent)
@@ -28,7 +28,7 @@ def structured(result: types.CallToolResult) -> Any:
 
 
 def words(result: types.CallToolResult) -> str:
-    """What a call that failed says."""
+    """Return the text of a failed call."""
     assert result.is_error
     [content] = result.content
     assert isinstance(content, types.TextContent)
@@ -36,7 +36,7 @@ def words(result: types.CallToolResult) -> str:
 
 
 async def call(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> Any:
-    """The result of a tool, asked for by hand."""
+    """Call a tool with a message made by hand; return the result."""
     response = await client.post(path, json=message("tools/call", name=name, arguments=arguments), headers=HEADERS)
     assert response.status_code == 200, response.text
     text = response.text
@@ -51,7 +51,7 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 @GENERATIONS
 async def test_both_generations(port: int, mode: Any) -> None:
-    """One path serves both; the client agrees on the newest that it speaks."""
+    """One path serves both generations, and the client agrees on the newest version that it supports."""
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
         assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert client.server_info is not None
@@ -76,7 +76,7 @@ async def test_both_generations(port: int, mode: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 async def test_the_path_is_exact(client: httpx.AsyncClient, path: str) -> None:
-    """No redirect, with and without a slash; other methods are refused, and what is below is not there."""
+    """The path works with and without a slash at the end. Other methods are refused, and paths below give 404."""
     response = await client.post(path, json=message("tools/list"), headers=HEADERS)
     assert (response.status_code, len(response.json()["result"]["tools"])) == (200, 4)
     for method in ("GET", "DELETE"):
@@ -87,7 +87,7 @@ async def test_the_path_is_exact(client: httpx.AsyncClient, path: str) -> None:
 
 
 async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
-    """Each part says where the next one begins."""
+    """A document is read in parts, and each part has the offset of the next one."""
     first = (await call(client, "fetch", id="docs/d1", length=9))["structuredContent"]
     assert (first["text"], first["next_offset"]) == ("The ferry", 9)
     rest = (await call(client, "fetch", id="docs/d1", offset=9))["structuredContent"]
@@ -121,7 +121,7 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
 async def test_what_is_wrong_is_a_result(
     client: httpx.AsyncClient, name: str, arguments: dict[str, Any], said: str
 ) -> None:
-    """The agent reads which argument is wrong, and can call again."""
+    """A wrong argument is reported in the result of the call, with the name of the argument."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments))
     response = await client.post(
         "/mcp", content=body, headers={**HEADERS, "accept": "application/json", "content-type": "application/json"}
@@ -138,7 +138,7 @@ MODERN = {
 
 
 async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> httpx.Response:
-    """The answer to a call of the later generation, asked for by hand."""
+    """Call a tool in the later generation with a message made by hand; return the answer."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments, _meta=MODERN))
     headers = HEADERS | {
         "mcp-protocol-version": "2026-07-28",
@@ -150,7 +150,7 @@ async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arg
 
 
 async def test_text_that_is_no_unicode(client: httpx.AsyncClient) -> None:
-    """JSON can write a lone surrogate, which nothing behind the gateway can read."""
+    """An argument with a lone surrogate is refused in the result of the call."""
     result = (await modern(client, "search", query="\ud800")).json()["result"]
     assert result["isError"]
     assert result["content"][0]["text"].startswith("The arguments contain text that is not valid Unicode")
@@ -181,7 +181,7 @@ frontends:
 
 
 def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> httpx.AsyncClient:
-    """The gateway with profiles."""
+    """Return a client of the gateway with profiles."""
     path = tmp_path / "frontends.yaml"
     path.write_text(PROFILES.replace("ACTION", action))
     fakes.frontends = FrontendsFile(path)
@@ -192,7 +192,7 @@ def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> ht
 
 
 async def test_a_profile_decides_what_agents_are_offered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """Tools, indexes and prompts, below its mount; its limits hold for all tools."""
+    """A profile limits the tools and the indexes of its mount, and its limits hold for all tools."""
     client = world(fakes, tmp_path, settings)
     listed = await client.post("/help/mcp", json=message("tools/list"), headers=HEADERS)
     assert [each["name"] for each in listed.json()["result"]["tools"]] == ["search", "fetch", "ask"]
@@ -212,7 +212,7 @@ async def test_a_profile_decides_what_agents_are_offered(fakes: Any, tmp_path: A
 
 
 async def test_prompts_of_a_profile(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """Those that it lists, with their arguments in place; other profiles have none."""
+    """A profile lists its own prompts and fills in their arguments. Other profiles have no prompts."""
     client = world(fakes, tmp_path, settings)
 
     async def asked(path: str, method: str, **params: Any) -> Any:
@@ -232,7 +232,7 @@ async def test_prompts_of_a_profile(fakes: Any, tmp_path: Any, settings: Setting
 
 
 async def test_what_detectors_stop(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """A question that is blocked reaches neither search nor model, and the agent reads the profile's words."""
+    """A blocked question reaches neither search nor model, and the result has the profile's message."""
     client = world(fakes, tmp_path, settings)
     for name, argument in (("search", "query"), ("ask", "question")):
         result = await call(client, name, "/help/mcp", **{argument: "the secret ferry"})
@@ -242,7 +242,7 @@ async def test_what_detectors_stop(fakes: Any, tmp_path: Any, settings: Settings
 
 @pytest.mark.parametrize("side", ["context", "output"])
 async def test_what_detectors_take_out(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
-    """Passages and documents are judged as an answer is, also where a part begins within what is taken out."""
+    """Detectors redact or block passages and documents, also if a part begins within the redacted text."""
     fakes.guardrails.words = ("ferry",)
     client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: redact}}]")
     [first, _] = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
@@ -264,7 +264,7 @@ async def test_what_detectors_take_out(fakes: Any, tmp_path: Any, settings: Sett
 
 
 async def test_an_answer_with_its_citations(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The text with the passages that it names, once each; what it makes up is not among them."""
+    """An answer lists each cited passage once, and no passage that does not exist."""
     fakes.generator.script = (
         type(fakes.generator)
         .saying("At nine [guide-1.pdf#page=1], ", "says [no.pdf] and [guide-1.pdf#page=1].")
@@ -284,7 +284,7 @@ async def test_an_answer_with_its_citations(client: httpx.AsyncClient, fakes: An
 
 @GENERATIONS
 async def test_progress_of_an_answer(port: int, mode: Any) -> None:
-    """The client hears what was found, then each piece of the answer, in order."""
+    """The client is informed of the number of passages, then of each piece of the answer, in order."""
     heard: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -299,7 +299,7 @@ async def test_progress_of_an_answer(port: int, mode: Any) -> None:
 
 @GENERATIONS
 async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
-    """A template, a list in pages, and texts in parts; a document that is not the caller's does not exist."""
+    """Documents have a template, a list in pages and readable parts. An unknown document is an error."""
     stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]
     fakes.retriever.documents = {"docs": [FakeDocument(each) for each in stored]}
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
@@ -323,7 +323,7 @@ async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None
 async def test_a_defect_tells_nothing_of_the_inside(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent is told that something went wrong."""
+    """A defect is reported to the agent without details."""
 
     async def broken(*_: Any) -> None:
         raise RuntimeError("/etc/passwd")
@@ -335,7 +335,7 @@ async def test_a_defect_tells_nothing_of_the_inside(
 
 
 async def test_a_client_that_leaves_within_its_message(app: Any) -> None:
-    """Nothing answers it, and nothing counts as a defect."""
+    """A client that leaves in the middle of its message gets no answer and causes no defect."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": b'{"js', "more_body": True}, {"type": "http.disconnect"}])
 

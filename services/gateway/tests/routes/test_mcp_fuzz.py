@@ -1,6 +1,6 @@
-"""Messages of agents that no client would send: each is answered or refused, and the gateway goes on.
+"""Random messages of agents: each is answered or refused.
 
-CAUSEWAY_FUZZ_EXAMPLES says how many there are; `make fuzz` asks for many.
+CAUSEWAY_FUZZ_EXAMPLES is the number of messages; `make fuzz` sends many.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ values = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
-    """What is expected there, one time in ten something else."""
+    """Return a strategy of the expected values, with another value one time in ten."""
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
@@ -61,7 +61,7 @@ said = {
 
 
 def arguments(name: str) -> st.SearchStrategy[Any]:
-    """Arguments of a tool, mostly such as it takes."""
+    """Return a strategy of arguments of a tool, mostly valid ones."""
     known = st.fixed_dictionaries({}, optional={each: mostly(said[each]) for each in ARGUMENTS[name]})
     return mostly(known, st.dictionaries(texts, values, max_size=3))
 
@@ -127,7 +127,7 @@ headers = st.fixed_dictionaries(
 
 @pytest.mark.timeout(0)  # as long as there are examples
 def test_no_message_is_worse_than_a_refusal(fakes: Any) -> None:
-    """An answer, or a refusal with a reason; no defect, and no answer that cannot be read."""
+    """A message is answered or refused with a documented status, and none causes an unexpected error."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:

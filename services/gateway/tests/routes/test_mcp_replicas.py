@@ -1,4 +1,4 @@
-"""Two gateways behind a proxy that sends each request to the other one: no client notices, in either generation."""
+"""Two gateways behind a proxy that alternates between them. Clients of both generations notice nothing."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 @pytest.fixture
 async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -> str:
-    """Where the proxy listens."""
+    """Return the URL of the proxy."""
     calls = RunningCalls(), RunningCalls()
 
     async def tell_both(name: str) -> None:
@@ -41,7 +41,7 @@ async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -
 
 @GENERATIONS
 async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> None:
-    """Nothing is kept between two of them."""
+    """Calls of a session succeed on alternating gateways, because no gateway keeps state between requests."""
     async with Client(url, mode=mode) as client:
         for _ in range(3):
             found = await client.call_tool("search", {"query": "bridge"})
@@ -52,7 +52,7 @@ async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> No
 @GENERATIONS
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_call_is_cancelled_wherever_it_runs(url: str, fakes: Any, mode: Any, begun: bool) -> None:
-    """The model stops, at the first word or within the answer, and the client goes on with its next call."""
+    """A cancelled call stops its model on either gateway, and the client's next call succeeds."""
     fakes.generator.gate = asyncio.Event()
     heard = asyncio.Event()
 
@@ -78,7 +78,7 @@ async def test_a_call_is_cancelled_wherever_it_runs(url: str, fakes: Any, mode: 
 
 @GENERATIONS
 async def test_a_client_that_waits_no_longer(url: str, fakes: Any, mode: Any) -> None:
-    """Its time-out stops the model, too."""
+    """The time-out of a client stops the model."""
     fakes.generator.gate = asyncio.Event()
     async with Client(url, mode=mode) as client:
         with pytest.raises(MCPError):
@@ -87,7 +87,7 @@ async def test_a_client_that_waits_no_longer(url: str, fakes: Any, mode: Any) ->
 
 
 async def test_another_client_cancels_nothing(url: str, fakes: Any) -> None:
-    """Numbers of calls are a client's own: the same one of another session names another call."""
+    """A cancellation of another session with the same request id does not stop the call."""
     fakes.generator.gate = asyncio.Event()
     async with Client(url, mode="legacy") as one, Client(url, mode="legacy") as two:
         asked = asyncio.create_task(one.call_tool("ask", {"question": "When?"}))

@@ -7,7 +7,7 @@ from gateway.domain import Model
 
 @pytest.fixture
 def several(fakes: Any) -> None:
-    """Two models that can be reached, one that cannot."""
+    """Two models that can be reached, and one that cannot."""
     fakes.generator.offered = (
         Model("org/chat", 8192, "tests", 7, ready=True),
         Model("away", 0, "tests", 0, ready=False),
@@ -17,9 +17,9 @@ def several(fakes: Any) -> None:
 
 @pytest.mark.usefixtures("several")
 async def test_models_are_listed(client: httpx.AsyncClient) -> None:
-    """Those for chats that can be reached; the window only where it is known.
+    """The list has the reachable chat models, with the window if it is known.
 
-    Clients offer all that is listed for chats, so a model for embeddings is found by its name alone.
+    Clients offer every listed model for chats. A model for embeddings is therefore found only by its name.
     """
     listed = (await client.get("/v1/models")).json()
     assert listed["object"] == "list"
@@ -40,7 +40,7 @@ async def test_models_are_listed(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.usefixtures("several")
 async def test_a_model_that_cannot_be_reached(client: httpx.AsyncClient) -> None:
-    """It is in no list; who asks for it by its name is told that it is known, and away."""
+    """A model that cannot be reached is not listed, and its own route answers with 503."""
     assert "away" not in (await client.get("/v1/models")).text
     response = await client.get("/v1/models/away")
     assert response.status_code == 503
@@ -50,7 +50,7 @@ async def test_a_model_that_cannot_be_reached(client: httpx.AsyncClient) -> None
 
 
 async def test_an_unknown_model(client: httpx.AsyncClient) -> None:
-    """404, in both shapes of errors."""
+    """An unknown model is answered with 404 in both formats of errors."""
     response = await client.get("/v1/models/nope")
     assert response.status_code == 404
     assert response.json()["error"]["message"] == response.json()["detail"] == "No such model: 'nope'."

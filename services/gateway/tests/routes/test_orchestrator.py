@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's routes that only detect."""
+"""The routes of the guardrails orchestrator that only detect."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CONTENT = "/api/v2/text/detection/content"
 
 
 async def test_what_is_found_in_a_text(client: httpx.AsyncClient) -> None:
-    """With its place."""
+    """A finding has its position, its text and its detector."""
     response = await client.post(CONTENT, json={"content": "a secret", "detectors": {"words": {}}})
     assert response.status_code == 200
     [found] = response.json()["detections"]
@@ -55,14 +55,14 @@ async def test_what_is_found_in_a_text(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_refusals(client: httpx.AsyncClient, path: str, body: Any, status: int, details: str) -> None:
-    """The status stands in the body, too."""
+    """A refusal has its status and the reason in the body."""
     response = await client.post(f"/api/v2/text/detection/{path}", json=body)
     assert response.status_code == status
     assert response.json() == {"code": status, "details": details}
 
 
 async def test_bodies_that_are_not_read(client: httpx.AsyncClient) -> None:
-    """Of another media type, or of none, and what is no JSON; another method, another path."""
+    """Another media type, a body that is not JSON, another method and another path are refused."""
     said = {"content-type": "application/json"}
     for headers, content, status in (
         ({}, b"{}", 415),
@@ -79,7 +79,7 @@ NOTHING = DetectionContext()
 
 
 class Failing(FakeGuardrails):
-    """Its detector's server has too much to do."""
+    """Guardrails whose detector's server is too busy."""
 
     async def detect(
         self,
@@ -104,14 +104,14 @@ def failing(fakes: Any) -> None:
 
 @pytest.mark.usefixtures("failing")
 async def test_a_detectors_failure_keeps_its_status(client: httpx.AsyncClient) -> None:
-    """And its words."""
+    """The failure of a detector is answered with the status and the message of its server."""
     response = await client.post(CONTENT, json={"content": "x", "detectors": {"words": {}}})
     assert response.status_code == 429
     assert response.json() == {"code": 429, "details": "detector request failed for `words`: busy"}
 
 
 async def test_the_detectors_are_listed(client: httpx.AsyncClient) -> None:
-    """With what they look at and what they can be told."""
+    """The detectors are listed with their kind and their parameters."""
     [listed] = (await client.get("/detectors")).json()["detectors"]
     assert (listed["id"], listed["kind"], listed["streaming"], listed["params"]) == (
         "words",

@@ -61,7 +61,7 @@ async def http(fakes: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_the_original_as_it_was_uploaded(http: httpx.AsyncClient) -> None:
-    """Whole, with its type, its name, a tag that is its digest; shown, not saved, and not sniffed."""
+    """The original is sent complete with its type, name and digest, to be shown and not sniffed."""
     response = await http.get("/content/a.pdf")
     assert (response.status_code, response.content) == (200, BYTES)
     assert response.headers["content-type"] == "application/pdf"
@@ -87,7 +87,7 @@ async def test_the_original_as_it_was_uploaded(http: httpx.AsyncClient) -> None:
     ],
 )
 async def test_a_range_of_it(http: httpx.AsyncClient, asked: str, start: int, end: int) -> None:
-    """206 with the bytes that were asked for, as far as there are any."""
+    """A range is answered with 206 and the existing bytes of the range."""
     response = await http.get("/content/a.pdf", headers={"range": asked})
     assert (response.status_code, response.content) == (206, BYTES[start:end])
     assert response.headers["content-range"] == f"bytes {start}-{end - 1}/1024"
@@ -96,7 +96,7 @@ async def test_a_range_of_it(http: httpx.AsyncClient, asked: str, start: int, en
 
 
 async def test_several_ranges(http: httpx.AsyncClient) -> None:
-    """In one answer of several parts."""
+    """Several ranges are answered with one answer of several parts."""
     response = await http.get("/content/a.pdf", headers={"range": "bytes=0-1,10-11"})
     assert response.status_code == 206
     assert response.headers["content-type"].startswith("multipart/byteranges")
@@ -105,7 +105,7 @@ async def test_several_ranges(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
-    """416 with the length."""
+    """A range beyond the end is answered with 416 and the length."""
     response = await http.get("/content/a.pdf", headers={"range": "bytes=1024-"})
     assert response.status_code == 416
     assert response.headers["content-range"] == "bytes */1024"
@@ -116,13 +116,13 @@ async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
     ["lines=1-2", "bytes", "bytes=", "bytes=abc", "bytes=-", "bytes=9-3", "bytes=0-1,x", "bytes=" + "9" * 5000],
 )
 async def test_what_is_no_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
-    """Another unit, numbers that are none: the whole document, as if nothing had been said."""
+    """A range with another unit or wrong numbers is ignored, and the whole document is sent."""
     response = await http.get("/content/a.pdf", headers={"range": said})
     assert (response.status_code, response.content) == (200, BYTES)
 
 
 async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) -> None:
-    """If-Range names what the client has: parts of two versions never meet."""
+    """If-Range with the tag of another version gives the whole document."""
     headers = {"range": "bytes=0-9"}
     assert (await http.get("/content/a.pdf", headers=headers | {"if-range": '"other"'})).status_code == 200
     assert (await http.get("/content/a.pdf", headers=headers | {"if-range": f'"{DIGEST}"'})).status_code == 206
@@ -130,7 +130,7 @@ async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) 
 
 @pytest.mark.parametrize("known", [f'"{DIGEST}"', f'W/"{DIGEST}"', f'"x", "{DIGEST}"', "*"])
 async def test_what_the_client_has_is_not_sent_again(http: httpx.AsyncClient, fakes: Any, known: str) -> None:
-    """304, and the store is not asked; with another tag it is the whole."""
+    """A known tag is answered with 304, and the store is not asked. Another tag gives the whole document."""
     response = await http.get("/content/a.pdf", headers={"if-none-match": known})
     assert (response.status_code, response.content) == (304, b"")
     assert response.headers["etag"] == f'"{DIGEST}"'
@@ -139,7 +139,7 @@ async def test_what_the_client_has_is_not_sent_again(http: httpx.AsyncClient, fa
 
 
 async def test_head_has_the_headers_alone(http: httpx.AsyncClient, fakes: Any) -> None:
-    """And costs no reading of the original."""
+    """HEAD is answered with the headers alone, and the original is not read."""
     response = await http.head("/content/a.pdf")
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["content-length"] == "1024"
@@ -162,7 +162,7 @@ async def test_head_has_the_headers_alone(http: httpx.AsyncClient, fakes: Any) -
     ],
 )
 async def test_any_name_is_a_name(http: httpx.AsyncClient, fakes: Any, name: str, url: str, shown: str) -> None:
-    """Never a path of the server, and nothing that ends a header early."""
+    """A document with any name opens, and its name is encoded in the header."""
     fakes.retriever.documents = {"docs": [document(name)]}
     response = await http.get(f"/content/{url}")
     assert response.status_code == 200
@@ -170,13 +170,13 @@ async def test_any_name_is_a_name(http: httpx.AsyncClient, fakes: Any, name: str
 
 
 async def test_a_page_in_the_path_is_left_out(http: httpx.AsyncClient) -> None:
-    """Some clients encode the fragment of a citation."""
+    """The fragment of a citation is ignored if a client encodes it into the path."""
     assert (await http.get("/content/a.pdf%23page=3")).status_code == 200
 
 
 @pytest.mark.parametrize("media", ["text/html", "image/svg+xml", "application/xhtml+xml"])
 async def test_what_could_act_as_a_page_is_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
-    """No script of a document runs in this host's name."""
+    """A document that can run scripts is sent with a sandbox as its policy."""
     fakes.retriever.documents = {"docs": [document("a.html", media)]}
     policy = (await http.get("/content/a.html")).headers["content-security-policy"]
     assert policy.startswith("sandbox;")
@@ -192,13 +192,13 @@ async def test_what_could_act_as_a_page_is_sandboxed(http: httpx.AsyncClient, fa
     ],
 )
 async def test_its_type(http: httpx.AsyncClient, fakes: Any, media: str, sent: str) -> None:
-    """Text says how it is encoded; what is of no known type is bytes."""
+    """A text is sent with its encoding, and an unknown type as bytes."""
     fakes.retriever.documents = {"docs": [document("a", media)]}
     assert (await http.get("/content/a")).headers["content-type"] == sent
 
 
 async def test_a_stranger_finds_nothing(fakes: Any) -> None:
-    """A document that is not open to the caller is a 404, as if it were not there; HEAD, too."""
+    """A document that is hidden from the caller gives the same 404 as a missing one, also for HEAD."""
     fakes.retriever.documents = {"docs": [document("a.pdf", oids=("ann",))]}
     async with speaking(fakes, ANN) as http:
         assert (await http.get("/content/a.pdf")).status_code == 200
@@ -214,7 +214,7 @@ async def test_a_stranger_finds_nothing(fakes: Any) -> None:
 
 
 async def test_of_two_of_one_name_the_newer(fakes: Any, http: httpx.AsyncClient) -> None:
-    """And one without an original is none."""
+    """Of several documents of the same name, the newest one with an original is sent."""
     fakes.originals.contents["local", "b" * 64] = b"newer"
     fakes.retriever.documents = {
         "docs": [
@@ -227,7 +227,7 @@ async def test_of_two_of_one_name_the_newer(fakes: Any, http: httpx.AsyncClient)
 
 
 async def test_another_index_where_the_profile_offers_it(fakes: Any) -> None:
-    """By the query; else 403."""
+    """The query names another index of the profile. An index outside the profile gives 403."""
     fakes.retriever.documents = {"empty": [document("e.pdf")]}
     async with speaking(fakes, indexes=frozenset({"empty"})) as http:
         assert (await http.get("/content/e.pdf")).status_code == 404
@@ -236,7 +236,7 @@ async def test_another_index_where_the_profile_offers_it(fakes: Any) -> None:
 
 
 async def test_no_index_to_look_in(fakes: Any) -> None:
-    """A bad name, an unknown one, none at all: 400 and 404."""
+    """An invalid index is refused with 400. An unknown index and a missing name give 404."""
     async with speaking(fakes) as http:
         assert (await http.get("/content/a.pdf?index=a/b")).status_code == 400
         assert (await http.get("/content/a.pdf?index=none")).status_code == 404
@@ -244,7 +244,7 @@ async def test_no_index_to_look_in(fakes: Any) -> None:
 
 
 async def test_an_original_that_is_gone_or_away(http: httpx.AsyncClient, fakes: Any) -> None:
-    """404 and 503, as long as nothing was sent."""
+    """A missing original gives 404, and a store that cannot be reached 503."""
     fakes.originals.contents.clear()
     assert (await http.get("/content/a.pdf")).status_code == 404
     fakes.originals.failure = Unavailable("Away.", retry_after=2)
@@ -254,7 +254,7 @@ async def test_an_original_that_is_gone_or_away(http: httpx.AsyncClient, fakes: 
 
 @pytest.mark.parametrize("name", ["C#.pdf", "What now?.md", "100%.md", "C%23.pdf", "[draft] a\\b.md"])
 async def test_a_document_opens_by_the_name_that_is_cited(fakes: Any, http: httpx.AsyncClient, name: str) -> None:
-    """As front ends write it into a URL, which do not encode it, and as others do."""
+    """A document opens by the cited name, encoded once or twice and with or without a page."""
     fakes.retriever.documents = {"docs": [document(name)]}
     cited = quote(name, safe="/ ")
     for path in (cited, quote(cited), f"{cited}#page=2", quote(f"{cited}#page=2")):

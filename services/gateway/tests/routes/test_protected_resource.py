@@ -1,4 +1,4 @@
-"""Tokens of a provider at /mcp: whom they are for, and what a client learns that has none."""
+"""Tokens of a provider at /mcp: their audience, and the metadata for a client without a token."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def client_of(fakes: Any, made: Settings) -> httpx.AsyncClient:
 
 @pytest.fixture
 async def client(fakes: Any, issuer: Any, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A gateway that takes keys and tokens, and knows where clients find it."""
+    """Return a client of a gateway that accepts keys and tokens and knows its own public URL."""
     path = tmp_path / "frontends.yaml"
     path.write_text(PROFILES)
     fakes.frontends = FrontendsFile(path)
@@ -55,7 +55,7 @@ async def ask(client: httpx.AsyncClient, token: str, path: str = "/mcp") -> http
 
 @pytest.mark.parametrize("path", ["/mcp", "/help/mcp"])
 async def test_a_client_learns_where_to_get_a_token(client: httpx.AsyncClient, issuer: Any, path: str) -> None:
-    """The refusal names the metadata, which names the provider; both without a credential."""
+    """A refusal names the metadata, and the metadata name the provider. Both need no credential."""
     refused = await ask(client, "", path)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == (
@@ -72,7 +72,7 @@ async def test_a_client_learns_where_to_get_a_token(client: httpx.AsyncClient, i
 
 
 async def test_other_routes_name_no_metadata(client: httpx.AsyncClient) -> None:
-    """They are no resources of their own."""
+    """A refusal of another route names no metadata."""
     refused = await client.post("/retrieve", json={})
     assert refused.headers["www-authenticate"] == 'Bearer realm="causeway"'
 
@@ -94,7 +94,7 @@ async def test_other_routes_name_no_metadata(client: httpx.AsyncClient) -> None:
 async def test_a_token_is_for_one_resource(
     client: httpx.AsyncClient, issuer: Any, audience: Any, good: set[str]
 ) -> None:
-    """One for an MCP address opens that one alone, one for the gateway all of it, any other one nothing."""
+    """A token for an MCP address opens only that address. A token for the gateway opens all routes."""
     token = issuer.token(aud=audience)
     for path in ("/mcp", "/help/mcp"):
         assert (await ask(client, token, path)).status_code == (200 if path in good else 401), path
@@ -103,7 +103,7 @@ async def test_a_token_is_for_one_resource(
 
 
 async def test_keys_work_without_a_provider(fakes: Any) -> None:
-    """Then a refusal names no metadata, and the metadata are not there."""
+    """Keys work without a provider. Refusals then name no metadata, and the metadata do not exist."""
     key, record = api_keys.make("ann", "local", roles=("ask",))
     fakes.keys.replace([record])
     async with client_of(fakes, Settings(auth="keys")) as client:
@@ -113,7 +113,7 @@ async def test_keys_work_without_a_provider(fakes: Any) -> None:
 
 
 async def test_a_key_without_the_role(fakes: Any) -> None:
-    """403, in the protocol's form."""
+    """A key without the role is refused with 403 in the protocol's format."""
     key, record = api_keys.make("ann", "local", roles=("ingest",))
     fakes.keys.replace([record])
     async with client_of(fakes, Settings(auth="keys")) as client:

@@ -1,4 +1,4 @@
-"""Responses that are stored: continued, read, deleted; and what is never stored."""
+"""Stored responses: they are continued, read and deleted."""
 
 from typing import Any
 
@@ -30,12 +30,12 @@ async def ask(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
 
 
 def said(fakes: Any) -> list[tuple[str, str]]:
-    """The messages that the model got last."""
+    """Return the messages of the model's last prompt."""
     return [(message.role, message.text) for message in fakes.generator.prompts[-1].messages]
 
 
 async def test_a_response_continues_another(client: httpx.AsyncClient, fakes: Any) -> None:
-    """And that one another; instructions are not carried over."""
+    """A response continues another one with its messages. Instructions are not carried over."""
     first = await ask(client, input="One?", instructions="Be brief.")
     second = await ask(client, input="Two?", previous_response_id=first.id)
     assert second.previous_response_id == first.id
@@ -51,7 +51,7 @@ async def test_a_response_continues_another(client: httpx.AsyncClient, fakes: An
 
 
 async def test_a_tool_is_answered(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The call is in the response before, its output in the request."""
+    """The output of a tool continues the response with the call."""
     call = b'{"tool_calls":[{"index":0,"id":"c1","function":{"name":"find","arguments":"{}"}}]}'
     fakes.generator.script = [[Start(b"{}"), fakes.generator.script[1][0].__class__(0, "", call)]]
     fakes.generator.script.append([Finish(0, "tool_calls")])
@@ -63,7 +63,7 @@ async def test_a_tool_is_answered(client: httpx.AsyncClient, fakes: Any) -> None
 
 
 async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An item of a response, or of its input, by its id; an unknown one is a 404."""
+    """A request refers to items of a response or of its input by their ids. An unknown id gives 404."""
     first = await ask(client, input="One?")
     asked = (await client.get(f"{PATH}/{first.id}/input_items")).json()["data"]
     names = [asked[0]["id"], first.output[0].id]
@@ -76,7 +76,7 @@ async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 async def test_a_response_is_read(client: httpx.AsyncClient) -> None:
-    """As it was answered, streamed or not; the passages of a search where they are asked for."""
+    """A response is read as it was answered, streamed or not, with the passages of a search on request."""
     search = {"type": "file_search", "vector_store_ids": ["docs"]}
     for stream in (False, True):
         body = {"input": "When?", "tools": [search], "stream": stream, "metadata": {"a": "b"}}
@@ -90,7 +90,7 @@ async def test_a_response_is_read(client: httpx.AsyncClient) -> None:
 
 
 async def test_what_was_asked_is_listed(client: httpx.AsyncClient) -> None:
-    """In pages, in both orders, each item strictly what the reference has."""
+    """The input items are listed in pages, in both orders, in the format of the reference."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "One?"},
         {"role": "assistant", "content": "Yes."},
@@ -114,7 +114,7 @@ async def test_what_was_asked_is_listed(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_response_is_deleted(client: httpx.AsyncClient) -> None:
-    """It is gone then, for reading and for continuing."""
+    """A deleted response can neither be read nor continued."""
     answer = await ask(client, input="One?")
     assert (await client.delete(f"{PATH}/{answer.id}")).json()["deleted"] is True
     for gone in (
@@ -128,13 +128,13 @@ async def test_a_response_is_deleted(client: httpx.AsyncClient) -> None:
 
 
 async def test_only_background_responses_are_cancelled(client: httpx.AsyncClient) -> None:
-    """A complete one is a 400."""
+    """The cancellation of a response that is not in the background is refused with 400."""
     answer = await ask(client, input="One?")
     assert (await client.post(f"{PATH}/{answer.id}/cancel")).status_code == 400
 
 
 async def test_what_is_not_to_be_stored(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response says so, and is not there."""
+    """A response with `store: false` says so and is not stored."""
     answer = await client.post(PATH, json={"input": "One?", "store": False})
     assert answer.json()["store"] is False
     assert (await client.get(f"{PATH}/{answer.json()['id']}")).status_code == 404
@@ -142,7 +142,7 @@ async def test_what_is_not_to_be_stored(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_a_store_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The answer is given and says that it is not stored; what continues another is refused."""
+    """An answer is marked as not stored while the store cannot be reached. A continuation is refused with 503."""
     first = await ask(client, input="One?")
     fakes.responses.failure = Unavailable("Away.", retry_after=2)
     assert (await client.post(PATH, json={"input": "One?"})).json()["store"] is False
@@ -151,7 +151,7 @@ async def test_a_store_that_is_away(client: httpx.AsyncClient, fakes: Any) -> No
 
 
 async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A profile says what is stored; what one has stored another one does not continue."""
+    """A profile decides on storing. A profile cannot continue a response of another profile."""
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
@@ -175,7 +175,7 @@ async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
 
 
 async def test_what_is_stored_is_what_the_detectors_left(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Words, instructions, outputs and tools: none has what was taken out, and neither has what follows."""
+    """A stored response has no redacted words, neither in messages and instructions nor in tools and outputs."""
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),), output=(Detector("words", Action.REDACT),))
     fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
     items = [
@@ -203,7 +203,7 @@ async def test_what_is_stored_is_what_the_detectors_left(client: httpx.AsyncClie
 
 
 async def test_a_question_that_was_stopped_is_not_stored(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """The response is, with the profile's words and without the question."""
+    """A blocked question is not stored. Its response is stored with the profile's message."""
     (tmp_path / "frontends.yaml").write_text(
         "frontends:\n  - {name: a, mount: a, blocked_message: No., "
         "detectors: {input: [{id: words, action: block}]}}\n"
@@ -218,7 +218,7 @@ async def test_a_question_that_was_stopped_is_not_stored(fakes: Any, settings: S
 
 
 async def test_tokens_are_counted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Of the instructions, the input and what it continues; nothing is asked."""
+    """The instructions, the input and the continued response count, and the model is not asked."""
     first = await ask(client, input="One two?")
     fakes.generator.prompts.clear()
     counts = [
@@ -232,7 +232,7 @@ async def test_tokens_are_counted(client: httpx.AsyncClient, fakes: Any) -> None
 
 @pytest.mark.parametrize("name", ["x", "resp_", "conv_" + "0" * 32, "resp_" + "0" * 32, "resp_" + "0" * 31 + "*"])
 async def test_unknown_ids(client: httpx.AsyncClient, name: str) -> None:
-    """404, wherever they are said."""
+    """An unknown id is answered with 404 and a message."""
     for refused in (
         await client.get(f"{PATH}/{name}"),
         await client.delete(f"{PATH}/{name}"),

@@ -28,9 +28,7 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
     ],
 )
 async def test_what_nobody_expected(failure: Exception, status: int, said: str) -> None:
-    """A disk without room is a state that passes; what else is not foreseen is a defect. Neither tells of the
-    inside, and both are raised on, for the log.
-    """
+    """A full disk gives 503 and any other defect 500. Both hide the details and are raised again for the log."""
     router = APIRouter()
 
     @router.get("/")
@@ -51,7 +49,7 @@ async def test_what_nobody_expected(failure: Exception, status: int, said: str) 
 
 
 async def test_a_form_that_the_disk_has_no_room_for() -> None:
-    """Nothing is wrong with the form: it can be sent again."""
+    """A form is answered with 503 and Retry-After while the disk is full."""
     router = APIRouter()
 
     @router.post("/")
@@ -79,7 +77,7 @@ async def test_a_form_that_the_disk_has_no_room_for() -> None:
     ],
 )
 async def test_what_may_be_read_has_a_head(client: httpx.AsyncClient, path: str) -> None:
-    """The same status and the same headers; RFC 9110, 9.3.2."""
+    """HEAD has the status and the type of GET (RFC 9110, 9.3.2), and is not in the OpenAPI document."""
     read, head = await client.get(path), await client.head(path)
     assert (head.status_code, head.headers["content-type"]) == (200, read.headers["content-type"])
     described = (await client.get("/openapi.json")).json()
@@ -87,7 +85,7 @@ async def test_what_may_be_read_has_a_head(client: httpx.AsyncClient, path: str)
 
 
 async def test_a_stream_has_no_head() -> None:
-    """It would have no end; nor has what cannot be read."""
+    """HEAD is refused with 405 for a stream and for a route without GET."""
     router = APIRouter()
 
     @router.get("/stream", response_class=StreamingResponse)

@@ -10,7 +10,7 @@ from servicekit.principal import Principal
 
 
 async def test_passages_with_their_scores(client: httpx.AsyncClient) -> None:
-    """Best first, each with what is known of it, and how many they are."""
+    """Passages are answered with their scores, their source and their number."""
     response = await client.post(
         "/retrieve", json={"index_name": "docs", "query": "the bridge", "max_node_count": 1}
     )
@@ -24,7 +24,7 @@ async def test_passages_with_their_scores(client: httpx.AsyncClient) -> None:
 
 
 class Recording(FakeRetriever):
-    """Finds nothing, and keeps what narrows the searches."""
+    """A retriever that finds nothing and records the conditions and the number of passages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def recording(fakes: Any) -> Recording:
 
 
 async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: httpx.AsyncClient) -> None:
-    """Number of passages and conditions; without them five and none."""
+    """The number of passages and the conditions reach the retriever. The defaults are five and no condition."""
     await client.post("/retrieve", json={"index_name": "docs", "query": "q", "metadata_filter": {"a": "b"}})
     answer = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 7})
     assert answer.json() == {"query": "q", "results": [], "count": 0}
@@ -54,7 +54,7 @@ async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: 
 async def test_how_to_search_can_be_said(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
-    """By words or by meaning alone, and with a reranker."""
+    """A request may choose the mode of retrieval and a reranker. Another mode is refused."""
     wanted: list[Retrieval] = []
 
     async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
@@ -71,7 +71,7 @@ async def test_how_to_search_can_be_said(
 
 
 async def test_refusals(client: httpx.AsyncClient) -> None:
-    """In RAGEngine's words."""
+    """A refusal has RAGEngine's format."""
     blank = await client.post("/retrieve", json={"index_name": "docs", "query": " "})
     assert (blank.status_code, blank.json()["detail"]) == (400, "Query string cannot be empty.")
     count = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 301})
@@ -81,7 +81,7 @@ async def test_refusals(client: httpx.AsyncClient) -> None:
 async def test_how_what_is_found_is_weighed_can_be_said(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
-    """For one search; what it does not say is the index's. Other values are refused."""
+    """A request may choose the fusion, the weight and the expansion for one search. Wrong values are refused."""
     tunings: list[Tuning] = []
 
     async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:

@@ -1,4 +1,4 @@
-"""Clients that send the newest message alone, and the name of their session."""
+"""Sessions: the client sends only the newest message and the name of its session."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def client(fakes: Any, settings: Settings, tmp_path: Path) -> AsyncIterato
 
 
 async def ask(client: httpx.AsyncClient, text: str, state: Any = None, path: str = PATH, **more: Any) -> Any:
-    """The state that comes back."""
+    """Ask a question; return the session state of the answer."""
     name = "sessionState" if PATH in path else "session_state"
     body = {"messages": [{"role": "user", "content": text}], name: state} | more
     response = await client.post(path, json=body)
@@ -59,13 +59,13 @@ async def ask(client: httpx.AsyncClient, text: str, state: Any = None, path: str
 
 
 def said(fakes: Any) -> list[tuple[str, str]]:
-    """What the model got the last time, but for the system's message."""
+    """Return the messages of the model's last prompt, without the default system message."""
     return [(message.role, message.text) for message in fakes.generator.prompts[-1].messages[1:]]
 
 
 @pytest.mark.parametrize("stream", ["", "/stream"])
 async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, stream: str) -> None:
-    """The model gets the conversation; a turn is kept once, as it was released."""
+    """The model receives the earlier turns of the session, and each turn once."""
     state = await ask(client, "One?", path=PATH + stream)
     assert is_name(state)
     assert await ask(client, "Two?", state, PATH + stream) == state
@@ -75,7 +75,7 @@ async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, s
 
 
 async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request that has an answer in it is complete; what follows rests on it."""
+    """A request that contains an answer replaces the stored conversation."""
     state = await ask(client, "One?")
     whole = [("user", "A?"), ("assistant", "B."), ("user", "C?")]
     await ask(client, "", state, messages=[{"role": role, "content": text} for role, text in whole])
@@ -85,7 +85,7 @@ async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes
 
 
 async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is not kept, because each request brings it."""
+    """The system message of the request is the first message and is not stored."""
     system = {"role": "system", "content": "Be kind."}
     state: Any = None
     for text in ("One?", "Two?"):
@@ -94,7 +94,7 @@ async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient
 
 
 async def test_names_that_the_server_has_not_given(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They go back as they came, and nothing is kept under them."""
+    """A state that the server has not issued is returned unchanged, and nothing is stored under it."""
     states: list[Any] = ["my session", "f" * 32, {"id": 1}, 7, [], ""]
     for state in states:
         for _ in range(2):
@@ -104,7 +104,7 @@ async def test_names_that_the_server_has_not_given(client: httpx.AsyncClient, fa
 
 
 async def test_a_session_of_somebody_else(client: httpx.AsyncClient, fakes: Any) -> None:
-    """For another caller, and another front end, the name is unknown."""
+    """A session is unknown for another caller and for another front end."""
     state = await ask(client, "One?", path=f"/kept{PATH}")
     client.headers["authorization"] = "Bearer bob"
     await ask(client, "Two?", state, f"/kept{PATH}")
@@ -127,7 +127,7 @@ async def test_a_session_of_somebody_else(client: httpx.AsyncClient, fakes: Any)
     ],
 )
 async def test_where_there_is_memory(client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
-    """The profile says it, else the dialect; a question on /ask has no session."""
+    """The profile decides on the memory, otherwise the dialect. A question on /ask has no session."""
     if path.endswith("/ask"):
         for _ in range(2):
             await client.post(path, json={"messages": "One?", "session_state": "f" * 32})
@@ -144,13 +144,13 @@ class TestWithoutAuthentication:
 
     @pytest.mark.parametrize(("path", "kept"), [(PATH, False), (f"/kept{PATH}", True)])
     async def test_all_callers_are_one(self, client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
-        """Nothing is kept unless a profile says so."""
+        """Without authentication, a session is stored only if the profile enables it."""
         await ask(client, "Two?", await ask(client, "One?", path=path), path)
         assert len(said(fakes)) == (3 if kept else 1)
 
 
 async def test_an_answer_that_breaks_off_is_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The next question finds the session as it was."""
+    """An answer that breaks off is not stored in the session."""
     state = await ask(client, "One?")
     fakes.generator.scripts.append([[Start(b"{}")], [Delta(0, "Half")], Unavailable("gone")])
     response = await client.post(
@@ -162,7 +162,7 @@ async def test_an_answer_that_breaks_off_is_not_kept(client: httpx.AsyncClient, 
 
 
 async def test_what_the_detectors_stop_or_change(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A stopped question is not kept; an answer is kept as the client saw it."""
+    """A blocked question is not stored. An answer is stored as the client received it."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
     state = await ask(client, "One?", path=f"/kept{PATH}")
     await ask(client, "my secret?", state, f"/kept{PATH}")
@@ -176,7 +176,7 @@ async def test_what_the_detectors_stop_or_change(client: httpx.AsyncClient, fake
 
 
 async def test_two_turns_at_the_same_time(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Both are kept."""
+    """Two concurrent turns are both stored."""
     state = await ask(client, "One?")
     await asyncio.gather(ask(client, "Two?", state), ask(client, "Three?", state))
     [kept] = fakes.memory.sessions.values()
@@ -186,7 +186,7 @@ async def test_two_turns_at_the_same_time(client: httpx.AsyncClient, fakes: Any)
 
 
 async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
-    """With the conversation of its name, whether that is in the history or not; only by its owner."""
+    """Only the owner of a session can delete it."""
     state = await ask(client, "One?")
     path = f"/chat_history/sessions/{state}"
     assert (await client.delete(path, headers={"authorization": "Bearer bob"})).status_code == 404
@@ -200,7 +200,7 @@ async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
 async def test_a_memory_that_is_away(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new session is answered; a known one is a 503, because an answer without it would be wrong."""
+    """A new session is answered without the memory. A known session is answered with 503."""
     state = await ask(client, "One?")
 
     async def away(*_: Any) -> None:

@@ -8,7 +8,7 @@ async def whole(spool: Spool, parts: list[bytes | int]) -> bytes:
 
 
 async def test_records_come_back_in_any_order() -> None:
-    """As often as they are named; the length is known before; lists are JSON, also the empty one."""
+    """Records are sent in any order, also repeatedly, as JSON lists of known length."""
     spool = Spool()
     for number in range(5):
         spool.add(b'"%d"' % number)
@@ -20,7 +20,7 @@ async def test_records_come_back_in_any_order() -> None:
 
 
 async def test_what_is_large_comes_in_pieces() -> None:
-    """Byte for byte, beyond what is kept in memory."""
+    """Large contents are sent in several pieces, byte for byte."""
     spool = Spool()
     records = [b"%d" % (number % 10) * 30_000 for number in range(60)]
     for record in records:
@@ -31,7 +31,7 @@ async def test_what_is_large_comes_in_pieces() -> None:
 
 
 async def test_a_spool_that_fails_is_forgotten() -> None:
-    """Whatever happens between filling and sending."""
+    """A spool is closed when its block fails."""
     try:
         with Spool() as spool:
             spool.add(b"x" * 2_000_000)

@@ -11,7 +11,7 @@ PATH = "/indexes/docs/documents"
 
 
 async def test_passages_of_a_document(client: httpx.AsyncClient) -> None:
-    """In order, each with how it is cited; the document as the list of documents has it."""
+    """Passages of a document are listed in order with their citations, together with the document."""
     page = (await client.get(f"{PATH}/d1/passages")).json()
     assert page["total"] == 1
     assert page["passages"] == [
@@ -29,7 +29,7 @@ async def test_passages_of_a_document(client: httpx.AsyncClient) -> None:
 
 
 async def test_ids_may_hold_slashes(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Who brings documents as text chooses their ids."""
+    """The id of a document may have slashes."""
     stored = StoredDocument("a/b c/passages", "n", "text/plain", "a" * 64, 1, 0.0, oids=("ann",))
     fakes.retriever.documents["docs"] = [FakeDocument(stored)]
     page = (await client.get(f"{PATH}/a%2Fb%20c%2Fpassages/passages")).json()
@@ -52,12 +52,12 @@ async def test_ids_may_hold_slashes(client: httpx.AsyncClient, fakes: Any) -> No
     ],
 )
 async def test_what_cannot_be_listed(client: httpx.AsyncClient, path: str, status: int) -> None:
-    """A document or an index that is not there, and pages that no document has."""
+    """An unknown document or index gives 404, and an invalid page or name 400."""
     assert (await client.get(path)).status_code == status
 
 
 async def test_who_may_see_a_document_changes(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A job does it; an id may hold slashes, and a name that is said twice counts once."""
+    """A job changes the access list of a document. Repeated names count once."""
     stored = StoredDocument("a/b", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored)]
     said = {"oids": ["ann", "bob", "ann"], "groups": []}
@@ -92,7 +92,10 @@ async def test_who_may_see_a_document_changes(client: httpx.AsyncClient, fakes: 
 async def test_changes_that_are_refused(
     client: httpx.AsyncClient, fakes: Any, document: str, said: Any, status: int
 ) -> None:
-    """Nothing is queued. A list that is left out would open the document to all callers."""
+    """A wrong access list is refused, and nothing is queued.
+
+    A missing list would open the document to all callers.
+    """
     stored = StoredDocument("hidden", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored, ("ann",))]
     response = await client.put(f"{PATH}/{document}/access", json=said)

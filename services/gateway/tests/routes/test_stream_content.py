@@ -1,4 +1,4 @@
-"""A stream of content in, a stream of detections out."""
+"""The route that takes a stream of content and answers with a stream of detections."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def lines(*said: dict[str, Any]) -> bytes:
 
 
 async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient) -> None:
-    """Places count in the whole, wherever the lines cut it; together the lines cover it."""
+    """Positions count in the whole content across its lines, and the answers cover the content."""
     content = lines({**WORDS, "content": "a sec"}, {"content": "ret "}, {"detectors": None, "content": "b"})
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.headers["content-type"] == "application/x-ndjson"
@@ -49,14 +49,14 @@ async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient
 async def test_what_is_known_before_the_stream_begins_is_a_status(
     client: httpx.AsyncClient, content: bytes, status: int, details: str
 ) -> None:
-    """And no line of it."""
+    """An error in the first line is answered with its status and without a stream."""
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert (response.status_code, response.json()["code"]) == (status, status)
     assert details in response.json()["details"]
 
 
 async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncClient) -> None:
-    """With an error as the last line."""
+    """An error in a later line ends the stream with an error as the last line."""
     content = lines({**WORDS, "content": "x"}, {**WORDS, "content": "y"})
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.status_code == 200
@@ -65,7 +65,7 @@ async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncCli
 
 
 async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) -> None:
-    """In the words of these routes."""
+    """Another media type is refused with 415, and another method with 405."""
     response = await client.post(STREAM_CONTENT, json=WORDS)
     assert (response.status_code, response.json()["code"]) == (415, 415)
     response = await client.get(STREAM_CONTENT)
@@ -73,7 +73,7 @@ async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) ->
 
 
 class Watched(FakeGuardrails):
-    """Knows how many watches are open."""
+    """Guardrails that count the open watches."""
 
     open = 0
 
@@ -88,7 +88,7 @@ class Watched(FakeGuardrails):
 
 
 async def test_answers_come_before_the_content_is_complete_and_leaving_stops_the_detectors() -> None:
-    """A client may read while it writes; one that leaves is not judged for any longer."""
+    """Detections are answered before the content is complete. The detectors stop when the client leaves."""
     guardrails = Watched()
     app = StreamContent(guardrails, timeout=10, passed_headers=frozenset())
     incoming: asyncio.Queue[Any] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Administrators look after the responses of their tenant, and read none of them."""
+"""Administrators list, cancel and delete the responses of their tenant, and cannot read them."""
 
 import asyncio
 from dataclasses import replace
@@ -33,7 +33,7 @@ def stored(age: int = 0, **members: Any) -> Stored:
 
 
 async def test_responses_are_listed_without_texts(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Those of every user, the newest first, in pages; the members are exactly these."""
+    """Responses of all users are listed in pages, the newest first, with exactly these members."""
     first = await fakes.responses.save(ANN, stored(completed_at=1_700_000_002.0), soon())
     error = {"code": "server_error", "message": SECRET}
     failed = await fakes.responses.save(
@@ -67,7 +67,7 @@ async def test_responses_are_listed_without_texts(client: httpx.AsyncClient, fak
 
 
 async def test_what_was_asked_and_answered_is_not_shown(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Of a response that a user got."""
+    """The input and the output of a user's response are not shown."""
     answer = (await client.post("/v1/responses", json={"input": f"When, {SECRET}?", "user": SECRET})).json()
     assert answer["output"][0]["content"][0]["text"] == "At nine."
     shown = (await client.get(f"{PATH}/{answer['id']}")).text
@@ -77,7 +77,7 @@ async def test_what_was_asked_and_answered_is_not_shown(client: httpx.AsyncClien
 
 @pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
 async def test_one_in_the_background_is_cancelled(fakes: Any, settings: Settings, runs: bool) -> None:
-    """Its answer ends, and its user reads that; once more changes nothing."""
+    """A background response is cancelled, and its user reads that. A second cancellation changes nothing."""
     app, background = build(settings, fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         waiting = (await client.post("/v1/responses", json={"input": "When?", "background": True})).json()
@@ -102,7 +102,7 @@ async def test_one_in_the_background_is_cancelled(fakes: Any, settings: Settings
 async def test_what_cannot_be_cancelled(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], message: str
 ) -> None:
-    """A 409 that says why; it stays as it is."""
+    """The cancellation of an ended or a foreground response is refused with 409, and the response stays."""
     one = await fakes.responses.save(ANN, stored(**members), soon())
     answer = await client.post(f"{PATH}/{one.id}/cancel")
     assert answer.status_code == 409
@@ -111,7 +111,7 @@ async def test_what_cannot_be_cancelled(
 
 
 async def test_one_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """With its events, and nothing else; it is gone for its user, too."""
+    """A deleted response is gone for its user together with its events. Other responses stay."""
     one, other = [(await client.post("/v1/responses", json={"input": "When?"})).json()["id"] for _ in range(2)]
     assert (await client.delete(f"{PATH}/{one}")).json() == {"id": one, "deleted": True}
     assert (await client.get(f"/v1/responses/{one}")).status_code == 404
@@ -121,7 +121,7 @@ async def test_one_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_one_whose_gateway_is_gone(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is shown as failed, as its user would read it."""
+    """A response whose gateway died is shown as failed."""
     one = await fakes.responses.save(ANN, stored(status="in_progress", output=[], usage=None), soon())
     [shown] = (await client.get(PATH)).json()["responses"]
     assert (shown["id"], shown["status"], shown["reason"]) == (one.id, "failed", "server_error")
@@ -129,7 +129,7 @@ async def test_one_whose_gateway_is_gone(client: httpx.AsyncClient, fakes: Any) 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
 async def test_another_tenants_does_not_exist(client: httpx.AsyncClient, fakes: Any, method: str) -> None:
-    """A 404, as for what is no id; it stays."""
+    """A response of another tenant is answered with 404 and stays."""
     strange = replace(ANN, tenant="t")
     one = await fakes.responses.save(strange, stored(), soon())
     for name in (one.id, "resp_*", f"conv_{new_name()}"):
@@ -141,5 +141,5 @@ async def test_another_tenants_does_not_exist(client: httpx.AsyncClient, fakes: 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"page_token": "resp_x"}], ids=str)
 async def test_wrong_pages(client: httpx.AsyncClient, query: dict[str, str]) -> None:
-    """A 400."""
+    """A wrong page is refused with 400."""
     assert (await client.get(PATH, params=query)).status_code == 400

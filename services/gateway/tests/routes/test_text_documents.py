@@ -20,7 +20,7 @@ async def add(client: httpx.AsyncClient, *documents: dict[str, Any], index: str 
 
 
 async def test_documents_are_added(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The answer lists them in the order of the request, as they are; the index is made."""
+    """Added documents are listed in the order of the request, and their index is made."""
     response = await add(
         client, {"text": "Second.", "doc_id": "z", "metadata": {"a": 1}}, {"text": "First."}, index="new"
     )
@@ -46,7 +46,7 @@ async def test_documents_are_added(client: httpx.AsyncClient, fakes: Any) -> Non
 
 
 async def test_documents_are_updated(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each is told among the updated, the unchanged or the missing; nothing new is made."""
+    """An update lists each document as updated, unchanged or not found, and adds none."""
     await add(client, {"text": "A", "doc_id": "a"}, {"text": "B", "doc_id": "b"}, {"text": "C", "doc_id": "c"})
     documents = [
         {"doc_id": "x", "text": "X"},
@@ -63,7 +63,7 @@ async def test_documents_are_updated(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 async def test_an_update_of_an_unknown_index(client: httpx.AsyncClient, fakes: Any) -> None:
-    """404 in RAGEngine's words, and nothing is queued; a name that is none is a 400."""
+    """An update of an unknown index gives 404 and of an invalid name 400, and nothing is queued."""
     document = {"documents": [{"doc_id": "a", "text": "A"}]}
     response = await client.post("/indexes/nowhere/documents", json=document)
     assert response.status_code == 404
@@ -73,7 +73,7 @@ async def test_an_update_of_an_unknown_index(client: httpx.AsyncClient, fakes: A
 
 
 async def test_one_wrong_document_stops_all(client: httpx.AsyncClient, fakes: Any) -> None:
-    """400 with the path, on both routes; nothing is queued."""
+    """One wrong document refuses the whole request with 400 and its path, on both routes."""
     bad = [{"text": "Fine.", "doc_id": "a"}, {"text": "Fine.", "doc_id": "b", "metadata": [1]}]
     for path, more in (("/index", {"index_name": "docs"}), ("/indexes/docs/documents", {})):
         response = await client.post(path, json={"documents": bad, **more})
@@ -97,7 +97,7 @@ async def test_one_wrong_document_stops_all(client: httpx.AsyncClient, fakes: An
 async def test_a_body_that_is_none(
     client: httpx.AsyncClient, fakes: Any, content: bytes, media: str, status: int
 ) -> None:
-    """Another media type, no JSON, too large: 4xx with the reason."""
+    """A body of another media type, without JSON or above the limit is refused with the reason."""
     response = await client.post("/index", content=content[:100_002], headers={"content-type": media})
     assert response.status_code == status
     assert response.json()["detail"]
@@ -105,7 +105,7 @@ async def test_a_body_that_is_none(
 
 
 async def test_a_body_larger_than_a_chats(client: httpx.AsyncClient) -> None:
-    """Documents may be as large as uploads, on both routes; a search may not."""
+    """Documents may exceed the limit of chats, on both routes. A search may not."""
     text = "word " * 10_000
     assert (await add(client, {"text": text, "doc_id": "a"})).status_code == 200
     update = {"documents": [{"text": text, "doc_id": "a"}]}
@@ -114,7 +114,7 @@ async def test_a_body_larger_than_a_chats(client: httpx.AsyncClient) -> None:
 
 
 async def test_what_takes_too_long_is_told_as_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
-    """202 with the job, and where it is."""
+    """A request that takes too long is answered with 202 and the job."""
     fakes.texts.stuck = True
     response = await add(client, {"text": "A"})
     assert response.status_code == 202
@@ -125,13 +125,13 @@ async def test_what_takes_too_long_is_told_as_a_job(client: httpx.AsyncClient, f
 
 @pytest.mark.parametrize("failure", [Unavailable("The ingest queue cannot be reached."), NotFound("Gone.")])
 async def test_what_cannot_be_queued(client: httpx.AsyncClient, fakes: Any, failure: Any) -> None:
-    """Its own status."""
+    """A request that cannot be queued is answered with the status of the failure."""
     fakes.texts.failure = failure
     assert (await add(client, {"text": "A"})).status_code in (503, 404)
 
 
 async def test_a_job_that_failed(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Its reason is the answer's."""
+    """The failure of a job is answered with its status and its message."""
     fakes.texts.job_failure = PayloadTooLarge("Document 'a' has more than 10 characters.")
     response = await add(client, {"text": "A"})
     assert response.status_code == 413
@@ -139,7 +139,7 @@ async def test_a_job_that_failed(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_client_that_leaves_is_not_waited_for(port: int, fakes: Any) -> None:
-    """Nothing goes on asking for a job whose client is gone."""
+    """The gateway stops waiting for a job when its client leaves."""
     fakes.texts.gate = asyncio.Event()
     body = json.dumps({"index_name": "docs", "documents": [{"text": "A"}]}).encode()
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -153,7 +153,7 @@ async def test_a_client_that_leaves_is_not_waited_for(port: int, fakes: Any) -> 
 async def test_a_server_that_stops_answers_with_the_job(
     client: httpx.AsyncClient, fakes: Any, draining: asyncio.Event, path: str
 ) -> None:
-    """The documents are accepted, and another server knows the job: 202, and nobody waits any longer."""
+    """A gateway that stops answers with 202 and the job, on both routes."""
     assert (await add(client, {"text": "there", "doc_id": "a"})).status_code == 200
     fakes.texts.stuck, fakes.texts.gate = True, asyncio.Event()
     body = {"index_name": "docs", "documents": [{"text": "A", "doc_id": "a"}]}
@@ -167,7 +167,7 @@ async def test_a_server_that_stops_answers_with_the_job(
 
 
 async def test_a_text_that_is_too_long_is_refused_at_once(fakes: Any) -> None:
-    """413 with the document; nothing is accepted, not even those that would do."""
+    """A text above the limit is refused with 413, and no document of the request is submitted."""
     app = build_app(Settings(ingest_max_characters=3), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         response = await add(client, {"text": "über", "doc_id": "long"}, {"text": "übe", "doc_id": "short"})
@@ -178,14 +178,14 @@ async def test_a_text_that_is_too_long_is_refused_at_once(fakes: Any) -> None:
 
 
 async def test_many_documents_keep_their_order(client: httpx.AsyncClient) -> None:
-    """A thousand of them."""
+    """A thousand documents are answered in the order of the request."""
     documents = [{"doc_id": f"{number * 7919 % 1000}", "text": f"Text {number}"} for number in range(1000)]
     response = await add(client, *documents)
     assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
 
 
 async def test_the_same_text_twice(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is one document, and each text of the request is answered."""
+    """Equal texts are one document, and each text of the request is answered."""
     response = await add(client, {"text": "A"}, {"text": "B"}, {"text": "A", "metadata": {"n": 1}}, index="new")
     assert [(each["text"], each["metadata"]) for each in response.json()] == [
         ("A", {"n": 1}),

@@ -1,4 +1,4 @@
-"""Turns of uploads."""
+"""The turns of uploads."""
 
 import asyncio
 import io
@@ -11,7 +11,7 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
 
 async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
-    """The upload ends there, and the turn is the next one's."""
+    """An upload that is cancelled as its turn comes does not begin, and the turn is free again."""
     turns, begun = Turns(1), False
 
     async def upload() -> None:
@@ -31,7 +31,7 @@ async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
 
 
 async def test_a_turn_that_does_not_come_in_time() -> None:
-    """429 with the time to come again."""
+    """An upload that does not get its turn in time is refused with a time to retry."""
     turns = Turns(1)
     async with turns.turn(Deadline.after(120)):
         with pytest.raises(RateLimited) as refused:
@@ -41,7 +41,7 @@ async def test_a_turn_that_does_not_come_in_time() -> None:
 
 
 def test_a_name_with_a_lone_surrogate_is_refused() -> None:
-    """It could not be sent on."""
+    """A file name with a lone surrogate is refused."""
     with pytest.raises(InvalidRequest):
         file_names([UploadFile(io.BytesIO(b"x"), size=1, filename="a\ud800.md")])
 
@@ -61,7 +61,7 @@ def test_a_name_with_a_lone_surrogate_is_refused() -> None:
     ],
 )
 async def test_long_text_is_refused_at_once(name: str, content: bytes, fits: bool) -> None:
-    """Where the file itself shows that it has more than four characters; what fits is there to be read."""
+    """A text file with too many characters is refused. Another file is left readable from its start."""
     file = UploadFile(io.BytesIO(content), size=len(content), filename=name)
     if fits:
         await check_lengths([None, file], 4)

@@ -1,4 +1,4 @@
-"""What a user stored is deleted, and nothing of others."""
+"""The deletion of a user's data, and of no other user's data."""
 
 import time
 from dataclasses import replace
@@ -34,7 +34,7 @@ async def kept(fakes: Any, principal: Any) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("issuer", ["", "https://id"])
 async def test_what_a_user_stored_is_deleted(client: httpx.AsyncClient, fakes: Any, issuer: str) -> None:
-    """All kinds, of one name and issuer; once more there is nothing."""
+    """All data of one name and issuer are deleted. A second deletion finds nothing."""
     everyone = [ANN, *OTHERS]
     for principal in everyone:
         await store(fakes, principal)
