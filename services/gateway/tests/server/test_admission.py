@@ -1,4 +1,4 @@
-"""What is let in, what waits, what is refused; refusals as clients see them: test_middleware.py."""
+"""The admission of requests: accepted, queued and refused. test_middleware.py tests the refusals of clients."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def admission(service: Service, places: int, **others: Any) -> Admission:
 async def ask(
     app: Admission, path: str = CHAT, *, batch: bool = False, method: str = "POST", **headers: str
 ) -> None:
-    """Sends one request."""
+    """Send one request."""
     listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": listed}
     state_of(scope).frontend = Frontend(batch=batch)
@@ -80,7 +80,7 @@ def asking(app: Admission, count: int, path: str = CHAT, **others: Any) -> list[
 
 
 async def ended(*tasks: "asyncio.Task[None]") -> list[bool]:
-    """Whether each was answered."""
+    """Return whether each request was answered."""
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(result is None or isinstance(result, Unavailable) for result in results), results
     return [result is None for result in results]
@@ -92,7 +92,7 @@ async def settled() -> None:
 
 
 async def test_what_finds_no_place_waits_in_turn() -> None:
-    """A quarter as many as there are places; the rest is refused at once."""
+    """A quarter as many requests as places wait in order. Further requests are refused at once."""
     service = Service()
     app = admission(service, 8)
     tasks = asking(app, 12)
@@ -111,7 +111,7 @@ async def test_what_finds_no_place_waits_in_turn() -> None:
 
 
 async def test_batch_requests_leave_room_for_people() -> None:
-    """Uploads, and what says that it is a batch request: they take three quarters and never wait."""
+    """Batch requests take at most three quarters of the places and never wait."""
     service = Service()
     app = admission(service, 8)
     batch = [*asking(app, 3, UPLOAD), *asking(app, 3, x_priority="batch"), *asking(app, 3, batch=True)]
@@ -131,7 +131,7 @@ async def test_batch_requests_leave_room_for_people() -> None:
 
 
 async def test_a_batch_request_does_not_overtake_who_waits() -> None:
-    """Not even where its share is free."""
+    """A batch request is refused while another request waits, although its own share is free."""
     service = Service()
     app = admission(service, 1)
     people = asking(app, 2)
@@ -146,7 +146,7 @@ async def test_a_batch_request_does_not_overtake_who_waits() -> None:
 
 
 async def test_what_only_looks_needs_no_place() -> None:
-    """All requests together have another limit."""
+    """Requests that only read take no place. They count in the limit of all requests."""
     service = Service()
     app = admission(service, 1, limit=4)
     tasks = [*asking(app, 2), *asking(app, 2, "/jobs", method="GET")]
@@ -167,7 +167,7 @@ async def ask_all(service: Service, tasks: list["asyncio.Task[None]"]) -> None:
 
 @virtual_time
 async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
-    """Where queue and answer together take longer than the client waits; others are let in."""
+    """A request is refused at once if the queue and the answer take longer than its client waits."""
     service = Service(0.2)
     app = admission(service, 4)
     await ask(app)  # now it is known how long an answer takes
@@ -187,7 +187,7 @@ async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
 
 @virtual_time
 async def test_nobody_waits_for_long_behind_a_burst() -> None:
-    """Where all places were taken at once they come free at once: who would wait until then is refused."""
+    """A request behind a burst is refused, because all places come free at the same late time."""
     service = Service(0.4)
     app = admission(service, 8)
     await ask(app)
@@ -205,7 +205,7 @@ ages = st.lists(st.floats(0, 5), min_size=1, max_size=12).map(lambda found: sort
 
 @given(ages, st.integers(0, 11), st.floats(0.01, 5))
 def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: float) -> None:
-    """Where each answer takes as long as the last ones: whoever is ahead gets the places that come free earlier."""
+    """The expected wait is positive, bounded by the queue, and grows with the requests ahead."""
     expected = expected_wait(ahead, ages, seconds, len(ages))
     assert 0 < expected <= max(seconds, seconds * (ahead + 1) / len(ages))
     if ahead < len(ages):
@@ -215,7 +215,7 @@ def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: fl
 
 @virtual_time
 async def test_a_slow_time_is_forgotten() -> None:
-    """Where a place is free nobody is refused for how long the last answers took."""
+    """Earlier slow answers refuse no request while a place is free."""
     service = Service(0.2)
     app = admission(service, 4)
     await ask(app)
@@ -231,7 +231,7 @@ async def test_a_slow_time_is_forgotten() -> None:
 
 @virtual_time
 async def test_the_wait_has_an_end() -> None:
-    """Where answers take longer than was thought; the place is not lost."""
+    """A request waits for a place no longer than the limit, and loses no place."""
     service = Service()
     app = admission(service, 1, wait=0.05)
     tasks = asking(app, 2)
@@ -243,7 +243,7 @@ async def test_the_wait_has_an_end() -> None:
 
 
 async def test_who_leaves_while_waiting_takes_no_place() -> None:
-    """Before the place came, and in the same moment."""
+    """A request whose client leaves while it waits takes no place, also if the place comes at that moment."""
     service = Service()
     app = admission(service, 2)
     for gate_first in (False, True):
@@ -262,7 +262,7 @@ async def test_who_leaves_while_waiting_takes_no_place() -> None:
 @given(st.lists(st.sampled_from(["ask", "batch", "end", "leave", "step"]), max_size=60), st.integers(1, 6))
 @limits(max_examples=60)
 def test_places_are_neither_lost_nor_made(steps: list[str], places: int) -> None:
-    """Whatever comes, ends and leaves in whatever order."""
+    """The number of places stays the same for every order of requests, ends and cancellations."""
 
     async def play() -> None:
         service = Service()
@@ -290,7 +290,7 @@ def test_places_are_neither_lost_nor_made(steps: list[str], places: int) -> None
 
 @virtual_time
 async def test_at_three_times_capacity_the_accepted_are_answered_as_ever() -> None:
-    """As many as there are places for, nearly as fast as without a crowd; the others are refused at once."""
+    """At three times the capacity, accepted requests are nearly as fast as before. Others are refused at once."""
     seconds, places = 0.2, 16
     app = admission(Service(seconds), places)
 
@@ -326,7 +326,7 @@ async def test_at_three_times_capacity_the_accepted_are_answered_as_ever() -> No
 
 
 async def test_a_profile_can_be_for_batch_requests(fakes: Any, tmp_path: Any) -> None:
-    """503 in the dialect's words, with the reason among the metrics; people are still answered."""
+    """Requests of a batch profile are refused with 503 and counted, while other requests are answered."""
 
     def refusals(reason: str) -> float:
         name = "causeway_overload_refusals_total"

@@ -1,4 +1,4 @@
-"""The layers of identity around the whole application, its services fakes."""
+"""Authentication and authorisation of the whole application, with fake services."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -36,20 +36,20 @@ ERRORS_AS_TEXT = [
 
 
 class Keys:
-    """Keys by the names that tests call them by."""
+    """API keys, made and revoked by name."""
 
     def __init__(self, fakes: Any) -> None:
         self._fakes = fakes
         fakes.keys.replace([])
 
     def make(self, name: str = "ann", *roles: str, **more: Any) -> dict[str, str]:
-        """The headers that a new key is sent in."""
+        """Make a key; return its headers."""
         key, record = api_keys.make(name, "north", roles=roles, **more)
         self._fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
 
     def revoke(self, headers: dict[str, str]) -> None:
-        """Takes a key back."""
+        """Revoke a key."""
         self._fakes.keys.remove(api_keys.id_of(headers["authorization"].split()[1]) or "")
 
 
@@ -60,7 +60,7 @@ def keys(fakes: Any) -> Keys:
 
 @asynccontextmanager
 async def gateway(fakes: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a gateway that asks who asks."""
+    """Return a client of a gateway that requires keys."""
     app = build_app(Settings(default_index="docs", **{"auth": "keys", **settings}), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
@@ -74,14 +74,12 @@ async def http(fakes: Any, keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def url_of(path: str) -> str:
-    """The path with its parameters filled in."""
+    """Return the path with values for its parameters."""
     return "/".join("x" if part.startswith("{") else part for part in path.replace(":path}", "}").split("/"))
 
 
 async def test_every_route_for_everybody(http: httpx.AsyncClient, keys: Keys) -> None:
-    """Nobody gets a 401 unless a route is open; a role that a route does not take gets a 403, and the right one,
-    or the administrator's, gets in.
-    """
+    """Every route except the open ones needs a credential (401) and its role or the administrator's (403)."""
     callers = {role: keys.make(role, role) for role in ("ask", "ingest", "admin")} | {"none": keys.make("none")}
     for path, method, needed in ROUTES:
         url = url_of(path)
@@ -94,7 +92,7 @@ async def test_every_route_for_everybody(http: httpx.AsyncClient, keys: Keys) ->
 
 
 async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys: Keys) -> None:
-    """Without credentials a path that is none is a 401 as well; with them a 404, and a wrong method a 405."""
+    """An unknown path gives 401 without a credential. It gives 404 with one, and a wrong method 405."""
     headers = keys.make("ann", "ask")
     for path in ("/nowhere", "/chat/x", "/indexes/x/y"):
         assert (await http.get(path)).status_code == 401
@@ -106,7 +104,7 @@ async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys
 
 
 async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: httpx.AsyncClient, keys: Keys) -> None:
-    """It is the name that is wrong, and not the path: for who is somebody."""
+    """A name with a slash gives 401 without a credential, and 400 with the field otherwise."""
     headers = keys.make("ann", "ask")
     for path in ("/indexes/a%2Fb/documents", "/indexes/a%2Fb", "/indexes/a/b/documents", "/persist/a%2Fb"):
         assert (await http.get(path)).status_code == 401
@@ -117,7 +115,7 @@ async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: http
 
 @pytest.mark.parametrize(("method", "path"), ERRORS_AS_TEXT)
 async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, method: str, path: str) -> None:
-    """A text where clients read a text; with the challenge and the trace."""
+    """A refusal has a text as the error, the challenge and the trace id on routes of this dialect."""
     nobody = await http.request(method, path)
     assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
     assert "Send a credential" in nobody.json()["error"]
@@ -129,7 +127,7 @@ async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, m
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/retrieve", "/documents", "/v1/embeddings"])
 async def test_refusals_to_openais_clients(http: httpx.AsyncClient, keys: Keys, path: str) -> None:
-    """Who read the type and the code of an object."""
+    """A refusal has the type and the code of OpenAI's errors."""
     nobody = (await http.post(path)).json()
     assert (nobody["error"]["type"], nobody["error"]["code"]) == ("authentication_error", "unauthenticated")
     assert nobody["detail"] == nobody["error"]["message"]
@@ -138,7 +136,7 @@ async def test_refusals_to_openais_clients(http: httpx.AsyncClient, keys: Keys, 
 
 
 async def test_each_header_is_taken(http: httpx.AsyncClient, keys: Keys) -> None:
-    """``Authorization``, ``api-key`` and ``x-api-key``; a wrong key names itself as one."""
+    """A key is accepted in ``Authorization``, ``api-key`` and ``x-api-key``. A wrong key gives `invalid_token`."""
     key = keys.make("ann", "ask")["authorization"].split()[1]
     for headers in ({"authorization": f"bearer {key}"}, {"api-key": key}, {"x-api-key": key}):
         assert (await http.post("/chat", json=QUESTION, headers=headers)).status_code == 200
@@ -147,19 +145,19 @@ async def test_each_header_is_taken(http: httpx.AsyncClient, keys: Keys) -> None
 
 
 async def test_open_routes_look_at_no_credential(http: httpx.AsyncClient) -> None:
-    """A probe with an old key in it is still a probe."""
+    """An open route answers a request with a wrong key."""
     for path in ("/healthz", "/config", "/auth_setup", "/docs", "/openapi.json"):
         assert (await http.get(path, headers={"api-key": "wrong"})).status_code == 200
 
 
 async def test_metrics_may_be_open(fakes: Any, keys: Keys) -> None:
-    """For a scraper that has no key."""
+    """The metrics need no key if the setting opens them."""
     async with gateway(fakes, metrics_open=True) as http:
         assert (await http.get("/metrics")).status_code == 200
 
 
 async def test_a_revoked_key_and_one_that_has_expired(http: httpx.AsyncClient, keys: Keys) -> None:
-    """From one request to the next."""
+    """A revoked key and an expired key are refused with 401 at the next request."""
     headers = keys.make("ann", "ask")
     assert (await http.get("/indexes", headers=headers)).status_code == 200
     keys.revoke(headers)
@@ -169,14 +167,14 @@ async def test_a_revoked_key_and_one_that_has_expired(http: httpx.AsyncClient, k
 
 
 async def test_keys_that_are_not_known_yet(fakes: Any) -> None:
-    """503 with Retry-After, not 401: the key may be good."""
+    """A key is answered with 503 and Retry-After, not 401, until the keys are loaded."""
     async with gateway(fakes) as http:
         response = await http.get("/indexes", headers={"api-key": "cwk_x"})
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
 async def test_a_body_is_not_read_for_nobody(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Who may not ask costs no memory."""
+    """The body of a request without a credential is not read."""
     read = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -190,9 +188,7 @@ async def test_a_body_is_not_read_for_nobody(http: httpx.AsyncClient, fakes: Any
 
 
 async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Path) -> None:
-    """By the profile's list or by their own: nowhere else, not on the bare paths; whichever way leads
-    to the profile. A key that is bound to none is good everywhere.
-    """
+    """A key opens only the front ends of the profiles' lists or of its own list. A key without a list opens all."""
     file = tmp_path / "frontends.yaml"
     file.write_text(FRONTENDS)
     fakes.frontends = FrontendsFile(file)
@@ -224,7 +220,7 @@ async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Pa
 
 
 async def test_who_asks_reaches_the_routes(http: httpx.AsyncClient, fakes: Any, keys: Keys) -> None:
-    """The key's tenant and user: another one's history is not there."""
+    """A route receives the tenant and the user of the key, and does not show another user's history."""
     ann, bob = keys.make("ann", "ask"), keys.make("bob", "ask")
     saved = {"id": "c", "answers": [["q", {}]]}
     assert (await http.post("/chat_history", json=saved, headers=ann)).status_code == 201
@@ -238,7 +234,7 @@ async def test_who_asks_reaches_the_routes(http: httpx.AsyncClient, fakes: Any, 
 async def test_the_log_knows_the_key_by_its_id_alone(
     http: httpx.AsyncClient, keys: Keys, spans: InMemorySpanExporter
 ) -> None:
-    """Neither the log nor a trace nor an answer holds a secret, whether the key was good or not."""
+    """Logs, traces and answers have the id of the key and no secret."""
     good, bad = keys.make("ann", "ask"), keys.make("bob", "ask")
     keys.revoke(bad)
     token = {"authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.c2VjcmV0"}
@@ -259,7 +255,7 @@ async def test_the_log_knows_the_key_by_its_id_alone(
 
 
 async def test_browsers_may_ask_before_they_sign_in(fakes: Any, keys: Keys, tmp_path: Path) -> None:
-    """A preflight carries no key; a refusal has the headers without which a page could not read it."""
+    """A preflight request needs no key, and a refusal has the headers of CORS."""
     path = tmp_path / "frontends.yaml"
     path.write_text("frontends: [{name: default, origins: ['https://chat.example.com']}]")
     fakes.frontends = FrontendsFile(path)
@@ -285,7 +281,7 @@ def oidc_settings(issuer: Any, **more: Any) -> Settings:
 
 @asynccontextmanager
 async def signed_in(fakes: Any, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a gateway that takes tokens."""
+    """Return a client of a gateway that accepts tokens."""
     async with oidc.tokens(settings) as fakes.tokens:
         transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
@@ -297,7 +293,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) -> None:
-    """Over HTTP, through a change of its keys: good ones get in by their roles, others do not."""
+    """A valid token opens the routes of its roles. The keys of the provider are loaded once."""
     issuer = issuer_at()
     async with signed_in(fakes, oidc_settings(issuer)) as http:
         good = issuer.token(roles=["ask"])
@@ -316,7 +312,7 @@ async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) ->
 
 @pytest.mark.parametrize("status", [302, 404, 500])
 async def test_a_provider_that_has_no_keys(fakes: Any, issuer_at: Callable[[], Any], status: int) -> None:
-    """503, for nobody knows whether the token is good; a redirect is not followed."""
+    """A token is answered with 503 while the provider's keys cannot be loaded. Redirects are not followed."""
     issuer = issuer_at()
     issuer.status = status
     async with signed_in(fakes, oidc_settings(issuer)) as http:
@@ -326,7 +322,7 @@ async def test_a_provider_that_has_no_keys(fakes: Any, issuer_at: Callable[[], A
 
 
 async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_at: Callable[[], Any]) -> None:
-    """Each is known by its form; a token may be bound to a front end, too."""
+    """Keys and tokens are accepted side by side. A token may be bound to a front end."""
     issuer = issuer_at()
     settings = oidc_settings(issuer, auth="keys,oidc", oidc_profiles_claim="pages")
     async with signed_in(fakes, settings) as http:
@@ -338,7 +334,7 @@ async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_
 
 
 async def test_auth_setup_says_how_to_sign_in(fakes: Any, issuer_at: Callable[[], Any]) -> None:
-    """What a page's login library is built from, where a client for it is set; else the page signs nobody in."""
+    """The answer has the members for the login library if a client id is set, and no login otherwise."""
     issuer = issuer_at()
     scopes = ["api://causeway/access"]
     async with signed_in(fakes, oidc_settings(issuer, oidc_client_id="page", oidc_scopes=scopes)) as http:
@@ -359,14 +355,14 @@ async def test_auth_setup_says_how_to_sign_in(fakes: Any, issuer_at: Callable[[]
 
 
 async def test_where_nobody_is_asked_headers_are_not_read(fakes: Any) -> None:
-    """Everybody is the same caller, whatever they send."""
+    """A request with a malformed credential is answered if authentication is off."""
     async with gateway(fakes, auth="none") as http:
         response = await http.post("/chat", json=QUESTION, headers={"authorization": "Basic nonsense"})
     assert response.status_code == 200
 
 
 async def test_the_caller_stands_in_one_place() -> None:
-    """For whatever stands inside: quotas, audit, the routes."""
+    """The state of a request has the caller and its principal. The default principal has no roles."""
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

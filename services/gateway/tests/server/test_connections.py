@@ -20,7 +20,7 @@ class Fake:
 
 
 def test_the_longest_idle_makes_room() -> None:
-    """One beyond the limit takes its place; those with requests are left alone."""
+    """A connection above the limit replaces the longest idle one. Busy connections stay open."""
     connections, closed = Connections(2, reserve=1), list[str]()
     first, second, third = (Fake(closed, name) for name in ("first", "second", "third"))
     assert [connections.opened(first), connections.opened(second)] == [Place.OPEN, Place.OPEN]
@@ -34,7 +34,7 @@ def test_the_longest_idle_makes_room() -> None:
 
 
 def test_where_none_is_idle_places_are_reserved() -> None:
-    """They are for health and metrics; beyond them connections are refused; an end makes room."""
+    """Reserved places are used while no connection is idle. Further connections are refused until one ends."""
     connections = Connections(1, reserve=1)
     busy, reserved = Fake(), Fake()
     connections.opened(busy)
@@ -61,7 +61,7 @@ def test_where_none_is_idle_places_are_reserved() -> None:
 def test_the_limit_fits_the_descriptors(
     hard: int, wanted: int, raised: int | None, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process raises its own limit where it may, and takes fewer connections where it may not."""
+    """The process raises its limit of descriptors, or accepts fewer connections if it may not."""
     asked: list[tuple[int, int]] = []
     soft = min(1024, hard) if hard > 0 else 1024
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
@@ -71,7 +71,7 @@ def test_the_limit_fits_the_descriptors(
 
 
 def test_metrics_show_connections() -> None:
-    """How many are open, and how many were closed for want of room."""
+    """The metrics show the open connections and the connections that were closed for others."""
     metrics, connections = Metrics(), Connections(1)
     metrics.watch(connections)
     connections.opened(Fake())
@@ -88,7 +88,7 @@ async def ok(scope: object, receive: object, send: object) -> None:
 
 @pytest.mark.parametrize("idle", [True, False])
 async def test_health_is_answered_at_the_limit(idle: bool) -> None:
-    """Over real sockets: whether the others are idle or in the middle of a request."""
+    """The health route is answered at the limit of connections, idle or not."""
     connections = Connections(5, reserve=2)
     with listen("127.0.0.1", 0) as listener:
         server = HttpServer(ok, 1, HttpLimits(), connections)

@@ -1,4 +1,4 @@
-"""Compressed request bodies, on the whole application."""
+"""Compressed bodies of requests, on the whole application."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def question(length: int = 10) -> bytes:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat"])
 async def test_a_compressed_body_is_read(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """In one piece or many, of one member or several, as large as the limit allows."""
+    """A compressed body is read in one or many pieces, and with one or several members."""
     for length in (1, 65_536, 500_000):
         body = gzip.compress(question(length), mtime=0)
         split = gzip.compress(question(length)[:9], mtime=0) + gzip.compress(question(length)[9:])
@@ -45,7 +45,7 @@ async def test_a_compressed_body_is_read(client: httpx.AsyncClient, fakes: Any, 
 
 
 async def test_the_limit_is_that_of_the_decoded_body(client: httpx.AsyncClient, fakes: Any) -> None:
-    """However small it comes."""
+    """The limit of bodies holds for the decoded size."""
     body = gzip.compress(question(LIMIT), mtime=0)
     assert len(body) < LIMIT / 100
     for path in ("/v1/chat/completions", "/chat", "/retrieve", "/v1/embeddings"):
@@ -65,7 +65,7 @@ def wrong() -> Iterator[bytes]:
 @pytest.mark.parametrize("body", list(wrong()))
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat", "/retrieve"])
 async def test_what_is_no_gzip_is_refused(client: httpx.AsyncClient, fakes: Any, path: str, body: bytes) -> None:
-    """A 400, also where it is only cut off."""
+    """A body that is not complete gzip is refused with 400."""
     response = await client.post(path, content=body, headers=GZIP)
     assert response.status_code == 400
     assert fakes.generator.prompts == []
@@ -73,7 +73,7 @@ async def test_what_is_no_gzip_is_refused(client: httpx.AsyncClient, fakes: Any,
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "zstd"])
 async def test_another_encoding_is_refused(client: httpx.AsyncClient, encoding: str) -> None:
-    """A 415 that names the one that is read."""
+    """Another encoding is refused with 415, and the message names gzip."""
     headers = {**GZIP, "content-encoding": encoding}
     response = await client.post("/v1/chat/completions", content=question(), headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (415, "content-encoding")
@@ -81,6 +81,6 @@ async def test_another_encoding_is_refused(client: httpx.AsyncClient, encoding: 
 
 
 async def test_a_body_without_an_encoding(client: httpx.AsyncClient) -> None:
-    """Identity is the name of none."""
+    """A body with the encoding `identity` is read unchanged."""
     headers = {**GZIP, "content-encoding": "identity"}
     assert (await client.post("/v1/chat/completions", content=question(), headers=headers)).status_code == 200

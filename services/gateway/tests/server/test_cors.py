@@ -49,7 +49,7 @@ async def preflight(client: httpx.AsyncClient, path: str, origin: str) -> httpx.
     ],
 )
 async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, origin: str, allowed: str) -> None:
-    """An origin that may: 204 with the methods and headers that clients send, and a trace id."""
+    """A preflight of an allowed origin gets 204 with the allowed methods and headers and a trace id."""
     response = await preflight(client, path, origin)
     assert response.status_code == 204
     assert response.headers["access-control-allow-origin"] == allowed
@@ -85,7 +85,7 @@ async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, or
     ],
 )
 async def test_other_origins_get_no_header(client: httpx.AsyncClient, path: str, origin: str) -> None:
-    """Neither before nor with the request, which is refused without authentication."""
+    """Another origin gets no headers of CORS. Its preflight and its request are refused."""
     refused = await preflight(client, path, origin)
     assert refused.status_code == 400
     answered = await client.post(path, json={"messages": "When?"}, headers={"origin": origin})
@@ -95,7 +95,7 @@ async def test_other_origins_get_no_header(client: httpx.AsyncClient, path: str,
 
 
 async def test_answers_and_errors_carry_the_headers(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Whoever writes them: a chat, a route, a limit, the last error boundary."""
+    """Every answer and every error has the headers of CORS."""
     origin = {"origin": "https://a.example"}
     fakes.retriever.indexes = {}
     responses = [
@@ -116,13 +116,13 @@ async def test_answers_and_errors_carry_the_headers(client: httpx.AsyncClient, f
 
 
 async def test_caches_keep_origins_apart(client: httpx.AsyncClient) -> None:
-    """An answer without an origin says that it depends on one, where the profile has origins."""
+    """An answer of a profile with origins has `vary: origin`, also without an origin in the request."""
     assert (await client.get("/a/config")).headers["vary"] == "origin"
     assert "vary" not in (await client.get("/none/config")).headers
 
 
 async def test_without_profiles_there_is_no_header(fakes: Any, settings: Settings) -> None:
-    """The default: pages of other origins are kept out, those of this machine too."""
+    """Without profiles, no origin gets headers of CORS."""
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         for origin in ("http://localhost:3000", "null", "https://a.example"):

@@ -1,4 +1,4 @@
-"""What profiles do to requests, on the whole application."""
+"""The effects of profiles on requests, on the whole application."""
 
 import re
 from pathlib import Path
@@ -68,7 +68,7 @@ def client(fakes: Any, settings: Settings, tmp_path: Path) -> httpx.AsyncClient:
 async def test_a_profile_holds_whichever_way_leads_to_it(
     client: httpx.AsyncClient, fakes: Any, path: str, headers: dict[str, str]
 ) -> None:
-    """By mount, host or origin, on a fixed path, too: its index, model, prompt, settings and detectors."""
+    """A profile is selected by mount, host or origin, and sets the index, model, prompt and detectors."""
     response = await client.post(path, json=question(), headers=headers)
     assert response.status_code == 200, response.text
     [prompt] = fakes.generator.prompts
@@ -91,7 +91,7 @@ async def test_a_profile_holds_whichever_way_leads_to_it(
 async def test_a_request_only_narrows(
     client: httpx.AsyncClient, fakes: Any, path: str, overrides: dict[str, str], field: str
 ) -> None:
-    """What the profile does not offer is a 403 that names the field, and nobody is asked."""
+    """A value outside the profile's lists is refused with 403 and its field, and no service is called."""
     response = await client.post(path, json=question(**overrides))
     assert response.status_code == 403
     assert field in response.json()["error"]
@@ -100,7 +100,7 @@ async def test_a_request_only_narrows(
 
 
 async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Another index and another model; a profile without lists gives any."""
+    """A request may choose from the profile's lists. A profile without lists allows every index and model."""
     assert (await client.post("/closed/chat", json=question(index="empty", model="large"))).status_code == 200
     assert (await client.post("/open/chat", json=question(index="docs", model="x"))).status_code == 200
     assert [prompt.model for prompt in fakes.generator.prompts] == ["large", "x"]
@@ -119,7 +119,7 @@ async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: An
 async def test_openais_clients_are_held_to_it_too(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], field: str
 ) -> None:
-    """Also where the request would go to the model as it came."""
+    """Requests of OpenAI's clients keep to the profile's lists, also those passed through to the model."""
     body = {"messages": [{"role": "user", "content": "When?"}], **members}
     response = await client.post("/closed/v1/chat/completions", json=body)
     assert response.status_code == 403
@@ -128,7 +128,7 @@ async def test_openais_clients_are_held_to_it_too(
 
 
 async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient, fakes: Any) -> None:
-    """And one of the list, where they name it."""
+    """OpenAI's clients get the profile's model, or the model of its list that they name."""
     body = {"messages": [{"role": "user", "content": "When?"}]}
     await client.post("/closed/v1/chat/completions", json=body)
     await client.post("/closed/v1/chat/completions", json={**body, "model": "large"})
@@ -137,7 +137,7 @@ async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient,
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_azures_clients_name_the_model_in_the_path(client: httpx.AsyncClient, fakes: Any, slash: str) -> None:
-    """It comes before the body's, with every version of Azure's API; the profile says which models there are."""
+    """The model in the path precedes the model in the body, and must be in the profile's list."""
     body = {"messages": [{"role": "user", "content": "When?"}], "model": "other"}
     for model, status in (("large", 200), ("other", 403)):
         path = f"/closed/openai/deployments/{model}/chat/completions{slash}?api-version=2024-10-21"
@@ -149,7 +149,7 @@ async def test_azures_clients_name_the_model_in_the_path(client: httpx.AsyncClie
 
 
 async def test_a_profile_without_models_offers_the_default_one(client: httpx.AsyncClient, fakes: Any) -> None:
-    """By its name, which the generator knows: it is listed and may be asked for; others are neither."""
+    """A profile without a list of models offers only its own model."""
     fakes.generator.offered = (Model("small", 8, "tests", 0, ready=True), Model("large", 8, "tests", 0, ready=True))
     listed = (await client.get("/plain/v1/models")).json()["data"]
     assert [each["id"] for each in listed] == ["small"]
@@ -166,7 +166,7 @@ async def test_a_profile_without_models_offers_the_default_one(client: httpx.Asy
 
 
 def filled(path: str) -> str:
-    """A path with something in the place of each parameter; `docs` is an index that `closed` may not use."""
+    """Return the path with a value for each parameter; `closed` may not use the index `docs`."""
     return re.sub(r"\{[^}]*\}", "docs", path)
 
 
@@ -176,9 +176,7 @@ def filled(path: str) -> str:
 async def test_a_limited_front_end_has_the_routes_that_keep_to_its_limits(
     client: httpx.AsyncClient, route: Route
 ) -> None:
-    """Of all routes: one that reaches every index of the tenant is not there, whatever the method, below its mount
-    and at its host; an unlimited front end has it.
-    """
+    """A limited front end hides each route that reaches all indexes of the tenant, for every method."""
     path = filled(route.path)
     for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
         for method in {route.method, "GET", "DELETE"}:
@@ -194,7 +192,7 @@ async def test_a_limited_front_end_has_the_routes_that_keep_to_its_limits(
 async def test_a_limited_front_end_keeps_every_chat_to_its_indexes(
     client: httpx.AsyncClient, fakes: Any, chat: ChatRoute
 ) -> None:
-    """Wherever a dialect takes the name of an index."""
+    """A limited front end keeps each chat route to its indexes."""
     hidden = Passage("s", "secret", "s", "s.md", "s.md", "When the harbour closes for good.", 1.0, dense_score=0.9)
     fakes.retriever.indexes["secret"] = [hidden]
     asked: dict[str, Any] = question(index="secret") | {"index_name": "secret", "model": "small", "prompt": "When?"}
@@ -207,7 +205,7 @@ async def test_a_limited_front_end_keeps_every_chat_to_its_indexes(
     "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
 )
 async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fakes: Any, chat: ChatRoute) -> None:
-    """Below a mount and without one, the profile and its limits hold as they do without the slash."""
+    """A slash at the end of the path changes neither the profile nor its limits."""
     for mount in ("", "/closed", "/open"):
         for index in ("empty", "docs"):
             asked: dict[str, Any] = question(index=index) | {
@@ -227,19 +225,19 @@ async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fak
 
 @pytest.mark.parametrize("path", ["/nowhere", "/", "/v1/nothing"])
 async def test_what_is_nowhere_is_not_there(client: httpx.AsyncClient, path: str) -> None:
-    """On a limited front end as on any other."""
+    """An unknown path of a limited front end gives 404."""
     response = await client.get(f"/closed{path}")
     assert response.status_code == 404
 
 
 async def test_a_limited_front_end_has_the_routes_of_front_ends(client: httpx.AsyncClient) -> None:
-    """And can be asked whether it lives."""
+    """A limited front end has the routes of front ends and of health."""
     for path in ("/config", "/auth_setup", "/list_uploaded", "/chat_history/sessions", "/healthz", "/readyz"):
         assert (await client.get(f"/closed{path}")).status_code == 200, path
 
 
 async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
-    """Those of a chat, and of a request that was refused."""
+    """Logs and spans name the front end, also for a refused request."""
     spans.clear()
     with capture_logs() as lines:
         await client.post("/closed/chat", json=question())
@@ -254,7 +252,7 @@ async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, span
 async def test_where_credentials_are_needed_nobody_learns_of_the_limit(
     fakes: Any, settings: Settings, tmp_path: Path
 ) -> None:
-    """401 first; whoever has a key is told."""
+    """A hidden route gives 401 without a credential, and 404 with the reason otherwise."""
     path = tmp_path / "frontends.yaml"
     path.write_text(FILE)
     fakes.frontends = FrontendsFile(path)
@@ -271,7 +269,7 @@ async def test_where_credentials_are_needed_nobody_learns_of_the_limit(
 
 
 async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
-    """Answered and refused requests apart."""
+    """The metrics count successes and failures of each front end."""
     await client.post("/closed/chat", json=question())
     await client.post("/closed/chat", json=question(index="secret"))
     await client.get("/config")
@@ -282,7 +280,7 @@ async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_path: Path) -> None:
-    """Every first segment of the gateway's own paths is taken, the dialects' and the pages' among them."""
+    """A mount with the first segment of one of the gateway's paths is refused at the start."""
     taken = [
         *("chat", "ask", "v1", "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"),
         *(
@@ -313,7 +311,7 @@ async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_p
 async def test_models_are_listed_that_may_be_asked(
     client: httpx.AsyncClient, fakes: Any, mount: str, listed: set[str]
 ) -> None:
-    """The profile's own and those that it lets requests choose; another one is as good as unknown."""
+    """The list has the models that the profile offers. Other models are unknown."""
     fakes.generator.offered = tuple(Model(name, 0, "tests", 0, ready=True) for name in ("small", "large", "other"))
     names = {each["id"] for each in (await client.get(f"/{mount}v1/models")).json()["data"]}
     assert names == listed

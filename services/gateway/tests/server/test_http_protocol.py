@@ -1,4 +1,4 @@
-"""The framing of requests: what ends a body, and so where the next request begins."""
+"""The framing of requests: the end of a body and the start of the next request."""
 
 import asyncio
 import hashlib
@@ -45,7 +45,7 @@ def told(method: bytes, path: bytes, body: bytes) -> bytes:
 
 
 class Wire(asyncio.Transport):
-    """What a client reads."""
+    """The bytes that a client reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Request:
 
 
 async def exchange(pieces: Iterable[bytes], app: Any = echo) -> Wire:
-    """Send the pieces over one connection, and return what came back."""
+    """Send the pieces over one connection; return the received bytes."""
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, access_log=False)
     config.load()
     protocol = HttpProtocol(
@@ -132,7 +132,7 @@ def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 @pytest.mark.parametrize("upgrade", UPGRADES)
 @pytest.mark.parametrize("chunks", [0, 1000])
 async def test_a_body_is_never_the_next_request(upgrade: Sequence[bytes], chunks: int) -> None:
-    """Whatever a request wants to upgrade to: over all splits into two pieces, each request has its own answer."""
+    """A body is not read as the next request, with any upgrade header and any split into two pieces."""
     requests = [
         Request(headers=upgrade, body=SMUGGLED, chunks=chunks),
         Request(path=b"/admin", headers=[b"Authorization: Bearer key"]),
@@ -156,7 +156,7 @@ requests = st.builds(
 @settings(max_examples=300)
 @given(st.lists(requests, min_size=1, max_size=4), st.lists(st.integers(1, 600), max_size=6))
 def test_as_many_answers_as_requests(sent: list[Request], cuts: list[int]) -> None:
-    """Over all splits, pipelined or not: one answer a request, in order, to what was sent and to nothing else."""
+    """Each request of a connection gets its own answer, in order, with every split."""
     data = b"".join(request.raw for request in sent)
     with asyncio.Runner() as runner:
         wire = runner.run(exchange(split(data, cuts)))
@@ -165,7 +165,7 @@ def test_as_many_answers_as_requests(sent: list[Request], cuts: list[int]) -> No
 
 
 async def refusal(data: bytes) -> tuple[int, str | None, Wire]:
-    """The status, and the field that the refusal names."""
+    """Return the status and the field of a refusal."""
     wire = await exchange([data])
     head, _, body = wire.written.partition(b"\r\n\r\n")
     assert b"connection: close" in head
@@ -197,7 +197,7 @@ async def refusal(data: bytes) -> tuple[int, str | None, Wire]:
     ],
 )
 async def test_framing_in_doubt_is_refused(request_: Request, status: int, field: str | None) -> None:
-    """The answer says what is wrong, in JSON; the connection ends, and what follows on it is not read."""
+    """A request with ambiguous framing is refused and the connection closed. Later bytes are not read."""
     got, named, wire = await refusal(request_.raw + Request(path=b"/next").raw)
     assert (got, named) == (status, field)
     assert b"/next" not in wire.written
@@ -205,19 +205,19 @@ async def test_framing_in_doubt_is_refused(request_: Request, status: int, field
 
 @pytest.mark.parametrize("host", [b"", b"a", b"a.example:8080", b"[::1]:80", b"127.0.0.1", b"a_b:"])
 async def test_hosts_are_names_or_addresses(host: bytes) -> None:
-    """With a port or without; empty where the target has no authority."""
+    """The host is a name or an address with an optional port, and may be empty."""
     wire = await exchange([Request(host=(b"Host: " + host,)).raw])
     assert answers(wire.written) == [Request().answer]
 
 
 async def test_space_around_a_value_is_not_of_it() -> None:
-    """A Content-Length with a trailing space is a length."""
+    """Space around a header's value is ignored."""
     wire = await exchange([Request(headers=[b"Content-Length: 3 \t"]).raw + b"abc"])
     assert answers(wire.written) == [told(b"POST", b"/", b"abc")]
 
 
 async def test_what_was_asked_before_is_answered_first() -> None:
-    """A refusal never gets into the answer to an earlier request of the connection."""
+    """A refusal waits for the answer to the earlier request of the connection."""
     gate = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -239,7 +239,7 @@ async def test_what_was_asked_before_is_answered_first() -> None:
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_chunks_are_for_http_1_1(version: bytes) -> None:
-    """An answer of unknown length ends with the connection in HTTP/1.0."""
+    """An answer of unknown length has chunks in HTTP/1.1, and ends with the connection in HTTP/1.0."""
 
     async def unknown(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -254,6 +254,6 @@ async def test_chunks_are_for_http_1_1(version: bytes) -> None:
 
 
 async def test_http_1_0_gets_no_interim_answer() -> None:
-    """Expect is a header of HTTP/1.1."""
+    """HTTP/1.0 gets no interim answer to `Expect`."""
     wire = await exchange([Request(headers=[b"Expect: 100-continue"], body=b"x", version=b"1.0").raw])
     assert wire.written.startswith(b"HTTP/1.1 200")

@@ -17,7 +17,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the number of headers, once the body is there."""
+    """Answer with the number of headers after the body."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
@@ -25,13 +25,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def refuse(_: Any, __: Any, send: Any) -> None:
-    """Answers before the body is there."""
+    """Answer before the body."""
     await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"no"})
 
 
 async def broken(scope: Any, _: Any, send: Any) -> None:
-    """Answers with a beginning."""
+    """Answer with the beginning of an answer."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"A beginning", "more_body": True})
     break_off(scope)
@@ -67,7 +67,7 @@ def head(*headers: str, path: str = "/") -> bytes:
 
 
 async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
-    """Status and body of the one answer that comes for what is sent piece by piece."""
+    """Send the pieces; return the status and the body of the answer."""
     reader, writer = await connect()
     for piece in pieces:
         writer.write(piece)
@@ -79,7 +79,7 @@ async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
 
 @asynccontextmanager
 async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection that was opened before its server was told to stop, and has said nothing; the server ends."""
+    """Open a connection to a server, stop the server and yield the silent connection."""
     connections = Connections(10)
     with listen("127.0.0.1", 0) as listener:
         running = HttpServer(app, 60, LIMITS, connections)
@@ -94,7 +94,7 @@ async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader,
 
 
 async def test_a_server_that_stops_answers_who_has_just_connected() -> None:
-    """The request of a connection that was accepted is answered, and the connection ends with the answer."""
+    """A server that stops answers a request on a connection that it had accepted, and closes the connection."""
     async with stopping() as (reader, writer):
         writer.write(head())
         answered = await asyncio.wait_for(reader.read(), 60)
@@ -103,13 +103,13 @@ async def test_a_server_that_stops_answers_who_has_just_connected() -> None:
 
 
 async def test_a_server_that_stops_does_not_wait_for_a_silent_client() -> None:
-    """A connection without a request ends before the grace does."""
+    """A server that stops closes a silent connection before the grace period ends."""
     async with stopping() as (reader, _):
         assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
 async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
-    """Whole or in pieces, up to the last header and the last byte."""
+    """Requests within the limits are served, complete or in pieces."""
     assert await answer(connect, head()) == (200, b"001")
     assert await answer(connect, head(*(f"a{n}: b" for n in range(19)))) == (200, b"020")
     assert (await answer(connect, head("a: " + "b" * 1900)))[0] == 200
@@ -128,7 +128,7 @@ async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
     ],
 )
 async def test_what_is_beyond_is_refused(connect: Connect, request_: bytes) -> None:
-    """431 in JSON that names the field; the connection ends."""
+    """Headers beyond the limits are refused with 431 in JSON, and the connection is closed."""
     status, body = await answer(connect, request_)
     assert status == 431
     error = json.loads(body)
@@ -139,7 +139,7 @@ async def test_what_is_beyond_is_refused(connect: Connect, request_: bytes) -> N
 
 
 async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
-    """It is refused long before it fills the memory."""
+    """A header that never ends is refused long before it fills the memory."""
     reader, writer = await connect()
     writer.write(b"GET / HTTP/1.1\r\na: ")
     sent = 0
@@ -155,7 +155,7 @@ async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
 
 
 async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect) -> None:
-    """What came before does not count; one that is too large is refused, though others were not."""
+    """The limits hold for each request of a connection alone."""
     reader, writer = await connect()
     for _ in range(5):
         writer.write(head("a: " + "b" * 1500))
@@ -169,7 +169,7 @@ async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect)
 
 @pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: g\r\n", head() + b"GET / HT"])
 async def test_who_does_not_go_on_is_left(begun: bytes) -> None:
-    """A connection that sends nothing, or stops in the middle of a request's head, ends after a while."""
+    """A connection that sends nothing, or no complete head, is closed after a while."""
     async with server(HttpLimits(seconds=0.5)) as port:
         begin = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -180,7 +180,7 @@ async def test_who_does_not_go_on_is_left(begun: bytes) -> None:
 
 
 async def test_slow_bodies_are_not_its_business() -> None:
-    """A head that was in time is served, however long its body takes."""
+    """The time-out of the head does not hold for the body."""
     async with server(HttpLimits(seconds=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head("content-length: 2") + b"a")
@@ -191,7 +191,7 @@ async def test_slow_bodies_are_not_its_business() -> None:
 
 
 async def test_what_is_no_http_is_refused(connect: Connect) -> None:
-    """As before: 400."""
+    """Bytes that are not HTTP are refused with 400."""
     reader, writer = await connect()
     writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
     assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 400")
@@ -201,7 +201,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
-    """Bytes that are taken after the beginning until the connection ends; a million at least where it does not."""
+    """Return the number of bytes that the server takes until it closes the connection, 10,000,000 at most."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(begun)
     sent = 0
@@ -225,13 +225,13 @@ async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
 async def test_what_stands_behind_a_body_or_between_its_chunks_has_an_end(
     app: Any, begun: bytes, piece: bytes
 ) -> None:
-    """Trailers, one trailer, a chunk's extension: whether the request is waited for or was refused long ago."""
+    """Trailers and chunk extensions are bounded, both for a waiting and for a refused request."""
     async with server(app=app) as port:
         assert await sent_before_the_end(port, CHUNKED + begun, piece) < 5_000_000
 
 
 async def test_trailers_are_no_headers(connect: Connect) -> None:
-    """They are read over; the next request of the connection is served."""
+    """Trailers are skipped, and the next request of the connection is served."""
     reader, writer = await connect()
     for _ in range(2):
         writer.write(CHUNKED + b"1\r\nx\r\n0\r\nauthorization: a\r\nb: c\r\n\r\n")
@@ -239,14 +239,14 @@ async def test_trailers_are_no_headers(connect: Connect) -> None:
 
 
 async def test_long_bodies_in_small_chunks_are_served(connect: Connect) -> None:
-    """Their frames are many bytes, and none that is kept."""
+    """A long body in very small chunks is served."""
     reader, writer = await connect()
     writer.write(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
     assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
 
 
 async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
-    """More bytes than one head may have."""
+    """Many requests in one piece are served, also if they exceed the limit of one head."""
     reader, writer = await connect()
     writer.write(head("a: " + "b" * 500) * 40 + CHUNKED + b"1\r\nx\r\n")
     for _ in range(40):
@@ -257,7 +257,7 @@ async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"a", b"a" * 99 + b"b"])
 async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
-    """Who sends nothing more after an answer that came before the body's end, or just the rest, is left."""
+    """A connection is closed if a refused client does not send the rest of its body or sends no more."""
     async with server(HttpLimits(seconds=0.5), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head("content-length: 100"))
@@ -268,7 +268,7 @@ async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
 
 
 async def test_who_was_refused_may_ask_again() -> None:
-    """The rest of the request is read over, then comes the next."""
+    """The rest of a refused body is skipped, and the next request is answered."""
     async with server(HttpLimits(seconds=60), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(3):
@@ -279,7 +279,7 @@ async def test_who_was_refused_may_ask_again() -> None:
 
 
 async def test_who_does_not_read_is_left() -> None:
-    """An answer waits for its client for a while; who reads slowly, and reads, gets all of it."""
+    """A client that does not read is disconnected after a while. A slow reader receives the whole answer."""
     ended = asyncio.Event()
 
     async def answers(_: Any, __: Any, send: Any) -> None:
@@ -308,7 +308,7 @@ async def test_who_does_not_read_is_left() -> None:
 
 
 async def test_an_answer_that_is_broken_off_on_purpose_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
-    """The client has what was sent, and no end; the log of the server has nothing."""
+    """An answer that the application breaks off leaves no line in the server's log."""
     async with server(app=broken) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head())

@@ -42,7 +42,7 @@ def requests(name: str, status: str) -> str:
 
 
 async def test_every_metric_is_there_from_the_beginning(client: httpx.AsyncClient) -> None:
-    """Under the names that dashboards know, at zero."""
+    """Every metric exists at the start with the value zero."""
     found = await values(client)
     for name in ROUTES:
         for status in ("success", "failure"):
@@ -54,7 +54,7 @@ async def test_every_metric_is_there_from_the_beginning(client: httpx.AsyncClien
 
 
 async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -> None:
-    """Once, in its own metric; a refusal is a failure."""
+    """Each route counts a success or a failure once in its own metric."""
     document = {"text": "A", "doc_id": "a"}
     calls: list[tuple[str, str, str, Any]] = [
         ("rag_index", "POST", "/index", {"index_name": "docs", "documents": [document]}),
@@ -85,7 +85,7 @@ async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
-    """Also where its status said that all was well."""
+    """An answer that breaks off is counted as a failure, although its status was 200."""
     script = FakeGenerator.saying("At ").script
     fakes.generator.script = [*script[:-1], Unavailable("The model went away.")]
     sent = client.post("/v1/chat/completions", json=QUESTION | {"stream": stream})
@@ -99,7 +99,7 @@ async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient,
 
 
 async def test_what_answers_rest_on(client: httpx.AsyncClient) -> None:
-    """Number, lowest and mean score of the passages, of a retrieval and of a chat."""
+    """A retrieval and a chat measure the number of passages, the lowest score and the mean score."""
     await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
     found = await values(client)
     assert (found["rag_retrieve_result_count_count"], found["rag_retrieve_result_count_sum"]) == (1, 2)
@@ -110,7 +110,7 @@ async def test_what_answers_rest_on(client: httpx.AsyncClient) -> None:
 
 
 async def test_requests_that_run(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Are counted while they do; a client that leaves is a failure, and counted no more."""
+    """Running requests are counted. A client that leaves is a failure and counts no longer."""
     fakes.generator.gate = asyncio.Event()
     async with http.stream("POST", "/v1/chat/completions", json=QUESTION | {"stream": True}) as response:
         assert response.status_code == 200
@@ -129,7 +129,7 @@ async def test_requests_that_run(http: httpx.AsyncClient, fakes: Any) -> None:
 async def test_every_protocol_is_counted_by_front_end(
     fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
 ) -> None:
-    """Under the profile's name, whatever is spoken there; what is refused, too."""
+    """Requests of every protocol are counted under the profile's name, also refused ones."""
     (tmp_path / "frontends.yaml").write_text("frontends: [{name: the-help, mount: help, index: docs}]")
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
@@ -145,7 +145,7 @@ async def test_every_protocol_is_counted_by_front_end(
 
 
 def test_no_registry_is_shared() -> None:
-    """Two gateways in one process count apart."""
+    """Two gateways in one process count separately."""
     first, second = Metrics(), Metrics()
     first.ended("rag_chat", 1, success=True)
     assert b'rag_chat_requests_total{status="success"} 1.0' in first.text()
@@ -153,7 +153,7 @@ def test_no_registry_is_shared() -> None:
 
 
 def test_a_tenants_administrator_sees_no_other_tenant() -> None:
-    """What tells tenants apart is left out where any of their administrators may look."""
+    """A tenant's administrator sees no metrics with tenants."""
     metrics = Metrics()
     Counter("causeway_tokens", "Tokens", ["causeway_tenant"], registry=metrics.registry).labels("north").inc()
     metrics.asked("default", success=True)

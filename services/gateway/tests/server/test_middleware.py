@@ -47,7 +47,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 async def test_every_response_names_its_trace(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    """Errors of the routing, of the body and of the routes, too; once each."""
+    """Every response has the trace id in each of its headers once."""
     response = await client.request(method, path, headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})
     assert response.status_code == status
     assert response.headers.get_list("x-trace-id") == [TRACE]
@@ -55,7 +55,7 @@ async def test_every_response_names_its_trace(
 
 
 async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
-    """The server cancels what still runs after its grace: 503 in the words of the route, and a try again."""
+    """A request that is cancelled at the end of the shutdown is answered with 503 and Retry-After."""
     draining, begun = asyncio.Event(), asyncio.Event()
 
     async def hanging(_: Any, __: Any, ___: Any) -> None:
@@ -82,7 +82,7 @@ async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
 
 @pytest.mark.parametrize("header", [None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff"])
 async def test_without_a_trace_of_the_clients_there_is_one(client: httpx.AsyncClient, header: str | None) -> None:
-    """Each request gets its own; a header that is none does no harm."""
+    """A request without a valid trace gets a new trace id."""
     ids = set()
     for _ in range(2):
         headers = [] if header is None else [(b"traceparent", header.encode("latin-1"))]
@@ -92,7 +92,7 @@ async def test_without_a_trace_of_the_clients_there_is_one(client: httpx.AsyncCl
 
 
 async def test_the_clients_trace_goes_on_inside(fakes: Any, client: httpx.AsyncClient) -> None:
-    """What the services are asked is part of it."""
+    """Calls to services belong to the client's trace."""
     seen: list[str] = []
 
     class Generator(FakeGenerator):
@@ -108,7 +108,7 @@ async def test_the_clients_trace_goes_on_inside(fakes: Any, client: httpx.AsyncC
 
 
 async def test_a_defect_of_a_route_is_a_500_that_tells_nothing(fakes: Any, client: httpx.AsyncClient) -> None:
-    """The answer is the same whatever happened; the log has the cause."""
+    """A defect of a route is answered with 500 without details, and the log has the cause."""
 
     class Broken(FakeProbe):
         async def check(self, deadline: Any) -> str | None:
@@ -127,7 +127,7 @@ async def test_a_defect_of_a_route_is_a_500_that_tells_nothing(fakes: Any, clien
 
 
 async def test_a_request_leaves_one_line(client: httpx.AsyncClient) -> None:
-    """What was asked for, how it ended, how long it took; health checks leave none."""
+    """A request leaves one line in the log with its method, path, status and duration. Health checks leave none."""
     with structlog.testing.capture_logs() as logs:
         await client.post("/chat", json=QUESTION)
         await client.post("/chat", json={})
@@ -142,7 +142,7 @@ async def test_a_request_leaves_one_line(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_client_that_left_is_logged_as_such(serve: Callable[[ASGIApp], int], fakes: Any) -> None:
-    """Status 499: there was no answer."""
+    """A request whose client left is logged with the status 499."""
     fakes.generator.gate = asyncio.Event()
     fakes.generator.script = [[], [Delta(0, "never")]]
     port = serve(build_app(Settings(default_index="docs"), fakes.services()))
@@ -160,7 +160,7 @@ async def test_a_client_that_left_is_logged_as_such(serve: Callable[[ASGIApp], i
 
 
 async def test_what_is_too_much_is_refused_at_once(fakes: Any) -> None:
-    """503 with Retry-After, in the dialect's words; health checks still answer, and the place is free again."""
+    """Requests above the limit are refused with 503 in the dialect's format. Health checks are answered."""
     gate = fakes.generator.gate = asyncio.Event()
     app = build_app(Settings(default_index="docs", max_requests=1), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
@@ -195,7 +195,7 @@ async def pieces(size: int) -> Any:
 async def test_a_body_over_the_limit(
     http: httpx.AsyncClient, fakes: Any, path: str, size: int, kind: type, chunked: bool
 ) -> None:
-    """413 by its length, or as soon as it is over; each path has its limit and its words; nothing is done."""
+    """A body above the limit of its path is refused with 413 in the dialect's format, and no service is called."""
     media = "multipart/form-data; boundary=x" if path == "/documents" else "application/json"
     start = (
         b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n' if path == "/documents" else b""
@@ -217,7 +217,7 @@ async def test_a_body_over_the_limit(
 
 
 async def test_a_body_at_the_limit_is_read(http: httpx.AsyncClient) -> None:
-    """The limit belongs to it."""
+    """A body of exactly the limit is read."""
     body = json.dumps(QUESTION).encode()
     assert (await http.post("/chat", content=body + b" " * (20_000 - len(body)))).status_code == 200
     assert (await http.post("/chat", content=body + b" " * (20_001 - len(body)))).status_code == 413
@@ -225,14 +225,14 @@ async def test_a_body_at_the_limit_is_read(http: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("length", [b"-5", b"ten", b"1.5", b"", b"+5", b"\xb2"])
 async def test_a_length_that_is_none(length: bytes) -> None:
-    """A server that hands on what is no number: refused, not read."""
+    """A Content-Length that is not a number is refused."""
     with pytest.raises(InvalidRequest, match="Content-Length"):
         await _through_limit([(b"content-length", length)])
 
 
 @pytest.mark.parametrize("length", [b"11", b"9" * 30, b"9" * 5000])
 async def test_a_length_of_any_size(length: bytes) -> None:
-    """However many digits it has."""
+    """A Content-Length above the limit is refused, also with thousands of digits."""
     with pytest.raises(PayloadTooLarge):
         await _through_limit([(b"content-length", length)])
 
@@ -250,7 +250,7 @@ async def _through_limit(headers: list[tuple[bytes, bytes]]) -> None:
 
 @pytest.mark.parametrize("length", ["-5", "ten", "99999999999999999999999999"])
 async def test_the_server_itself_refuses_such_lengths(port: int, length: str) -> None:
-    """As a bad request, without a hang."""
+    """The server refuses an invalid Content-Length with a 4xx status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"POST /chat HTTP/1.1\r\nhost: g\r\ncontent-length: {length}\r\n\r\n{{}}".encode())
     status = await asyncio.wait_for(reader.readline(), 60)
@@ -275,7 +275,7 @@ async def test_the_server_itself_refuses_such_lengths(port: int, length: str) ->
 async def test_routing_speaks_the_dialect(
     client: httpx.AsyncClient, method: str, path: str, status: int, kind: type
 ) -> None:
-    """Wrong methods say which ones are right; paths that do not exist say so."""
+    """Unknown paths and wrong methods are refused in the dialect's format, with the allowed methods."""
     response = await client.request(method, path)
     assert response.status_code == status
     assert response.headers["content-type"] == "application/json"
@@ -287,7 +287,7 @@ async def test_routing_speaks_the_dialect(
 
 
 async def test_retry_after_is_a_header_wherever_an_error_has_it(fakes: Any, client: httpx.AsyncClient) -> None:
-    """In whole seconds, one at least."""
+    """Retry-After is a header in whole seconds, at least one."""
     fakes.ingest.failure = Unavailable("gone", retry_after=0.2)
     response = await client.post("/documents", data={"index": "docs"}, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
@@ -306,7 +306,7 @@ async def test_retry_after_is_a_header_wherever_an_error_has_it(fakes: Any, clie
 async def test_a_request_is_one_span_named_by_its_route(
     client: httpx.AsyncClient, spans: InMemorySpanExporter, method: str, path: str, name: str
 ) -> None:
-    """Names are few, whatever clients ask for; FastAPI adds no span of its own."""
+    """A request leaves one span, named by its route."""
     response = await client.request(method, path)
     own = [
         span
@@ -319,7 +319,7 @@ async def test_a_request_is_one_span_named_by_its_route(
 
 
 async def test_probes_are_not_recorded(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
-    """They keep their header, continue the caller's trace, and leave no span."""
+    """Health checks leave no span, and their answers have the trace id."""
     alone = (await client.get("/healthz")).headers["x-trace-id"]
     assert int(alone, 16)
     asked = uuid.uuid4().hex
@@ -332,7 +332,7 @@ async def test_probes_are_not_recorded(client: httpx.AsyncClient, spans: InMemor
 async def test_what_is_not_offered_is_no_error_of_the_platform(
     client: httpx.AsyncClient, spans: InMemorySpanExporter
 ) -> None:
-    """A 501 tells the client that it asks the wrong platform; its span keeps no error status."""
+    """A 501 leaves a span without an error status."""
     response = await client.post("/speech")
     assert response.status_code == 501
     trace_id = response.headers["x-trace-id"]
@@ -341,7 +341,7 @@ async def test_what_is_not_offered_is_no_error_of_the_platform(
 
 
 async def read_slowly(monkeypatch: pytest.MonkeyPatch, *, pieces: int, size: int) -> int:
-    """Read a body of which a piece comes every second, by a clock of the test's own; the pieces that were read."""
+    """Read a body with one piece per second on a fake clock; return the number of pieces."""
     clock, taken = 0.0, 0
 
     async def reads(scope: Any, receive: Any, send: Any) -> None:
@@ -364,10 +364,10 @@ async def read_slowly(monkeypatch: pytest.MonkeyPatch, *, pieces: int, size: int
 
 
 async def test_a_body_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although each piece comes in time: after 30 s a body must have had the least rate on average."""
+    """A body below the least mean rate is refused after 30 s."""
     assert await read_slowly(monkeypatch, pieces=100, size=1) == 31
 
 
 async def test_a_slow_body_with_the_least_rate_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes as a whole."""
+    """A slow body above the least mean rate is read to its end."""
     assert await read_slowly(monkeypatch, pieces=100, size=1000) == 100

@@ -41,7 +41,7 @@ ORCHESTRATOR = tuple(
 
 
 async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncClient) -> None:
-    """The chat routes, which are declared by hand, beside those that declare themselves; twice the same."""
+    """The document is valid, lists every route, and is the same at the second request."""
     document = (await client.get("/openapi.json")).json()
     OpenAPI.model_validate(document)
     assert set(document["paths"]) == {
@@ -99,7 +99,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
 
 
 async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient) -> None:
-    """A body with an example, an answer, the refusals with their shape."""
+    """Each chat route has a body with an example, and the statuses of its answers."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         operation = paths[path]["post"]
@@ -111,7 +111,7 @@ async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient
 
 
 async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient) -> None:
-    """What the page offers to try works, but for the index, which is the reader's."""
+    """Each example is a valid request. Only its index does not exist."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         example = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["example"]
@@ -121,7 +121,7 @@ async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient
 
 
 async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
-    """Only a document that cannot be read is a 422, and what the guardrails' routes refuse."""
+    """Only uploads and the guardrails' routes list 422, and the statuses of documents and jobs are listed."""
     document = (await client.get("/openapi.json")).json()
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -132,7 +132,7 @@ async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
 
 
 async def test_credentials_are_refused_in_the_words_of_the_route(client: httpx.AsyncClient) -> None:
-    """A 401 and a 403 of a chat are what its other errors are: text here, an object there."""
+    """The refusals 401 and 403 of a chat have the format of its other errors."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         responses = paths[path]["post"]["responses"]
@@ -140,14 +140,14 @@ async def test_credentials_are_refused_in_the_words_of_the_route(client: httpx.A
 
 
 async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
-    """For people."""
+    """The page of the API is served."""
     response = await client.get("/docs")
     assert response.status_code == 200
     assert "/openapi.json" in response.text
 
 
 async def test_every_tag_is_explained(client: httpx.AsyncClient) -> None:
-    """Once, in the order in which pages show them; none is there for nothing."""
+    """Each tag is explained once and used, and each operation has a summary."""
     document = (await client.get("/openapi.json")).json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     used = {tag for operation in operations for tag in operation["tags"]}

@@ -9,7 +9,7 @@ GOOD = "currency: EUR\nmodels:\n  small: {input: 0.5, output: 2}\n"
 
 
 def test_what_an_answer_costs(tmp_path: Path) -> None:
-    """Prices are those of a million tokens; a model without one costs nobody knows what."""
+    """The cost is computed from prices per million tokens. A model without a price has no cost."""
     (tmp_path / "prices.yaml").write_text(GOOD)
     file = prices.load(tmp_path / "prices.yaml")
     assert file.current.cost("small", 1_000_000, 500_000) == pytest.approx(1.5)
@@ -18,7 +18,7 @@ def test_what_an_answer_costs(tmp_path: Path) -> None:
 
 
 def test_the_file_is_read_again(tmp_path: Path) -> None:
-    """New prices hold from then on; a bad file keeps the old ones."""
+    """A changed file is loaded. An invalid file keeps the former prices."""
     path = tmp_path / "prices.yaml"
     path.write_text(GOOD)
     file = prices.load(path)
@@ -40,7 +40,7 @@ def test_the_file_is_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
-    """Refused at the start, with the key."""
+    """An invalid file is refused with the key, and a missing file with the setting."""
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     with pytest.raises(InvalidRequest, match=message.replace(".", r"\.")):

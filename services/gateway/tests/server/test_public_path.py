@@ -6,7 +6,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 
 async def serve(scope: Scope, location: bytes | None = None) -> tuple[Scope, list[tuple[bytes, bytes]]]:
-    """What the routes see of a request, and the headers of an answer that has a location."""
+    """Return the scope that the routes receive, and the headers of an answer."""
     seen: list[Scope] = []
     sent: list[Message] = []
 
@@ -27,7 +27,7 @@ async def serve(scope: Scope, location: bytes | None = None) -> tuple[Scope, lis
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
 async def test_the_description_knows_its_root(path: str) -> None:
-    """The root path is the public path, and the path begins with it, as ASGI has it; the caller's scope stays."""
+    """The routes of the documentation receive the public path as root path. The caller's scope does not change."""
     scope = {"path": path}
     seen, _ = await serve(scope)
     assert (seen["root_path"], seen["path"]) == ("/causeway", f"/causeway{path}")
@@ -36,7 +36,7 @@ async def test_the_description_knows_its_root(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/indexes", "/documents", "/docs/oauth2-redirect", "/causeway/docs"])
 async def test_other_routes_see_the_path_that_came(path: str) -> None:
-    """Dialects and roles are found by it."""
+    """Other routes receive the path of the request unchanged."""
     seen, _ = await serve({"path": path})
     assert seen["path"] == path
     assert "root_path" not in seen
@@ -47,14 +47,14 @@ async def test_other_routes_see_the_path_that_came(path: str) -> None:
     [(b"/jobs/1", b"/causeway/jobs/1"), (b"https://elsewhere.example.com/", b"https://elsewhere.example.com/")],
 )
 async def test_a_location_is_one_that_the_client_can_follow(location: bytes, public: bytes) -> None:
-    """A path gets the public path; an address stays."""
+    """A location gets the public path as prefix. An absolute address does not."""
     _, headers = await serve({"path": "/indexes"}, location)
     assert headers == [(b"location", public)]
 
 
 @pytest.mark.parametrize("path", ["", "/causeway", "/apps/rag-2.0", "/~team/_x"])
 def test_paths_that_a_setting_takes(path: str) -> None:
-    """Segments of letters, digits and a few marks."""
+    """A public path consists of segments of letters, digits and a few marks."""
     assert Settings(public_path=path).public_path == path
 
 
@@ -83,6 +83,6 @@ def test_paths_that_a_setting_takes(path: str) -> None:
     ],
 )
 def test_paths_that_a_setting_refuses(path: str) -> None:
-    """What could lead elsewhere, end a header or a text of the page, or is too long, stops the gateway's start."""
+    """An unsafe or too long public path is refused at the start."""
     with pytest.raises(ValidationError, match="public_path"):
         Settings(public_path=path)

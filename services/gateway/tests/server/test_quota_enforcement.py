@@ -1,4 +1,4 @@
-"""Quotas as clients see them: in every dialect's words, and with OpenAI's headers."""
+"""Quotas as clients see them: refusals in each dialect's format, and OpenAI's headers."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Limited = Callable[[str], httpx.AsyncClient]
 
 @pytest.fixture
 async def limited(fakes: Any) -> AsyncIterator[Limited]:
-    """Makes clients of a gateway with such quotas."""
+    """Return a function that makes clients of a gateway with the given quotas."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(text: str) -> httpx.AsyncClient:
@@ -43,7 +43,7 @@ async def limited(fakes: Any) -> AsyncIterator[Limited]:
 
 @pytest.mark.parametrize("path", [*STAGES, OPENAI])
 async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, fakes: Any, path: str) -> None:
-    """429 that says when to come back, before a model is asked; the headers stand on answers, too."""
+    """A request above the quota is refused with 429 before the model is asked. Answers have the headers."""
     client = limited("defaults: {tenant: {requests_per_minute: 2, tokens_per_minute: 1000}}")
     answered = await client.post(path, json=QUESTION)
     assert answered.status_code == 200
@@ -69,7 +69,7 @@ async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, f
 
 
 async def test_tokens_are_those_of_the_answer(limited: Limited) -> None:
-    """As the model says them: 7 of the prompt and 3 of the answer; then the next one is let in by what is left."""
+    """The tokens of the model's answer count: 7 of the prompt and 3 of the answer."""
     client = limited("defaults: {tenant: {tokens_per_minute: 25}}")
     statuses, left = [], []
     for stream in (False, True, False):
@@ -81,7 +81,7 @@ async def test_tokens_are_those_of_the_answer(limited: Limited) -> None:
 
 
 async def test_looking_is_free(limited: Limited) -> None:
-    """What counts is what is recorded of usage; whoever looks is let in and learns nothing of limits."""
+    """Requests that only read are free and get no headers of quotas."""
     client = limited("defaults: {tenant: {requests_per_minute: 1}}")
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 429
@@ -92,13 +92,13 @@ async def test_looking_is_free(limited: Limited) -> None:
 
 
 async def test_without_quotas_there_is_no_header(client: httpx.AsyncClient) -> None:
-    """Nor a layer."""
+    """Without quotas, answers have no headers of quotas."""
     response = await client.post(OPENAI, json=QUESTION)
     assert not [name for name in response.headers if name.startswith("x-ratelimit")]
 
 
 async def test_what_is_refused_further_in_has_the_headers_too(limited: Limited) -> None:
-    """It was counted; once each, whoever wrote the answer."""
+    """A request that a later check refuses counts, and its answer has the headers once."""
     client = limited("defaults: {tenant: {requests_per_minute: 10}}")
     for number, (path, body, status) in enumerate(
         [(OPENAI, b"{", 400), ("/nowhere", b"{}", 404), (OPENAI, b"x" * 5_000_000, 413), ("/documents", b"", 415)]
@@ -109,7 +109,7 @@ async def test_what_is_refused_further_in_has_the_headers_too(limited: Limited) 
 
 
 async def test_a_request_that_runs_holds_its_place(limited: Limited, fakes: Any) -> None:
-    """Until it has ended, or its client has left."""
+    """A running request holds its place until it ends or its client leaves."""
     gate = fakes.generator.gate = asyncio.Event()
     client = limited("defaults: {tenant: {concurrent_requests: 1}}")
     first = asyncio.ensure_future(client.post(OPENAI, json=QUESTION))
@@ -123,7 +123,7 @@ async def test_a_request_that_runs_holds_its_place(limited: Limited, fakes: Any)
 
 
 async def test_documents_are_counted_by_their_bytes(limited: Limited, fakes: Any) -> None:
-    """The whole body; what would be over it is refused before anything is stored, and questions are not."""
+    """The bytes of documents count. An upload above the quota is refused, and questions are not."""
     client = limited("defaults: {tenant: {ingest_bytes_per_day: 1KiB}}")
     small, large = (("a.md", b"# A\n" + b"a" * size) for size in (300, 800))
     assert (await client.post("/documents", data={"index": "docs"}, files={"file": small})).status_code == 202
@@ -136,7 +136,7 @@ async def test_documents_are_counted_by_their_bytes(limited: Limited, fakes: Any
 
 
 async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None:
-    """By name, whatever the front end; who is not let in at all uses nothing of them."""
+    """A key has its own quota on all front ends. A request without permission does not count."""
     (tmp_path / "frontends.yaml").write_text(
         "frontends: [{name: help, mount: help, index: docs, dialect: 2024-04}]"
     )
@@ -162,7 +162,7 @@ async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None
 
 
 async def test_refusals_are_counted(limited: Limited) -> None:
-    """By tenant and by what was used up."""
+    """Refusals are counted by tenant and quota."""
 
     def refusals() -> float:
         return sum(

@@ -25,7 +25,7 @@ PLAIN = {"model": "stub", "messages": QUESTION["messages"]}
 
 
 def written(fakes: Any, subjects: str = "causeway.usage.") -> list[dict[str, Any]]:
-    """The records of a kind, each with its subject."""
+    """Return the records of a kind, each with its subject."""
     return [
         json.loads(record.payload) | {"subject": record.subject}
         for record in fakes.records.written
@@ -34,13 +34,13 @@ def written(fakes: Any, subjects: str = "causeway.usage.") -> list[dict[str, Any
 
 
 def of(name: str, **labels: str) -> float:
-    """The sum of a metric's samples with such labels."""
+    """Return the sum of a metric's samples with the given labels."""
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
 @pytest.fixture
 async def mounted(fakes: Any, settings: Any, tmp_path: Path) -> Any:
-    """Makes a client of a gateway with one front end, ``/help``, whose profile has more members."""
+    """Return a function that makes a client of a gateway with one front end, ``/help``."""
     clients: list[httpx.AsyncClient] = []
 
     def make(members: str) -> httpx.AsyncClient:
@@ -59,7 +59,7 @@ async def mounted(fakes: Any, settings: Any, tmp_path: Path) -> Any:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/2024-04/chat", "/2026-04-10/chat"])
 async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, path: str, stream: bool) -> None:
-    """Who, where, how long, which model, how many tokens, at what price: whatever is spoken."""
+    """A chat leaves one record with the trace, tenant, front end, route, status, duration and tokens."""
     fakes.prices = Prices("EUR", {"fake": Price(1.0, 2.0)})
     body: dict[str, Any] = QUESTION | {"stream": stream}
     if path.startswith("/2"):
@@ -83,7 +83,7 @@ async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, p
 
 
 async def test_what_an_answer_cost(client: httpx.AsyncClient, fakes: Any) -> None:
-    """By the model's name, as the request or the answer says it; without a price there is no cost."""
+    """The cost of an answer follows from the model's price. Without a price the record has no cost."""
     first = await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
     assert first.status_code == 200
     [record] = written(fakes)
@@ -100,7 +100,7 @@ async def test_what_an_answer_cost(client: httpx.AsyncClient, fakes: Any) -> Non
 
 
 async def test_what_is_refused_and_what_only_looks(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A refusal is a record with its status; a list is none, nor is a health check."""
+    """A refusal leaves a record with its status. Lists and health checks leave none."""
     assert (await client.post("/v1/chat/completions", content=b"{")).status_code >= 400
     await client.get("/indexes")
     await client.get("/healthz")
@@ -110,7 +110,7 @@ async def test_what_is_refused_and_what_only_looks(client: httpx.AsyncClient, fa
 
 
 async def test_what_was_brought_in(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Bytes of the request's body, on the routes of documents."""
+    """The record of added documents has the bytes of the body."""
     body = {"index_name": "docs", "documents": [{"text": "A" * 1000, "doc_id": "a"}]}
     assert (await client.post("/index", json=body)).status_code == 200
     [record] = written(fakes)
@@ -118,7 +118,7 @@ async def test_what_was_brought_in(client: httpx.AsyncClient, fakes: Any) -> Non
 
 
 async def test_embeddings(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Their tokens count as a prompt's, under the model that made them."""
+    """The record of embeddings has the input tokens and the model."""
     assert (await client.post("/v1/embeddings", json={"input": "How high is the tide?"})).status_code == 200
     [record] = written(fakes)
     assert record["input_tokens"] > 0
@@ -127,7 +127,7 @@ async def test_embeddings(client: httpx.AsyncClient, fakes: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_findings_are_audited(mounted: Any, fakes: Any, stream: bool) -> None:
-    """One record a finding, under tenant, detector and verdict; without the text that was found."""
+    """A finding leaves one audit record and is counted. The record does not have the found text."""
     client = mounted("detectors: {output: [{id: words, action: redact}]}")
     fakes.generator.script = FakeGenerator.saying("The secret is out.").script
     measured("")
@@ -144,7 +144,7 @@ async def test_findings_are_audited(mounted: Any, fakes: Any, stream: bool) -> N
 
 
 async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
-    """Although no answer was made; with the text, where the profile wants it."""
+    """A blocked question is audited, with its text if the profile wants it."""
     client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
     await client.post("/help/chat", json={"messages": [{"role": "user", "content": "Tell the secret"}]})
     [record] = written(fakes, "causeway.audit.")
@@ -152,7 +152,7 @@ async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
 
 
 async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any, fakes: Any) -> None:
-    """Of a long text that was found its beginning."""
+    """The text of an audit record is cut to 10,000 characters."""
     client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
     word = "secret" * 2000
     fakes.guardrails.words = (word,)
@@ -162,7 +162,10 @@ async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any
 
 
 async def test_one_request_leaves_room_for_the_records_of_others(mounted: Any, fakes: Any) -> None:
-    """After so many findings the rest is one record, which says how many they are; all are counted."""
+    """A request writes at most 1000 audit records.
+
+    One more record has the number of the others, and all are counted.
+    """
     client = mounted("detectors: {input: [{id: words, action: report}]}")
     labels = {"causeway_verdict": "report", "causeway_direction": "input"}
     before = of("causeway_detections_total", **labels)
@@ -175,7 +178,7 @@ async def test_one_request_leaves_room_for_the_records_of_others(mounted: Any, f
 
 
 async def test_no_audit(mounted: Any, fakes: Any) -> None:
-    """Where a profile wants none, usage alone is recorded."""
+    """A profile with `audit: off` leaves only the usage record."""
     client = mounted("audit: off, detectors: {output: [{id: words, action: report}]}")
     fakes.generator.script = FakeGenerator.saying("The secret is out.").script
     await client.post("/help/chat", json={"messages": QUESTION["messages"]})
@@ -184,7 +187,7 @@ async def test_no_audit(mounted: Any, fakes: Any) -> None:
 
 
 async def test_a_required_audit_fails_closed(mounted: Any, fakes: Any) -> None:
-    """While records get nowhere its requests are refused, before a model is asked; those of others are answered."""
+    """A profile with `audit: required` refuses requests while records cannot be written. Others are answered."""
     client = mounted("audit: required")
     fakes.records.away = True
     refused = await client.post("/help/chat", json={"messages": QUESTION["messages"]})
@@ -198,7 +201,7 @@ async def test_a_required_audit_fails_closed(mounted: Any, fakes: Any) -> None:
 
 
 async def test_requests_are_measured(client: httpx.AsyncClient) -> None:
-    """By method, route, status, front end and dialect: paths that nobody serves do not make labels."""
+    """Requests are measured by route, status and dialect. Unknown paths share one label."""
     measured("")
     name = "http_server_request_duration_seconds_count"
     labels = {"http_route": "/2024-04/chat", "http_response_status_code": "200", "causeway_dialect": "2024-04"}
@@ -210,7 +213,7 @@ async def test_requests_are_measured(client: httpx.AsyncClient) -> None:
 
 
 async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
-    """Paths that nobody serves, methods, models, tenants and detectors that callers make up: all stay few."""
+    """The number of labels stays bounded for unknown paths, methods, models, tenants and detectors."""
     measured("")
     finding = Finding("", "type", "name", 1.0, Action.REPORT)
 
@@ -246,7 +249,7 @@ SECRET = "Does anybody know of the ferry's treasure?"
 
 
 async def test_what_a_chats_line_says(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What it was, how it went, what it took; not a word of question or answer."""
+    """The log line of a chat has its measures, and no text of the question or the answer."""
     body = {"messages": [{"role": "user", "content": SECRET}], "index_name": "docs"}
     with structlog.testing.capture_logs() as logs:
         response = await client.post("/v1/chat/completions", json=body)
@@ -271,7 +274,7 @@ async def test_what_a_chats_line_says(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_what_is_refused_is_logged_by_its_dialect(client: httpx.AsyncClient) -> None:
-    """Also what could not be read; what has no value is left out."""
+    """A refused request is logged with its dialect, and without empty members."""
     with structlog.testing.capture_logs() as logs:
         await client.post("/2024-04/chat", content=b"{")
         await client.get("/nowhere/at/all")
@@ -282,7 +285,7 @@ async def test_what_is_refused_is_logged_by_its_dialect(client: httpx.AsyncClien
 
 
 async def test_a_retrieval_says_where_and_how_much(client: httpx.AsyncClient) -> None:
-    """The index, and the number of passages."""
+    """The log line of a retrieval has the index and the number of passages."""
     with structlog.testing.capture_logs() as logs:
         response = await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
     assert response.status_code == 200
@@ -292,7 +295,7 @@ async def test_a_retrieval_says_where_and_how_much(client: httpx.AsyncClient) ->
 
 
 def test_who_asked() -> None:
-    """An API key by its id; a user by a name that tells nothing, the same each time, another for each tenant's."""
+    """The log names a key by its id, and a user by a pseudonym of the tenant."""
 
     def line(caller: Caller) -> dict[str, Any]:
         state = RequestState(caller=caller, log={"key": caller.key_id} if caller.key_id else {})

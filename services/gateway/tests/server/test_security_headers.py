@@ -8,7 +8,7 @@ from gateway.domain.documents import StoredDocument
 
 @pytest.mark.parametrize("path", ["/indexes", "/nowhere", "/config", "/openapi.json", "/metrics", "/readyz"])
 async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
-    """Errors, too: nothing is guessed about it, loaded for it, or framed."""
+    """Data and errors may not be sniffed, framed or used to load anything."""
     headers = (await client.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -25,21 +25,21 @@ async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
     ],
 )
 async def test_nothing_is_guessed_about_answers(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
-    """Whole ones, streams and refusals."""
+    """Answers, streams and refusals may not be sniffed."""
     response = await client.post(path, json=body)
     assert response.headers.get_list("x-content-type-options") == ["nosniff"]
 
 
 @pytest.mark.parametrize("path", ["/docs", "/docs/oauth2-redirect"])
 async def test_the_page_loads_from_here_alone(client: httpx.AsyncClient, path: str) -> None:
-    """And is in nobody's frame."""
+    """The page of the API loads only from this host and may not be framed."""
     policy = (await client.get(path)).headers["content-security-policy"]
     assert policy.startswith("default-src 'self'")
     assert "frame-ancestors 'none'" in policy
 
 
 async def test_what_the_page_loads_its_policy_allows(client: httpx.AsyncClient) -> None:
-    """Every address in it is this host's."""
+    """The page of the API has only addresses of this host."""
     page = (await client.get("/docs")).text
     assert "swagger-ui-bundle.js" in page
     assert "//" not in "".join(part.split(">")[0] for part in page.split("src=")[1:] + page.split("href=")[1:])
@@ -66,9 +66,7 @@ async def test_what_the_page_loads_its_policy_allows(client: httpx.AsyncClient) 
 async def test_an_original_cannot_act_in_this_hosts_name(
     client: httpx.AsyncClient, fakes: Any, media: str, sandboxed: bool
 ) -> None:
-    """What is not known to be harmless gets an origin of its own, without scripts. A PDF keeps its viewer, and may
-    stand in a front end's frame.
-    """
+    """An original of a type that is not known to be harmless is sandboxed. Others may be framed by a front end."""
     stored = StoredDocument("d", "a", media, "0" * 64, 1, 0.0, original="0" * 64)
     fakes.retriever.documents = {"docs": [FakeDocument(stored)]}
     fakes.originals.contents["local", "0" * 64] = b"<script>alert(1)</script>"

@@ -1,4 +1,4 @@
-"""Citations as links: made by the chats of a front end, opened without a credential. The services are fakes."""
+"""Signed links of citations: chats make them, and browsers open them without a credential. Services are fakes."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ WAYS = [
 
 
 class Clock:
-    """A clock that is set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = time.time()
@@ -62,7 +62,7 @@ class Clock:
 
 
 class OneToken:
-    """The tokens of one user, which end after ten minutes."""
+    """The tokens of one user, which expire after ten minutes."""
 
     def __init__(self) -> None:
         ann = Principal("north", "ann", ("ann",), ("crew", "staff"), ("ask",), "https://id.example.com")
@@ -76,7 +76,7 @@ class OneToken:
 
 
 class World:
-    """A gateway, who asks it, and what it says."""
+    """A gateway with a caller and a generator."""
 
     def __init__(self, fakes: Any, tmp_path: Path, **more: Any) -> None:
         (tmp_path / "frontends.yaml").write_text(FRONTENDS)
@@ -96,23 +96,23 @@ class World:
         self.says(SAID)
 
     def store(self, generation: int = 7, oids: tuple[str, ...] = ("ann",)) -> None:
-        """The document that is cited, as the catalogue has it."""
+        """Store the cited document in the catalogue."""
         stored = StoredDocument("d1", "guide-1.pdf", "application/pdf", DIGEST, len(BYTES), 1.0, DIGEST, generation)
         self.fakes.retriever.documents = {"docs": [FakeDocument(stored, oids)]}
 
     def key(self, tenant: str, user: str = "ann", *roles: str) -> dict[str, str]:
-        """The headers of a new key."""
+        """Make a key; return its headers."""
         key, record = api_keys.make(user, tenant, roles=roles or ("ask",), oids=(user,))
         self.fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
 
     def says(self, *pieces: str) -> None:
-        """What the model answers."""
+        """Set the model's answer."""
         self.fakes.generator.script = FakeGenerator.saying(*pieces).script
 
     @asynccontextmanager
     async def http(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client."""
+        """Return a client."""
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
             yield http
@@ -120,7 +120,7 @@ class World:
     async def asks(
         self, path: str = "/v1/chat/completions", *, stream: bool = False, mount: str = "help", **more: Any
     ) -> str:
-        """The text of an answer."""
+        """Ask a question; return the text of the answer."""
         body: dict[str, Any] = {"stream": stream, "messages": [{"role": "user", "content": "When does it leave?"}]}
         if path == "/v1/completions":
             body = {"stream": stream, "prompt": "When does the ferry leave?"}
@@ -133,7 +133,7 @@ class World:
         return "".join(text_of(json.loads(event)) for event in events)
 
     async def opens(self, path: str, **more: Any) -> httpx.Response:
-        """What a browser gets that has no credential."""
+        """Open a link without a credential; return the answer."""
         async with self.http() as http:
             return await http.request(more.pop("method", "GET"), path, **more)
 
@@ -158,7 +158,7 @@ def world(fakes: Any, tmp_path: Path) -> World:
 
 @pytest.mark.parametrize(("path", "stream"), WAYS, ids=[f"{path} {stream}" for path, stream in WAYS])
 async def test_a_citation_opens_its_document(world: World, path: str, stream: bool) -> None:
-    """However it is asked: the mark is a link to the page, and the document comes without a credential."""
+    """A citation of each chat is a link to its page, and the link opens the document without a credential."""
     text = await world.asks(path, stream=stream)
     assert LINK.sub("]", text) == SAID
     assert "#page=1)" in text
@@ -172,7 +172,7 @@ async def test_a_citation_opens_its_document(world: World, path: str, stream: bo
 
 
 async def test_other_front_ends_have_marks(world: World) -> None:
-    """A profile that does not ask for links has none, nor has a protocol whose clients show sources."""
+    """Profiles without links and protocols with their own sources have plain citations."""
     assert await world.asks(mount="plain") == SAID
     async with world.http() as http:
         body = {"messages": [{"role": "user", "content": "When does it leave?"}]}
@@ -181,7 +181,7 @@ async def test_other_front_ends_have_marks(world: World) -> None:
 
 
 async def test_an_answer_in_one_piece_from_the_model_server(world: World) -> None:
-    """The server's own object keeps its members; its text has links, also in parts."""
+    """A complete answer of the model server keeps its members, and its text has links."""
     for content in (SAID, [{"type": "text", "text": SAID}]):
         said = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}], "z": 1}
         world.fakes.generator.script = [[Completion(json.dumps(said).encode())]]
@@ -196,7 +196,7 @@ async def test_an_answer_in_one_piece_from_the_model_server(world: World) -> Non
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, len(SAID)), max_size=8))
 async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -> None:
-    """Wherever tokens end, the text with its links is the same; nothing of it is lost."""
+    """The text with links is the same for every split of the answer."""
     edges = [0, *sorted(cuts), len(SAID)]
     world.says(*(SAID[a:b] for a, b in itertools.pairwise(edges)))
     text = await world.asks(stream=True)
@@ -205,7 +205,7 @@ async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -
 
 
 async def test_what_is_no_citation_is_no_link(world: World) -> None:
-    """Only exact names of passages whose originals are kept; a mark that is cut off stays as it is."""
+    """Only complete names of passages with an original become links."""
     for said in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
         world.says(*said)
         assert await world.asks(stream=True) == said
@@ -217,14 +217,14 @@ async def test_what_is_no_citation_is_no_link(world: World) -> None:
 
 
 async def test_without_a_key_there_are_no_links(fakes: Any, tmp_path: Path) -> None:
-    """While NATS has not given any, answers have their marks."""
+    """Citations stay plain while no signing key is known."""
     world = World(fakes, tmp_path)
     fakes.link_keys.replace({})
     assert await world.asks() == SAID
 
 
 async def test_every_link_that_does_not_open_is_refused_alike(world: World) -> None:
-    """A wrong signature, another deployment's, one whose time is over: the same 403 with the same words."""
+    """Every invalid, foreign or expired link is refused with the same 403."""
     link = link_of(await world.asks())
     head, _, signature = link.partition("?link=")
     other = LinkKeys.of(b"o" * 32, now=world.clock)
@@ -241,7 +241,7 @@ async def test_every_link_that_does_not_open_is_refused_alike(world: World) -> N
 
 
 async def test_a_link_is_for_one_version_of_one_document(world: World) -> None:
-    """Another name in the path changes nothing; a newer version does not open, nor does a document that is gone."""
+    """A link opens one version of one document by GET. A newer version or a missing document gives 403."""
     link = link_of(await world.asks())
     assert (await world.opens(link.replace("guide-1.pdf", "other.pdf"))).content == BYTES
     assert (await world.opens(f"{link}&index=secret")).content == BYTES
@@ -256,7 +256,7 @@ async def test_a_link_is_for_one_version_of_one_document(world: World) -> None:
 
 
 async def test_access_is_checked_when_a_link_is_opened(world: World) -> None:
-    """Once the document is closed to the caller, or the caller's key is revoked, the link opens nothing."""
+    """A link gives 403 once the caller has lost access or the caller's key is revoked."""
     link = link_of(await world.asks())
     world.store(oids=("bob",))
     assert (await world.opens(link)).status_code == 403
@@ -267,7 +267,7 @@ async def test_access_is_checked_when_a_link_is_opened(world: World) -> None:
 
 
 async def test_the_front_ends_rules_hold_for_its_links(world: World) -> None:
-    """An administrator's link on a front end that enforces access lists opens what these open, at any address."""
+    """A link of a front end with access lists opens no hidden document, also for an administrator."""
     world.headers = world.key("north", "chief", "admin")
     free, bound = link_of(await world.asks()), link_of(await world.asks(mount="strict"))
     assert (await world.opens(free)).status_code == 200
@@ -277,9 +277,7 @@ async def test_the_front_ends_rules_hold_for_its_links(world: World) -> None:
 
 
 async def test_a_link_of_an_assistant_and_a_token(fakes: Any, tmp_path: Path) -> None:
-    """An assistant's index, which the front end does not offer otherwise, to a user who may ask it by a group; the
-    link ends with the token.
-    """
+    """A link of an assistant opens its document until the caller's token expires."""
     fakes.tokens = OneToken()
     oidc = {"auth": "oidc", "oidc_issuer": "https://id.example.com", "oidc_audience": ["causeway"]}
     world = World(fakes, tmp_path, **oidc)
@@ -292,7 +290,7 @@ async def test_a_link_of_an_assistant_and_a_token(fakes: Any, tmp_path: Path) ->
 
 
 async def test_a_link_of_another_tenant(world: World) -> None:
-    """It opens the documents of its own tenant alone, with any credential beside it."""
+    """A link opens documents of its own tenant only, with any credential beside it."""
     link = link_of(await world.asks())
     world.headers = world.key("south")
     opened = await world.opens(link, headers=world.headers)
@@ -302,7 +300,7 @@ async def test_a_link_of_another_tenant(world: World) -> None:
 
 
 async def test_links_that_come_back_are_marks_again(world: World) -> None:
-    """Neither detectors nor the model see a link, in any protocol and however the client writes its JSON."""
+    """Links in a request become plain citations before detectors and the model, in any protocol and JSON escape."""
     text = await world.asks()
     link = text[text.index("](") + 1 : text.index(")") + 1]
     said = [
@@ -328,7 +326,7 @@ async def test_links_that_come_back_are_marks_again(world: World) -> None:
 
 
 async def test_logs_and_traces_have_no_signature(world: World, spans: InMemorySpanExporter) -> None:
-    """Neither where a link is made, nor where it is opened or refused, nor where it comes back."""
+    """Logs, traces and records have no signature of a link."""
     with structlog.testing.capture_logs() as logs:
         text = await world.asks(stream=True)
         link = link_of(text)
@@ -345,7 +343,7 @@ async def test_logs_and_traces_have_no_signature(world: World, spans: InMemorySp
 
 
 async def test_links_begin_with_the_public_address(fakes: Any, tmp_path: Path) -> None:
-    """Where it is configured; else with the host of the request and the path of the proxy."""
+    """A link starts with the public URL, otherwise with the host of the request and the public path."""
     for more, begin in (
         (
             {"public_url": "https://rag.example.com/causeway"},
@@ -357,7 +355,7 @@ async def test_links_begin_with_the_public_address(fakes: Any, tmp_path: Path) -
 
 
 async def test_log_probabilities_stay(world: World) -> None:
-    """What is beside a text that is held back goes with it."""
+    """A delta that is held back keeps its log probabilities, and the link is complete."""
     world.fakes.generator.script = [
         [Delta(0, "[guide-1.p", b"", b'{"logprobs":{"content":[1]}}'), Delta(0, "df#page=1]")],
         *FakeGenerator.saying("").script[-1:],

@@ -1,4 +1,4 @@
-"""One look for all who ask."""
+"""Look-ups that concurrent callers share."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ class Seen:
 
 
 async def test_who_asks_meanwhile_or_soon_after_gets_the_same() -> None:
-    """What was seen is good for its time, which begins at the look's end; then it is looked again."""
+    """Callers share a look-up while it runs and as long as it is fresh. Afterwards it runs again."""
     seen = Seen()
     look = SharedLook(seen, fresh=2.0, clock=lambda: seen.now)
     assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
@@ -40,7 +40,7 @@ async def test_who_asks_meanwhile_or_soon_after_gets_the_same() -> None:
 
 
 async def test_what_is_good_for_no_time_is_still_shared() -> None:
-    """By those who ask while it is being looked."""
+    """Concurrent callers share a look-up whose result is never fresh."""
     seen = Seen()
     look = SharedLook(seen, fresh=0.0, clock=lambda: seen.now)
     assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
@@ -48,7 +48,7 @@ async def test_what_is_good_for_no_time_is_still_shared() -> None:
 
 
 async def test_who_leaves_takes_it_from_nobody() -> None:
-    """Not even the first one, who began it."""
+    """A caller that is cancelled does not cancel the look-up of the others."""
     seen = Seen()
     seen.gate.clear()
     look = SharedLook(seen)
@@ -61,7 +61,7 @@ async def test_who_leaves_takes_it_from_nobody() -> None:
 
 
 async def test_a_look_that_fails_is_not_kept() -> None:
-    """The next one looks again."""
+    """A failed look-up is not kept."""
     seen = Seen()
     look = SharedLook(seen)
     seen.fails = True

@@ -1,4 +1,4 @@
-"""Room for uploads: set aside before they are read, given back at their end."""
+"""The space for uploads: reserved before the body is read, and released at the end."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ QUESTION = Route("/chat", "POST", Role.ASK)
 
 
 class Held:
-    """Serves requests, and begins another one within each."""
+    """Serve requests, and send another one within each."""
 
     def __init__(self, room: int) -> None:
         self.limit = SpoolLimit(self.serve, room, 100)
@@ -34,7 +34,7 @@ class Held:
 
 
 async def test_uploads_share_the_room() -> None:
-    """Two of 50 bytes have 200 set aside; the third is told when to come again, and has room once they ended."""
+    """Uploads share the space. An upload without space is refused with a time to retry, and space is released."""
     held = Held(200)
     held.within = [{"length": b"1"}, {"length": b"50"}]
     with pytest.raises(RateLimited) as refused:
@@ -47,14 +47,14 @@ async def test_uploads_share_the_room() -> None:
 
 @pytest.mark.parametrize("length", [None, b"nonsense", b"1000"])
 async def test_an_unknown_length_is_the_largest(length: bytes | None) -> None:
-    """What does not say how long it is may be as long as any; one that is too long is refused further in."""
+    """An upload without a valid length, or with a larger one, reserves the largest size."""
     await Held(200).ask(length=length)
     with pytest.raises(RateLimited):
         await Held(199).ask(length=length)
 
 
 async def test_other_requests_need_no_room() -> None:
-    """A question is not spooled."""
+    """Other requests reserve no space."""
     held = Held(0)
     await held.ask(QUESTION, b"100")
     assert held.served == 1

@@ -1,4 +1,4 @@
-"""server.web_pages: what web pages can do where there is no authentication."""
+"""server.web_pages: the protection against web pages where authentication is off."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?
 
 
 def client(fakes: Any, tmp_path: Path, **settings: Any) -> httpx.AsyncClient:
-    """A client of a gateway with a profile."""
+    """Return a client of a gateway with a profile."""
     path = tmp_path / "frontends.yaml"
     path.write_text(FRONTENDS)
     fakes.frontends = FrontendsFile(path)
@@ -43,7 +43,7 @@ def client(fakes: Any, tmp_path: Path, **settings: Any) -> httpx.AsyncClient:
     ],
 )
 async def test_hosts(fakes: Any, tmp_path: Path, host: str, taken: bool) -> None:
-    """Loopback, a profile's and the allowed ones are taken; a page that rebinds its own name gets nothing."""
+    """Loopback hosts, hosts of profiles and allowed hosts are accepted. Other hosts are refused with 403."""
     async with client(fakes, tmp_path) as http:
         for method, path in (("GET", "/indexes"), ("DELETE", "/indexes/x"), ("GET", "/nowhere")):
             answer = await http.request(method, path, headers={"host": host})
@@ -70,14 +70,14 @@ async def test_hosts(fakes: Any, tmp_path: Path, host: str, taken: bool) -> None
     ],
 )
 async def test_pages(fakes: Any, tmp_path: Path, path: str, headers: dict[str, str], taken: bool) -> None:
-    """A page of another origin is refused unless its profile names it; programs and the own pages are served."""
+    """A page of another origin is refused unless its profile allows it. Programs and own pages are served."""
     async with client(fakes, tmp_path) as http:
         answer = await http.post(path, json=QUESTION, headers=headers)
         assert answer.status_code == (200 if taken else 403), answer.text
 
 
 async def test_a_link_can_be_followed(fakes: Any, tmp_path: Path) -> None:
-    """From any page, to look at what is here; an image or a script of another page cannot."""
+    """A navigation from another page is served. An image or a frame of another page is refused."""
     async with client(fakes, tmp_path) as http:
         for dest, status in (("document", 200), ("image", 403), ("iframe", 403)):
             headers = {"sec-fetch-site": "cross-site", "sec-fetch-dest": dest}
@@ -85,7 +85,7 @@ async def test_a_link_can_be_followed(fakes: Any, tmp_path: Path) -> None:
 
 
 async def test_who_is_asked_who_they_are_needs_no_hosts(fakes: Any, tmp_path: Path) -> None:
-    """A page has no key: any host is served where credentials are needed."""
+    """Any host is accepted if credentials are needed."""
     async with client(fakes, tmp_path, auth="keys") as http:
         answer = await http.get(
             "/indexes", headers={"host": "any.example.com", "origin": "https://evil.example.com"}
@@ -94,7 +94,7 @@ async def test_who_is_asked_who_they_are_needs_no_hosts(fakes: Any, tmp_path: Pa
 
 
 async def test_open_routes_take_every_request(fakes: Any, tmp_path: Path) -> None:
-    """A probe names the host that it knows, and what these routes say is no secret."""
+    """Open routes accept every host and origin."""
     async with client(fakes, tmp_path) as http:
         headers = {"host": "10.0.0.1", "origin": "https://evil.example.com"}
         assert (await http.get("/healthz", headers=headers)).status_code == 200
