@@ -1,4 +1,4 @@
-"""Cancellations between gateways, over a real NATS server."""
+"""Cancellations between gateways over a real NATS server."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from servicekit.errors import Unavailable
 
 
 async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
-    """The one that hears of it tells those that may run it; a call of another name goes on."""
+    """A cancellation reaches the gateway that runs the call. A call of another name goes on."""
     here, there = RunningCalls(), RunningCalls()
     ended: list[str] = []
     async with NatsLink(url) as other, CancelledCalls(link.client, here), CancelledCalls(other.client, there):
@@ -23,7 +23,7 @@ async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
 
 
 async def test_without_nats_a_gateway_ends_its_own() -> None:
-    """Others do not hear of it, and nothing fails."""
+    """A gateway without NATS cancels its own calls, and the cancellation of an unknown call does not fail."""
 
     async def away() -> None:
         raise Unavailable("away")

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def history(request: pytest.FixtureRequest) -> History:
 
 
 async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
-    """Byte for byte, whatever its id looks like; saving it again replaces it."""
+    """A conversation is stored byte for byte under any id. A second save replaces it."""
     for conversation in STRANGE_IDS:
         await history.save(ANN, conversation, "old", b'[["a",{}]]', soon())
         saved = await history.save(ANN, conversation, "T\u00e4 \u2028", b'[["q", {"x" : 1.0}]]', soon())
@@ -49,7 +49,7 @@ async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
 
 
 async def test_a_user_can_be_forgotten(history: History) -> None:
-    """All that is theirs, and nothing of others."""
+    """All conversations of a user are deleted, and none of other users."""
     for principal, conversation in ((ANN, "a"), (ANN, "b"), (BOB, "a"), (OTHERS_ANN, "a")):
         await history.save(principal, conversation, "t", b"[]", soon())
     assert await history.forget(ANN.tenant, ANN.owner, soon()) == 2
@@ -62,8 +62,9 @@ async def test_a_user_can_be_forgotten(history: History) -> None:
 
 
 async def test_a_former_name_keeps_its_conversations(history: History) -> None:
-    """What was saved under the bare name is read, listed once, moved when it is saved again, and forgotten; users
-    of other issuers have none of it.
+    """A conversation under the former name is read, listed once, moved by a save, and deleted.
+
+    Other issuers do not see it.
     """
     issued = replace(ANN, issuer="https://a.example", has_former_name=True)
     strangers = [replace(ANN, issuer=f"https://{name}.example") for name in "bc"]
@@ -84,7 +85,7 @@ async def test_a_former_name_keeps_its_conversations(history: History) -> None:
 
 
 async def test_the_latest_comes_first(history: History) -> None:
-    """Page by page, to the end."""
+    """Conversations are listed in pages, the latest first."""
     for number in range(5):
         await history.save(ANN, f"c{number}", "", b"[]", soon())
         await asyncio.sleep(0.002)
@@ -101,7 +102,7 @@ async def test_the_latest_comes_first(history: History) -> None:
 
 
 async def test_users_do_not_see_each_others(history: History) -> None:
-    """Nor tenants; the same id is another conversation for each."""
+    """Users and tenants do not see each other's conversations, also under the same id."""
     everyone = (ANN, BOB, OTHERS_ANN, LOCAL)
     for principal in everyone:
         assert (await history.page(principal, 10, "", soon())).conversations == ()
@@ -118,7 +119,7 @@ async def test_users_do_not_see_each_others(history: History) -> None:
 
 
 async def test_a_deleted_conversation_is_gone(history: History) -> None:
-    """From the list, too; it can be saved again. One that never was is not found."""
+    """A deleted conversation is not listed or found, and can be saved again."""
     await history.save(ANN, "c", "t", b"[]", soon())
     await history.save(ANN, "d", "t", b"[]", soon())
     await history.delete(ANN, "c", soon())
@@ -134,7 +135,7 @@ async def test_a_deleted_conversation_is_gone(history: History) -> None:
 
 
 async def test_a_conversation_that_is_too_long(history: History) -> None:
-    """What cannot be kept is refused, and what was kept of it stays."""
+    """A conversation that is too large is refused, and its stored version stays."""
     await history.save(ANN, "c", "t", b"[]", soon())
     noise = os.urandom(1_200_000)
     with pytest.raises(PayloadTooLarge) as caught:
@@ -144,7 +145,7 @@ async def test_a_conversation_that_is_too_long(history: History) -> None:
 
 
 async def test_a_long_conversation_is_kept(link: NatsLink) -> None:
-    """Text is stored compressed: 4 MB of it pass through a broker that takes 1 MiB a message."""
+    """A conversation of 4 MB is stored compressed in a broker with messages of at most 1 MiB."""
     history = NatsHistory(link.history)
     answers = b'["' + b"".join(b"Paragraph %d of the handbook says so. " % n for n in range(110_000)) + b'"]'
     assert len(answers) > 4_000_000
@@ -153,7 +154,7 @@ async def test_a_long_conversation_is_kept(link: NatsLink) -> None:
 
 
 async def test_there_is_a_most(history: History) -> None:
-    """A user who keeps too many is told to delete some; those that are kept can still be saved."""
+    """A user with the maximum number of conversations must delete one before saving a new one."""
     for number in range(MOST):
         await history.save(ANN, str(number), "", b"[]", soon())
     with pytest.raises(Conflict):
@@ -165,7 +166,7 @@ async def test_there_is_a_most(history: History) -> None:
 
 
 async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
-    """Away: Unavailable within the deadline. Back: what was saved is there."""
+    """Calls fail with Unavailable while NATS cannot be reached. Stored conversations are there afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         history = NatsHistory(link.history)

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +17,7 @@ from servicekit.principal import LOCAL, Principal
 
 
 class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
-    """The retriever's contract over the fake, with its limits."""
+    """The retriever's service over the fake, with its limits."""
 
     def __init__(self) -> None:
         self._fake = FakeEmbedder()
@@ -74,7 +74,7 @@ def soon() -> Deadline:
 
 
 async def test_vectors_in_order(embedder: Embedder) -> None:
-    """The same text always has the same one; the tokens that were embedded are counted."""
+    """Vectors are in the order of the texts, equal texts have equal vectors, and the tokens are counted."""
     made = await embedder.embed(LOCAL, "", ["a b", "c", "a b"], soon())
     assert (made.model, made.tokens, len(made.vectors)) == ("fake-embedder", 5, 3)
     assert list(made.vectors[0]) == list(made.vectors[2])
@@ -83,7 +83,7 @@ async def test_vectors_in_order(embedder: Embedder) -> None:
 
 
 async def test_refusals(embedder: Embedder) -> None:
-    """A model that is not there, a blank text."""
+    """An unknown model and a blank text are refused."""
     with pytest.raises(NotFound, match="nope"):
         await embedder.embed(LOCAL, "nope", ["a"], soon())
     with pytest.raises(InvalidRequest):
@@ -91,12 +91,12 @@ async def test_refusals(embedder: Embedder) -> None:
 
 
 async def test_models(embedder: Embedder) -> None:
-    """With what they make and read."""
+    """Models are listed with their dimensions and their window."""
     assert await embedder.models(LOCAL, soon()) == (EmbeddingModel("fake-embedder", 2, 256),)
 
 
 async def test_many_texts_are_several_calls(adapter: GrpcEmbedder, servicer: Servicer) -> None:
-    """As many as the contract allows at once, by number and by length; the order stays."""
+    """Many texts are split into calls by number and length, and their order stays."""
     texts = [f"text {number}" for number in range(600)]
     made = await adapter.embed(LOCAL, "", texts, soon())
     assert servicer.sizes == [256, 256, 88]

@@ -8,7 +8,7 @@ from servicekit.errors import NotFound, Unavailable
 
 
 class Source:
-    """Writes files of a length; counts how often."""
+    """A source that writes files of a given length and counts the fetches."""
 
     def __init__(self, size: int = 10) -> None:
         self.size = size
@@ -35,14 +35,14 @@ def on_disk(directory: Path) -> int:
 
 
 async def test_a_file_is_fetched_once(tmp_path: Path) -> None:
-    """Whoever comes later has it from the disk."""
+    """A file is fetched once, and later readers read it from the disk."""
     cache, source = FileCache(tmp_path, 100), Source()
     assert await use(cache, "a", source) == await use(cache, "a", source) == b"x" * 10
     assert source.fetched == 1
 
 
 async def test_who_comes_while_it_is_fetched_waits_for_it(tmp_path: Path) -> None:
-    """Many at once are one fetch."""
+    """Concurrent readers of a file share one fetch."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()
     readers = [asyncio.create_task(use(cache, "a", source)) for _ in range(5)]
@@ -53,7 +53,7 @@ async def test_who_comes_while_it_is_fetched_waits_for_it(tmp_path: Path) -> Non
 
 
 async def test_the_one_not_used_for_longest_goes(tmp_path: Path) -> None:
-    """As soon as another needs its room."""
+    """The least recently used file is removed when another file needs its space."""
     cache, sources = FileCache(tmp_path, 25), {name: Source() for name in "abc"}
     for name in "ababc":
         await use(cache, name, sources[name])
@@ -64,7 +64,7 @@ async def test_the_one_not_used_for_longest_goes(tmp_path: Path) -> None:
 
 
 async def test_a_file_in_use_stays(tmp_path: Path) -> None:
-    """It leaves no room for another meanwhile, and can be had by further readers."""
+    """A file in use is not removed. Another file is refused meanwhile, and further readers can open it."""
     cache, source, other = FileCache(tmp_path, 15), Source(), Source()
     async with cache.file("a", 10, source.fetch) as path:
         with pytest.raises(Unavailable) as caught:
@@ -76,14 +76,14 @@ async def test_a_file_in_use_stays(tmp_path: Path) -> None:
 
 
 async def test_one_larger_than_the_room_is_there_while_it_is_used(tmp_path: Path) -> None:
-    """And gone afterwards."""
+    """A file larger than the cache exists while it is used, and is removed afterwards."""
     cache, source = FileCache(tmp_path, 5), Source()
     assert len(await use(cache, "a", source)) == 10
     assert on_disk(tmp_path) == 0
 
 
 async def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """The next one tries again."""
+    """A failed fetch leaves no file, and the next reader fetches again."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.failure = NotFound("gone")
     with pytest.raises(NotFound):
@@ -97,7 +97,7 @@ async def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_reader_who_leaves_lets_the_next_one_fetch(tmp_path: Path) -> None:
-    """A cancelled fetch is no file."""
+    """A cancelled fetch leaves no file, and the next reader fetches again."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()
     async with AsyncExitStack():

@@ -1,4 +1,4 @@
-"""What holds for gateways that tell each other of themselves, in one process and over a real NATS server."""
+"""The heartbeats of gateways, in one process and over a real NATS server."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ Beating = Callable[[Peers], AbstractAsyncContextManager[object]]
 
 
 def in_one_process() -> Beating:
-    """Gateways that are all in this process."""
+    """Connect gateways of the same process."""
     all_: list[Peers] = []
 
     @contextlib.asynccontextmanager
@@ -49,7 +49,7 @@ def beating(request: pytest.FixtureRequest) -> Beating:
 
 
 async def test_a_gateway_that_falls_silent_is_gone(beating: Beating) -> None:
-    """It is there as long as it beats; those that beat on are there all the time."""
+    """A gateway is gone once its heartbeats stop. The others see each other all the time."""
     here, there, silent = Peers(), Peers(), Peers()
     async with beating(here), beating(there):
         async with beating(silent):
@@ -63,7 +63,7 @@ async def test_a_gateway_that_falls_silent_is_gone(beating: Beating) -> None:
 
 
 async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
-    """Nor is what answers in the background, which the queue hands on; each writer has a name of its own."""
+    """A gateway does not regard its own writers or background jobs as gone, and each writer has its own name."""
     here = Peers()
     mine, job = here.writer(), here.writer(background=True)
     assert len({mine, job, here.writer()}) == 3
@@ -76,7 +76,7 @@ async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
 
 
 async def test_none_is_gone_while_nats_is_away() -> None:
-    """A gateway that does not hear itself says nothing of others."""
+    """A gateway regards no other as gone while it does not receive its own heartbeats."""
     tries = 0
 
     async def away() -> None:
@@ -91,7 +91,7 @@ async def test_none_is_gone_while_nats_is_away() -> None:
 
 
 def test_the_names_that_are_kept_are_bounded() -> None:
-    """Gateways that started once and are gone are forgotten."""
+    """The number of remembered gateways is bounded."""
     here = Peers()
     for number in range(5000):
         here.hear(f"gateway{number}")

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 import asyncio
 import hashlib
@@ -50,7 +50,7 @@ PROMPT = Prompt(
 
 
 class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
-    """The generator's contract over the fake."""
+    """The generator's service over the fake."""
 
     def __init__(self, fake: FakeGenerator) -> None:
         self._fake = fake
@@ -114,7 +114,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
 
 
 def _messages(event: Event) -> list[pb.GenerateEvent]:
-    """As the generator puts them: what stands beside a content's delta is an event of its own."""
+    """Return the events as the generator sends them: members beside a delta's content are a separate event."""
     match event:
         case Start():
             return [pb.GenerateEvent(kind=pb.EVENT_KIND_START, raw_json=event.raw_json)]
@@ -187,7 +187,7 @@ SCRIPT: list[Any] = [
 
 
 async def test_events_arrive_in_their_batches(fake: FakeGenerator, generator: Generator) -> None:
-    """Every kind, with its bytes; batches are neither joined nor split."""
+    """Events of every kind arrive with their bytes, in the batches in which they were sent."""
     fake.script = SCRIPT
     out: list[Batch] = []
     await collect(generator, out)
@@ -195,7 +195,7 @@ async def test_events_arrive_in_their_batches(fake: FakeGenerator, generator: Ge
 
 
 async def test_the_prompt_arrives_whole(fake: FakeGenerator, adapter: GrpcGenerator) -> None:
-    """Messages, sources, parameters, question; or the request of a pass-through alone."""
+    """A prompt arrives with all of its members. A passed-through request arrives alone."""
     fake.script = [[Delta(0, "a")]]
     await collect(adapter, [])
     assert fake.prompts == [PROMPT]
@@ -206,7 +206,7 @@ async def test_the_prompt_arrives_whole(fake: FakeGenerator, adapter: GrpcGenera
 
 
 async def test_a_refusal_keeps_its_status_and_body(fake: FakeGenerator, generator: Generator) -> None:
-    """Before the first event and after it."""
+    """A refusal keeps its status and its body, before and after the first event."""
     refusal = UpstreamRejected("no", status=429, body='{"error":"slow"}', retry_after=3)
     scripts: list[list[Any]] = [[refusal], [[Delta(0, "a")], refusal]]
     for script in scripts:
@@ -219,7 +219,7 @@ async def test_a_refusal_keeps_its_status_and_body(fake: FakeGenerator, generato
 
 
 async def test_leaving_early_stops_the_model(fake: FakeGenerator, generator: Generator) -> None:
-    """Closing the iterator is enough, on the other side of the wire, too."""
+    """The model stops when the iterator is closed, also on the server's side."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
     async with aclosing(generator.generate(PROMPT, Deadline.after(5))) as batches:
         assert await anext(batches) == [Delta(0, "a")]
@@ -227,13 +227,13 @@ async def test_leaving_early_stops_the_model(fake: FakeGenerator, generator: Gen
 
 
 async def test_tokens_are_counted(generator: Generator) -> None:
-    """Texts one by one, messages as a whole."""
+    """Tokens are counted for each text, and for all messages together."""
     counts = await generator.count_tokens(LOCAL, "m", ["a b", ""], [Message("user", "c d e")], Deadline.after(5))
     assert counts == TokenCounts((2, 0), 3, 8192)
 
 
 async def test_the_window_is_known_once_tokens_were_counted(generator: Generator) -> None:
-    """For the model that was asked for, and for no other."""
+    """The window of a model is known once its tokens were counted, and no other model's."""
     assert generator.known("m") is None
     await generator.count_tokens(LOCAL, "m", (), (), Deadline.after(5))
     assert (generator.known("m"), generator.known("other")) == (TokenCounts((), 0, 8192), None)
@@ -244,7 +244,7 @@ async def counts(generator: Generator, *texts: str) -> tuple[int, ...]:
 
 
 async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer) -> None:
-    """Its count is kept, and it may come again in another place."""
+    """A text is counted once, and its count is reused in another place."""
     assert await counts(adapter, "a b", "c") == (2, 1)
     assert await counts(adapter, "d e f", "c", "a b", "") == (3, 1, 2, 0)
     assert servicer.counted == [["a b", "c"], ["d e f", ""]]
@@ -253,7 +253,7 @@ async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer
 async def test_texts_are_counted_again_once_the_model_counts_otherwise(
     adapter: GrpcGenerator, servicer: Servicer, fake: FakeGenerator
 ) -> None:
-    """Its file, or its tokenizer, was replaced: no count of before is mixed with one of now."""
+    """All texts are counted again if the server's way of counting has changed."""
     await counts(adapter, "a b")
     servicer.counting = "others"
     assert await counts(adapter, "a b", "c") == (2, 1)
@@ -261,7 +261,7 @@ async def test_texts_are_counted_again_once_the_model_counts_otherwise(
 
 
 async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: FakeGenerator) -> None:
-    """Over a seeded corpus and many turns, a client that keeps counts and one that is new each time agree."""
+    """A client with kept counts selects the same passages as a new client, over a seeded corpus."""
     dice = random.Random(7)
     words = [
         "ferry",
@@ -312,7 +312,7 @@ async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: Fa
 
 
 async def test_estimates_that_may_change_are_not_kept(adapter: GrpcGenerator, servicer: Servicer) -> None:
-    """A generator that promises nothing is asked each time."""
+    """Estimates without a way of counting are not kept."""
     servicer.counting = ""
     for _ in range(2):
         assert await counts(adapter, "a b") == (2,)
@@ -320,7 +320,7 @@ async def test_estimates_that_may_change_are_not_kept(adapter: GrpcGenerator, se
 
 
 async def test_a_window_is_believed_for_seconds(servicer: Servicer) -> None:
-    """Afterwards the generator is asked again: its configuration may have changed."""
+    """A window is trusted for five seconds."""
     now = 0.0
 
     def add(server: Any) -> None:
@@ -336,12 +336,12 @@ async def test_a_window_is_believed_for_seconds(servicer: Servicer) -> None:
 
 
 async def test_models_are_listed(generator: Generator) -> None:
-    """With everything that is known of them."""
+    """Models are listed with all of their members."""
     assert await generator.models(LOCAL, Deadline.after(5)) == (Model("fake", 8192, "tests", 0, ready=True),)
 
 
 async def test_a_kind_that_is_not_known_is_passed_over(adapter: GrpcGenerator, servicer: Servicer) -> None:
-    """A newer generator may have more to say."""
+    """Events of an unknown kind are ignored."""
     unknown = pb.GenerateEvent(kind=99, text="?")  # type: ignore[arg-type]  # not a kind of this version
     known = pb.GenerateEvent(kind=pb.EVENT_KIND_TEXT, text="a")
     servicer.raw = [pb.GenerateResponse(events=[unknown, pb.GenerateEvent(text="?"), known])]
@@ -351,7 +351,7 @@ async def test_a_kind_that_is_not_known_is_passed_over(adapter: GrpcGenerator, s
 
 
 async def test_a_start_without_members_is_an_empty_object(adapter: GrpcGenerator, fake: FakeGenerator) -> None:
-    """A model server that says nothing of itself."""
+    """A start without members arrives as an empty object."""
     fake.script = [[Start(b"")]]
     out: list[Batch] = []
     await collect(adapter, out)
@@ -367,7 +367,7 @@ async def test_a_model_that_is_too_slow(adapter: GrpcGenerator, fake: FakeGenera
 
 
 async def test_a_generator_that_goes_away_in_mid_stream(fake: FakeGenerator) -> None:
-    """Unavailable, at once."""
+    """A generator that stops in the middle of a stream causes Unavailable at once."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
 
     def add(server: Any) -> None:

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -40,7 +40,7 @@ _DIRECTIONS = {
 
 
 class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
-    """The guardrails' contract over the fake; ends a call after a block, as the service does."""
+    """The guardrails' service over the fake, which ends a call after a block."""
 
     def __init__(self, fake: FakeGuardrails) -> None:
         self._fake = fake
@@ -169,7 +169,7 @@ def soon() -> Deadline:
 
 
 async def test_a_verdict_a_text(guardrails: Guardrails) -> None:
-    """In order; clean ones have no action and no findings."""
+    """Each text gets a verdict, in order. A clean text has no action and no findings."""
     verdicts, failures = await guardrails.detect(
         LOCAL, Direction.INPUT, words(Action.REDACT), ["clean", "\U0001f600 a secret"], soon()
     )
@@ -184,13 +184,13 @@ async def test_a_verdict_a_text(guardrails: Guardrails) -> None:
 
 
 async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
-    """By its name."""
+    """An unknown detector is refused, and the refusal names it."""
     with pytest.raises(NotFound, match="nobody"):
         await guardrails.detect(LOCAL, Direction.INPUT, [Detector("nobody", Action.BLOCK)], ["x"], soon())
 
 
 async def test_what_is_asked_arrives_whole(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """Action, what failure leads to, parameters; failures come back."""
+    """Actions, the action on errors and parameters arrive, and failures are returned."""
     asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
     _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, asked, ["x"], soon())
@@ -229,7 +229,7 @@ FINISHES = [Finish(0, "stop"), Finish(1, "stop")]
 
 @pytest.mark.parametrize("finishes", [FINISHES, []])
 async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list[Event]) -> None:
-    """However the word was split, with a finish or without; other choices go their own way."""
+    """A redacted word is replaced with every split, with a finish or without. Other choices are separate."""
     events = await guarded(guardrails, Action.REDACT, *PIECES, finishes)
     assert said(events) == "the [REDACTED] is out"
     assert said(events, 1) == "ok"
@@ -237,7 +237,7 @@ async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list
 
 
 async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
-    """Although the service ends the call while more is being written to it."""
+    """A blocked stream ends with the message, although the client still sends text."""
     more: list[Batch] = [[Delta(0, "x" * 5000)] for _ in range(20)]
     events = await guarded(guardrails, Action.BLOCK, *PIECES, *more, FINISHES)
     assert said(events) == "the Withheld."
@@ -248,14 +248,14 @@ async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
 
 
 async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> None:
-    """Many pieces, both directions busy at once: nothing is lost and nothing hangs."""
+    """A long answer with many pieces is judged to its end."""
     pieces: list[Batch] = [[Delta(0, f"word{number} ")] for number in range(500)]
     events = await asyncio.wait_for(guarded(guardrails, Action.REPORT, *pieces, [Finish(0, "stop")]), 60)
     assert said(events) == "".join(f"word{number} " for number in range(500))
 
 
 async def test_an_unknown_detector_ends_the_watch(adapter: GrpcGuardrails) -> None:
-    """The error is the service's own, not that of a write to a call that has ended."""
+    """An unknown detector ends the watch with the error of the service."""
     for _ in range(20):
         with pytest.raises(NotFound, match="nobody"):
             await watch_nobody(adapter)
@@ -273,14 +273,14 @@ async def watch_nobody(adapter: GrpcGuardrails) -> None:
 async def test_a_service_that_fails_in_mid_stream(
     adapter: GrpcGuardrails, servicer: Servicer, error: CausewayError
 ) -> None:
-    """Its own words, whatever was under way."""
+    """A failure of the service in the middle of a stream is raised with its message."""
     servicer.quits = error
     with pytest.raises(type(error), match=error.message):
         await guarded(adapter, Action.REPORT, *PIECES, FINISHES)
 
 
 async def test_failures_of_detectors_come_with_the_clearance(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """Those that were passed over."""
+    """The failures of detectors are members of the clearance."""
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late")]
     async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
         await watch.feed(3, "ab", last=True)
@@ -291,7 +291,10 @@ async def test_failures_of_detectors_come_with_the_clearance(adapter: GrpcGuardr
 
 @pytest.mark.parametrize("has", [True, False])
 async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, has: bool) -> None:
-    """As it says; one without a policy file has none. An action that is not known here is the strictest."""
+    """The service's policy is read, and an unknown action becomes a block.
+
+    A service without a file has no policy.
+    """
     servicer.policy = pb.GetPolicyResponse(
         output=[
             pb.DetectorConfig(detector_id="a", action=pb.ACTION_REDACT, on_error=pb.ON_ERROR_ALLOW),
@@ -312,7 +315,7 @@ async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, 
 
 
 async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """With both calls, whole."""
+    """The context of the texts arrives with both calls."""
     around = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
     await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), around)
     async with adapter.watch(LOCAL, words(Action.REPORT), soon(), around) as watch:
@@ -332,7 +335,7 @@ async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer
 
 
 async def test_the_end_may_be_said_twice(guardrails: Guardrails) -> None:
-    """And after the service ended the call."""
+    """The end may be sent twice, also after the service has ended the call."""
     async with guardrails.watch(LOCAL, words(Action.BLOCK), soon()) as watch:
         await watch.feed(0, "secret")
         async with aclosing(watch.clearances()) as clearances:
@@ -343,7 +346,7 @@ async def test_the_end_may_be_said_twice(guardrails: Guardrails) -> None:
 
 
 async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """The service is not left waiting for more."""
+    """The call ends when the client leaves early."""
     async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
         await watch.feed(0, "a")
         async with aclosing(watch.clearances()) as clearances:
@@ -352,7 +355,7 @@ async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Se
 
 
 async def test_a_watch_keeps_to_its_deadline(adapter: GrpcGuardrails) -> None:
-    """Detectors that never speak do not hold an answer for ever."""
+    """A watch whose detectors never answer ends at its deadline."""
 
     async def endless() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "sec")]

@@ -11,7 +11,7 @@ from servicekit.server import GrpcServer
 
 
 class Nothing(generator_pb2_grpc.GeneratorServiceServicer):
-    """A service that only its health is asked of."""
+    """A generator whose tests ask only for its health."""
 
 
 def server() -> GrpcServer:
@@ -22,7 +22,7 @@ def server() -> GrpcServer:
 
 
 async def test_a_service_that_serves_answers() -> None:
-    """And one that is about to stop says so."""
+    """A running service has no problem, and a stopped one has."""
     service = server()
     await service.start()
     async with open_channel(f"127.0.0.1:{service.port}", [DESCRIPTOR]) as channel:
@@ -34,7 +34,7 @@ async def test_a_service_that_serves_answers() -> None:
 
 
 async def test_a_service_that_is_away() -> None:
-    """Within its deadline, and found again when it comes."""
+    """A service that cannot be reached is reported within the deadline."""
     [port] = free_ports(1)
     async with open_channel(f"127.0.0.1:{port}", [DESCRIPTOR]) as channel:
         assert await GrpcProbe("generator", channel).check(Deadline.after(1)) in (
@@ -44,7 +44,7 @@ async def test_a_service_that_is_away() -> None:
 
 
 async def test_a_service_that_hangs() -> None:
-    """A port that takes connections and never speaks."""
+    """A service that accepts connections and never answers is reported within the deadline."""
     over, closed = asyncio.Event(), asyncio.Event()
 
     async def silence(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

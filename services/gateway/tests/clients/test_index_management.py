@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -19,7 +19,7 @@ from servicekit.principal import LOCAL, Principal
 
 
 class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
-    """The retriever's contract over the fake; keeps the last principal."""
+    """The retriever's service over the fake; stores the last principal."""
 
     def __init__(self, fake: FakeIndexes) -> None:
         self._fake = fake
@@ -234,7 +234,7 @@ async def listed(
 
 
 async def test_indexes_and_their_documents(indexes: Indexes) -> None:
-    """Names in order; documents by id, with the beginning of their text, and how many there are."""
+    """Indexes are listed by name, and documents by id with the start of their text and the total number."""
     assert await indexes.summaries(LOCAL, soon()) == (
         IndexSummary("docs", IndexSettings("fake-embedder"), 3, 3),
         IndexSummary("empty", IndexSettings("fake-embedder"), 0, 0),
@@ -251,14 +251,14 @@ async def test_indexes_and_their_documents(indexes: Indexes) -> None:
 
 
 async def test_all_conditions_hold(indexes: Indexes) -> None:
-    """With the values' types."""
+    """A document is listed if it meets all conditions, and the types of the values count."""
     both = (Equals("n", "1"), Equals("t", '"x"'))
     assert [each.document_id for each in (await listed(indexes, conditions=both)).documents] == ["c"]
     assert (await listed(indexes, conditions=(Equals("n", '"1"'),))).total == 0
 
 
 async def test_an_index_is_deleted(indexes: Indexes) -> None:
-    """Once."""
+    """An index is deleted once. The second deletion is refused."""
     await indexes.delete(LOCAL, "docs", soon())
     assert [each.name for each in await indexes.summaries(LOCAL, soon())] == ["empty"]
     with pytest.raises(NotFound, match="No such index: 'docs' exists"):
@@ -266,7 +266,10 @@ async def test_an_index_is_deleted(indexes: Indexes) -> None:
 
 
 async def test_snapshots(indexes: Indexes) -> None:
-    """Written and loaded; over an index only where that is wanted; what is missing is named by its path."""
+    """Snapshots are written and loaded.
+
+    An existing index is replaced on request, and a missing snapshot is named.
+    """
     await indexes.persist(LOCAL, "docs", "x/y", soon())
     with pytest.raises(Conflict):
         await indexes.load(LOCAL, "docs", "x/y", soon())
@@ -288,7 +291,7 @@ async def test_snapshots(indexes: Indexes) -> None:
 
 
 async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
-    """By their paths; what is missing, or lies elsewhere, is refused."""
+    """Snapshots are listed and deleted by their paths. A missing snapshot and a path outside are refused."""
     await indexes.persist(LOCAL, "docs", "x/y", soon())
     await indexes.persist(LOCAL, "empty", "", soon())
     first, second = await indexes.stored(LOCAL, soon())
@@ -304,7 +307,7 @@ async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
 
 
 async def test_an_index_with_settings(indexes: Indexes) -> None:
-    """It has what was asked for, and the platform's model where none was; once, and with a model that there is."""
+    """A new index has its settings and the default model. A second creation and an unknown model are refused."""
     asked = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False, language="de")
     assert await indexes.create(LOCAL, "new", asked, soon()) == asked
     assert await indexes.summary(LOCAL, "new", soon()) == IndexSummary("new", asked, 0, 0)
@@ -317,7 +320,7 @@ async def test_an_index_with_settings(indexes: Indexes) -> None:
 
 
 async def test_settings_are_changed_in_place(indexes: Indexes) -> None:
-    """Those that are named, also to nothing; not the model."""
+    """An update changes the named settings, also to nothing. The model cannot be changed."""
     some = IndexSettings(None, 128, 16, "scores", 0.25, expand=True)
     assert await indexes.update(LOCAL, "docs", some, ("fusion", "chunk_tokens", "expand"), soon()) == IndexSettings(
         "fake-embedder", 128, None, "scores", None, expand=True
@@ -332,7 +335,7 @@ async def test_settings_are_changed_in_place(indexes: Indexes) -> None:
 
 
 async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
-    """What was begun is told until it is over."""
+    """A rebuild can be read from its start to its end."""
     with pytest.raises(NotFound, match="not been rebuilt"):
         await indexes.last_rebuild(LOCAL, "docs", soon())
     asked = IndexSettings("other-embedder", 128, language="fr")
@@ -347,13 +350,13 @@ async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
 
 
 async def test_unknown_indexes(indexes: Indexes) -> None:
-    """NotFound, whatever is asked of them."""
+    """An unknown index causes NotFound."""
     with pytest.raises(NotFound):
         await listed(indexes, "nope")
 
 
 async def test_who_asks_is_said(adapter: GrpcIndexes, servicer: Servicer) -> None:
-    """With every call."""
+    """Every call has the principal."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     await adapter.summaries(principal, soon())
     assert servicer.principal == principal

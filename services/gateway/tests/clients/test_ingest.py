@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def soon() -> Deadline:
 
 
 async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
-    """Queued, with everything that names it."""
+    """An upload becomes a queued job that can be read."""
     job = await ingest.submit(LOCAL, UPLOAD, soon())
     assert (job.state, job.index, job.sourcefile) == ("queued", "docs", "Fährplan/Ä.md")
     assert job.document_id == keys.document_id("Fährplan/Ä.md")
@@ -62,14 +62,14 @@ async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> 
 
 
 async def test_a_change_of_access_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
-    """As an upload does, but nothing is stored."""
+    """A change of access becomes a queued job that can be read."""
     job = await ingest.change_access(LOCAL, AccessChange("docs", "d1", "a.md", ("ann",), ("crew",)), soon())
     assert (job.state, job.index, job.document_id, job.sourcefile) == ("queued", "docs", "d1", "a.md")
     assert await ingest.job(LOCAL, job.id, soon()) == job
 
 
 async def test_another_tenants_job_does_not_exist(ingest: Ingest) -> None:
-    """Nor does one that nobody submitted, whatever its id looks like."""
+    """A job of another tenant and an unknown job cause NotFound."""
     job = await ingest.submit(LOCAL, UPLOAD, soon())
     with pytest.raises(NotFound):
         await ingest.job(STRANGER, job.id, soon())
@@ -80,13 +80,13 @@ async def test_another_tenants_job_does_not_exist(ingest: Ingest) -> None:
 
 
 async def test_a_bad_index_is_refused(ingest: Ingest) -> None:
-    """Before anything is stored."""
+    """An upload with an invalid index is refused."""
     with pytest.raises(InvalidRequest):
         await ingest.submit(LOCAL, Upload("a/b", "a.md", b"x"), soon())
 
 
 async def test_what_a_worker_gets(link: NatsLink) -> None:
-    """The original byte for byte, and a message that says everything that was said of it; the trace goes on."""
+    """The worker receives the original byte for byte, all members of the upload, and the trace."""
     content = bytes(range(256)) * 2000
     upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
     with trace.get_tracer("test").start_as_current_span("upload") as span:
@@ -116,7 +116,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
 
 
 async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
-    """Its job names it, and where the original is to be; nothing is stored yet."""
+    """A job with a URL has the URL and the name of its original, and no original is stored yet."""
     url = "https://docs.example.org/a"
     job = await nats_ingest(link).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
     transport = await link.ingest()
@@ -129,9 +129,7 @@ async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
 
 
 async def test_a_disk_without_room_is_told(tmp_path: Path, ready: Ready) -> None:
-    """Streams too large for the server: who asks whether NATS is there learns it. An upload that does not fit is
-    refused, and nothing of it is accepted; what was accepted stays.
-    """
+    """A full disk is reported, and an upload without space is refused completely. Accepted jobs stay."""
     extra = f'jetstream {{ store_dir: "{tmp_path / "js"}", max_file_store: 16MB, max_memory_store: 128MB }}\n'
     async with nats_server(tmp_path / "nats", extra=extra) as url:
         async with NatsLink(url, retry=0.05) as link:
@@ -157,7 +155,7 @@ async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str
 
 
 async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
-    """Also of the same content: what one document gives up another one keeps."""
+    """Each upload has its own original, also with equal contents."""
     ingest = nats_ingest(link)
     jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
     stored = await (await link.ingest()).originals.list()
@@ -165,7 +163,7 @@ async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
 
 
 async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None:
-    """The first lanes hold a few jobs of each tenant; the last takes what is more."""
+    """The first lanes hold a few jobs of each tenant, and the last lane the rest."""
     ingest = nats_ingest(link)
     for number in range(80):
         await ingest.submit(LOCAL, Upload("docs", f"{number}.md", b"x"), soon())
@@ -179,7 +177,7 @@ async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None
 
 
 async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
-    """A tenant's share is RateLimited, the whole queue Unavailable, with when to come again; nothing is stored."""
+    """A tenant above its share gets RateLimited, and a full queue gives Unavailable. Nothing is stored."""
     ingest = nats_ingest(link, Backlog(most=3, most_of_tenant=2))
     for name in ("a", "b"):
         await ingest.submit(LOCAL, Upload("docs", name, b"x"), soon())
@@ -200,7 +198,7 @@ async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
 
 
 async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
-    """Progress and the reason of a failure are read as they are."""
+    """Progress, errors and warnings of a worker are read as they were written."""
     ingest = nats_ingest(link)
     job = await ingest.submit(LOCAL, UPLOAD, soon())
     transport = await link.ingest()
@@ -231,7 +229,7 @@ async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
 
 
 async def test_many_uploads_at_once(link: NatsLink) -> None:
-    """Each has its job, none is lost."""
+    """Concurrent uploads get one job each, and none is lost."""
     ingest = nats_ingest(link)
     uploads = [Upload("docs", f"{number}.md", b"content %d" % (number % 5)) for number in range(40)]
     jobs = await asyncio.gather(*(ingest.submit(LOCAL, upload, soon()) for upload in uploads))
@@ -242,7 +240,7 @@ async def test_many_uploads_at_once(link: NatsLink) -> None:
 
 
 async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
-    """Nothing is begun, and nothing is left behind that Python would warn of."""
+    """A call with an expired deadline starts nothing and leaves nothing behind."""
     adapter = nats_ingest(link)
     job = await adapter.submit(LOCAL, UPLOAD, soon())
     for call in (adapter.submit(LOCAL, UPLOAD, Deadline.after(0)), adapter.job(LOCAL, job.id, Deadline.after(0))):
@@ -253,7 +251,7 @@ async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
 
 
 async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
-    """Away: Unavailable within the deadline, the probe says so. Back: what was accepted is there, it goes on."""
+    """Calls fail with Unavailable while NATS cannot be reached. Accepted jobs are there afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         ingest, probe = nats_ingest(link), NatsProbe(link)
@@ -276,7 +274,7 @@ async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
 
 
 async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
-    """A server that is frozen, not gone: the deadline holds, and an answer that comes late breaks nothing."""
+    """Calls to a frozen NATS server fail at their deadline, and later calls succeed."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
         await ready(link)
         ingest = nats_ingest(link)
@@ -290,7 +288,7 @@ async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
 
 @contextlib.contextmanager
 def _frozen(directory: Path) -> Iterator[None]:
-    """The nats-server of a directory, which writes its process id into the name of its ports file."""
+    """Freeze the nats-server of a directory, whose process id is in the name of its ports file."""
     [ports] = directory.glob("*.ports")
     pid = int(ports.stem.rpartition("_")[2])
     os.kill(pid, signal.SIGSTOP)
@@ -301,7 +299,7 @@ def _frozen(directory: Path) -> Iterator[None]:
 
 
 async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, ready: Ready) -> None:
-    """It says so meanwhile, and is ready by itself once NATS is; it can be left before that."""
+    """The link reports a missing NATS server, is ready once it starts, and can be closed before."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         assert await link.problem(Deadline.after(120)) == "not connected"
@@ -316,7 +314,7 @@ async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, r
 
 
 async def test_a_link_whose_nats_is_gone_can_be_left(tmp_path: Path, ready: Ready) -> None:
-    """A process that stops does not wait for a server that is away."""
+    """The link can be closed while NATS cannot be reached."""
     async with nats_server(tmp_path / "nats") as url:
         link = NatsLink(url)
         await link.__aenter__()

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import time
@@ -132,7 +132,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 
 
 async def test_lanes_hold_a_little_of_each_tenant(rig: Rig) -> None:
-    """The first ones fill up; jobs of another tenant do not count."""
+    """The first lanes hold a few jobs of each tenant. Jobs of another tenant do not count."""
     for number in range(9):
         await rig.submit(f"{number}.md")
     await rig.submit("theirs.md", principal=STRANGER)
@@ -142,7 +142,7 @@ async def test_lanes_hold_a_little_of_each_tenant(rig: Rig) -> None:
 
 
 async def test_jobs_are_listed(rig: Rig) -> None:
-    """The one that changed last first; by index and state; another tenant's are not among them."""
+    """Jobs are listed by index and state, the last changed one first, without those of other tenants."""
     a, b = await rig.submit("a"), await rig.submit("b", "other")
     await rig.submit("c")
     await rig.submit("d", principal=STRANGER)
@@ -157,7 +157,7 @@ async def test_jobs_are_listed(rig: Rig) -> None:
 
 
 async def test_pages_follow_each_other(rig: Rig) -> None:
-    """Each job once, in order, the last page without a token; what is no token is refused."""
+    """Pages list each job once in order, the last page has no token, and a wrong token is refused."""
     names = [(await rig.submit(str(number))).sourcefile for number in range(7)]
     found: list[str] = []
     token = ""
@@ -172,7 +172,7 @@ async def test_pages_follow_each_other(rig: Rig) -> None:
 
 
 async def test_a_job_is_cancelled(rig: Rig) -> None:
-    """While it waits and while it is worked on, twice is once; one that is over, or nearly, is not."""
+    """A waiting or running job is cancelled, also twice. An ended or ending job is not."""
     waiting, running, done, ending = [await rig.submit(name) for name in "abcd"]
     await rig.change(running, "indexing")
     await rig.change(done, "succeeded")
@@ -187,7 +187,7 @@ async def test_a_job_is_cancelled(rig: Rig) -> None:
 
 
 async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
-    """It can be neither cancelled nor watched nor sent again; nor can one that nobody knows."""
+    """A job of another tenant and an unknown job can be neither cancelled, watched nor sent again."""
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
     await rig.bury(job)
@@ -203,7 +203,7 @@ async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
 
 
 async def test_a_job_is_watched_to_its_end(rig: Rig) -> None:
-    """As it is, each change as it comes, quiet in between; who comes again gets what is new."""
+    """A watch has the present state, each change and the end. A revision gives only later changes."""
     job = await rig.submit()
     async with aclosing(rig.jobs.watch(LOCAL, job.id, 0)) as changes:
         first = await anext(changes)
@@ -226,7 +226,7 @@ async def _next(changes: AsyncIterator[JobChange | None]) -> JobChange:
 
 
 async def test_a_change_is_seen_at_once(link: NatsLink) -> None:
-    """A watch is woken, it need not look again by itself."""
+    """A change wakes a watch at once."""
     rig = real(link)
     job = await rig.submit()
     async with asyncio.timeout(60), aclosing(NatsJobs(link.ingest, quiet=600).watch(LOCAL, job.id, 0)) as changes:
@@ -238,7 +238,7 @@ async def test_a_change_is_seen_at_once(link: NatsLink) -> None:
 
 
 async def test_dead_letters_are_sent_again(rig: Rig) -> None:
-    """By their ids or all: queued as if new, no longer among the dead; the others stay."""
+    """Dead letters are sent again by id or all together, as queued jobs. The others stay."""
     jobs = []
     for name in "abc":
         jobs.append(await rig.submit(name))
@@ -259,7 +259,7 @@ async def test_dead_letters_are_sent_again(rig: Rig) -> None:
 
 
 async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
-    """The worker is told its generation and the trace of its upload; a queue without room takes none."""
+    """A repeated job keeps its generation and its trace. A full queue refuses it."""
     rig = real(link)
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
@@ -277,7 +277,7 @@ async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
 
 
 async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink) -> None:
-    """It is listed, and stays where it is when the others are sent again."""
+    """A dead letter without a job is listed, and stays when the others are sent again."""
     rig = real(link)
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
@@ -292,7 +292,7 @@ async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink)
 
 
 async def test_a_page_looks_at_a_bounded_number(link: NatsLink) -> None:
-    """A filter that nearly nothing meets: the page ends, and the next one goes on; nobody waits for all of them."""
+    """A page reads a bounded number of jobs and has a token for the rest."""
     transport = await link.ingest()
 
     async def put(number: int, state: str) -> None:
@@ -313,7 +313,7 @@ async def test_a_page_looks_at_a_bounded_number(link: NatsLink) -> None:
 
 
 async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
-    """Across stretches, one subject among others, from a place on; nothing of it is left on the server."""
+    """A stream is read backwards from a place, for one subject, and leaves no consumer."""
     jetstream = (await link.ingest()).jetstream
     bucket = (await link.ingest()).jobs
     await asyncio.gather(*(bucket.put(f"{'a' if number % 3 else 'b'}.{number}", b"x") for number in range(1500)))
@@ -331,7 +331,7 @@ async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
 
 
 class Slow:
-    """A connection's JetStream, or a subscription of it, whose first fetches come too late."""
+    """A connection's JetStream, or a subscription of it, whose first fetches time out."""
 
     def __init__(self, real: Any, late: int) -> None:
         self._real, self._late = real, late
@@ -351,7 +351,7 @@ class Slow:
 
 @pytest.mark.parametrize("late", [0, 2, 3])
 async def test_a_slow_server_is_asked_again(link: NatsLink, late: int) -> None:
-    """What comes late is not left out; what never comes is an error and not an empty page."""
+    """A late answer is fetched again. A missing answer is an error and not an empty page."""
     transport = await link.ingest()
     await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))
     jetstream = cast("JetStreamContext", Slow(transport.jetstream, late))

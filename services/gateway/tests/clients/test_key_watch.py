@@ -1,4 +1,4 @@
-"""Against a real nats-server, with several replicas of the gateway's ring."""
+"""The key watch with several replicas and a real nats-server."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ def takes(ring: KeyRing, key: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def replica(url: str, check: float = 0.3) -> AsyncIterator[tuple[KeyRing, NatsLink]]:
-    """What each gateway has."""
+    """Start the ring and the watch of one gateway."""
     ring = KeyRing()
     async with NatsLink(url, retry=0.05) as link, KeyWatch(link.api_keys, ring, check=check, retry=0.05):
         yield ring, link
@@ -46,7 +46,7 @@ async def ready(link: NatsLink) -> KeyValue:
 
 
 async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
-    """Keys that were there, keys that are made, keys that are revoked; a record that is none is no key."""
+    """Every replica accepts existing and new keys, refuses revoked ones, and ignores invalid records."""
     old, old_record = api_keys.make("old", "north")
     new, new_record = api_keys.make("new", "north")
     async with nats_server(tmp_path / "nats") as url, replica(url) as (first, link):
@@ -74,7 +74,7 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
 
 
 async def test_nobody_is_let_in_before_the_keys_are_known(tmp_path: Path) -> None:
-    """So the gateway is not ready until then; once they are known it stays so, also while NATS is away."""
+    """The gateway is not ready until the keys are read, and stays ready while NATS cannot be reached."""
     ring = KeyRing()
     async with contextlib.AsyncExitStack() as stack:
         async with nats_server(tmp_path / "nats") as url:
@@ -88,7 +88,7 @@ async def test_nobody_is_let_in_before_the_keys_are_known(tmp_path: Path) -> Non
 
 
 async def test_nothing_ends_the_watch(tmp_path: Path) -> None:
-    """What nobody thought of is logged, and the watch goes on."""
+    """The watch goes on after unexpected exceptions."""
     key, record = api_keys.make("ann", "north")
     failures = iter([RuntimeError("unheard of"), AttributeError("likewise")])
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link:
@@ -106,7 +106,7 @@ async def test_nothing_ends_the_watch(tmp_path: Path) -> None:
 
 
 async def test_keys_go_on_while_nats_is_away(tmp_path: Path) -> None:
-    """What happened meanwhile holds once it is back, though the server has forgotten who watched."""
+    """Keys are accepted while NATS cannot be reached. A later revocation holds after the restart."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     kept, kept_record = api_keys.make("kept", "north")
     revoked, revoked_record = api_keys.make("revoked", "north")
@@ -124,7 +124,7 @@ async def test_keys_go_on_while_nats_is_away(tmp_path: Path) -> None:
 
 
 async def test_no_log_holds_a_digest(tmp_path: Path) -> None:
-    """A record that cannot be read is named by its id alone."""
+    """An invalid record is logged with its id and without its digest."""
     _, record = api_keys.make("ann", "north")
     broken = json.dumps({**json.loads(record.to_json()), "roles": ["root"]}).encode()
     with structlog.testing.capture_logs() as logs:

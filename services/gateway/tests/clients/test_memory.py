@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
 
 
 async def test_there_and_back(memory: Memory) -> None:
-    """A session is empty, then has what was said, then is gone."""
+    """A session is empty at first, has its messages after a replacement, and is gone after the deletion."""
     name = new_name()
     assert await memory.read(ANN, "help", name, soon()) is None
     begun = await memory.begin(ANN, "help", name, soon())
@@ -54,7 +54,7 @@ async def test_there_and_back(memory: Memory) -> None:
 
 
 async def test_a_user_can_be_forgotten(memory: Memory) -> None:
-    """All that is theirs, with every front end, and nothing of others."""
+    """All sessions of a user with every front end are deleted, and none of other users."""
     for principal, profile in (*OTHERS, (ANN, "help")):
         await memory.begin(principal, profile, "s", soon())
     assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 2
@@ -63,7 +63,7 @@ async def test_a_user_can_be_forgotten(memory: Memory) -> None:
 
 
 async def test_a_session_is_its_callers(memory: Memory) -> None:
-    """Another user, tenant or front end neither reads nor deletes it."""
+    """Another user, tenant or front end can neither read, change nor delete a session."""
     name = new_name()
     begun = await memory.begin(ANN, "help", name, soon())
     for principal, profile in OTHERS:
@@ -74,7 +74,7 @@ async def test_a_session_is_its_callers(memory: Memory) -> None:
 
 
 async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
-    """Of two turns at the same time one is told, and a session that was deleted stays so."""
+    """A replacement with an old revision is refused. A deleted session stays deleted."""
     name = new_name()
     begun = await memory.begin(ANN, "help", name, soon())
     assert await memory.replace(ANN, "help", name, SAID, begun.revision, soon())
@@ -88,7 +88,7 @@ async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
 
 
 async def test_the_bucket_has_an_end(link: NatsLink) -> None:
-    """In bytes, of which the oldest go, and in age."""
+    """The bucket is bounded in bytes and age, and drops its oldest entries."""
     bucket = await link.memory()
     info = (await bucket.status()).stream_info.config
     assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (64 * 1024 * 1024, 24 * 3600, 1)
@@ -97,7 +97,7 @@ async def test_the_bucket_has_an_end(link: NatsLink) -> None:
 
 
 async def test_without_nats(tmp_path: Path) -> None:
-    """It says so at once."""
+    """A call without NATS fails with Unavailable."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:
         with pytest.raises(Unavailable, match="memory of conversations"):

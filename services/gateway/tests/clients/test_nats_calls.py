@@ -8,7 +8,7 @@ from servicekit.errors import Unavailable
 
 @pytest.mark.parametrize("later", range(4))
 async def test_a_client_that_leaves_as_the_answer_comes_has_left(later: int) -> None:
-    """A cancellation is not lost, however soon after the result it comes."""
+    """A cancellation is not lost, however soon it follows the result."""
     answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def ask() -> int:
@@ -26,7 +26,7 @@ async def test_a_client_that_leaves_as_the_answer_comes_has_left(later: int) -> 
 
 
 async def test_who_does_not_answer_in_time_is_away() -> None:
-    """And is told to stop."""
+    """A call that exceeds its time is cancelled and fails with Unavailable."""
     stopped = asyncio.Event()
 
     async def never() -> None:

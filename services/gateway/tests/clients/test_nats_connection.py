@@ -1,4 +1,4 @@
-"""The end of the connection to NATS; its beginning: test_client_outbox.py, test_client_jobs.py and others."""
+"""The end of the connection to NATS. test_ingest.py, test_jobs.py and others test its start."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from gateway.clients.nats_connection import NatsLink
 
 
 async def test_the_end_comes_although_the_client_loses_a_cancellation(tmp_path: Path) -> None:
-    """Nothing of it runs on: a process whose tasks do not end does not end."""
+    """The link ends although a task of the client ignores a cancellation."""
 
     async def reconnecting() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import uuid
@@ -50,7 +50,7 @@ async def uploaded(link: NatsLink, content: bytes, store: OriginalStore | None =
 
 @pytest.fixture(params=["fake", "nats", "s3"])
 def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
-    """The originals, and what puts one there; gives its name."""
+    """Return the originals, and a function that stores one and returns its name."""
     if request.param == "fake":
         fake = FakeOriginals()
 
@@ -74,7 +74,7 @@ def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
 
 @pytest.mark.parametrize("size", [1, 200_000, 131_072 * 3])
 async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], size: int) -> None:
-    """Byte for byte, in one piece of the store or in several, again and again."""
+    """An original is read byte for byte, in one or several pieces, and repeatedly."""
     originals, put = store
     content = bytes(index % 251 for index in range(size))
     name = await put(content)
@@ -84,7 +84,7 @@ async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], si
 
 
 async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
-    """Another tenant's is not there, either."""
+    """A missing original and one of another tenant cause NotFound."""
     originals, put = store
     there = await put(b"x")
     for principal, name in ((LOCAL, keys.original_object(LOCAL.tenant, "docs", "0" * 32)), (STRANGER, there)):
@@ -94,7 +94,7 @@ async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
 
 
 async def test_what_is_forgotten_is_gone(store: tuple[Originals, Put]) -> None:
-    """Of the index that it came into; of another one, or of another tenant, it stays."""
+    """A deleted original is gone. A deletion for another index or tenant leaves it."""
     originals, put = store
     kept, gone = await put(b"kept"), await put(b"gone")
     await originals.forget(LOCAL, "other", [kept])
@@ -108,7 +108,7 @@ async def test_what_is_forgotten_is_gone(store: tuple[Originals, Put]) -> None:
 
 
 async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
-    """Of several originals, each its own."""
+    """Concurrent readers of several originals each get their own."""
     originals, put = store
     contents = [bytes([number]) * 150_000 for number in range(4)]
     names = [await put(content) for content in contents]
@@ -121,7 +121,7 @@ async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
 
 
 async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: Path) -> None:
-    """Its second reader does without NATS."""
+    """The second reader of an original needs no NATS."""
     content = b"content" * 1000
     name = await uploaded(link, content)
     asked = 0
@@ -139,7 +139,7 @@ async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: 
 
 
 async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
-    """Unavailable within the deadline, and nothing stays on the disk."""
+    """A read fails with Unavailable while NATS cannot be reached, and leaves no file."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         originals = CachedOriginals(NatsOriginalStore(link.ingest), FileCache(cache, 10_000))
@@ -154,7 +154,7 @@ async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
 
 
 async def test_the_bucket_is_missing(link: NatsLink, cache: Path, s3_settings: OriginalSettings) -> None:
-    """Uploads and texts are refused and no job is queued; readers are told; the probe names the bucket."""
+    """Uploads, texts and reads are refused without the bucket, no job is queued, and the probe names the bucket."""
     store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
     with pytest.raises(Unavailable, match="no bucket"):
         await uploaded(link, b"x", store)

@@ -24,7 +24,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def stored(url: str) -> list[bytes]:
-    """What is in the stream, in its order."""
+    """Return the payloads in the stream, in order."""
     client = await nats.connect(url, "test")
     try:
         jetstream = client.jetstream()
@@ -35,7 +35,7 @@ async def stored(url: str) -> list[bytes]:
 
 
 async def test_records_get_into_their_stream(url: str) -> None:
-    """All of them, once each, in their order, without the writer waiting; the last ones before the end."""
+    """All records are stored once in their order, also the last ones before the end."""
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
         for number in range(50):
             outbox.write(record(number))
@@ -49,7 +49,7 @@ async def test_records_get_into_their_stream(url: str) -> None:
 
 
 async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
-    """What is written while it is away gets there when it is back; what finds no room is counted."""
+    """Records wait for the broker. Records without space are counted as dropped."""
     (port,) = free_ports(1)
     async with (
         NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
@@ -66,7 +66,7 @@ async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
 
 
 async def test_one_tenants_flood_is_in_nobodys_way(tmp_path: Path) -> None:
-    """What others write meanwhile finds room, and gets there among the first."""
+    """A flood of one tenant leaves space for the records of others, which are sent among the first."""
     (port,) = free_ports(1)
     async with (
         contextlib.AsyncExitStack() as server,
@@ -89,7 +89,7 @@ async def test_one_tenants_flood_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 async def test_records_are_bounded_in_bytes() -> None:
-    """However few there are; small ones of others still find room."""
+    """The records of a tenant are bounded in bytes, and small records of others still have space."""
 
     async def away() -> JetStreamContext:
         raise Unavailable("away")
@@ -103,7 +103,7 @@ async def test_records_are_bounded_in_bytes() -> None:
 
 
 async def test_a_tenant_without_room_is_told(url: str) -> None:
-    """Before its records are dropped, and although the broker answers; others are not."""
+    """A tenant with little space left is not reachable, before any record is dropped. Other tenants are."""
     stuck = asyncio.Event()
     async with NatsLink(url, retry=0.01) as link:
 
@@ -125,7 +125,7 @@ async def test_a_tenant_without_room_is_told(url: str) -> None:
 
 
 async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) -> None:
-    """It is dropped and counted, instead of being sent again and again."""
+    """A record that is too large for the broker is dropped and counted, and the others are stored."""
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=2, retry=0.01) as outbox:
         for number in (0, 1):
             outbox.write(Record(keys.usage_subject("t"), "t", f"large-{number}", b"x" * 1_500_000))
@@ -137,7 +137,7 @@ async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) 
 
 
 async def test_records_of_many_requests_leave_together(url: str) -> None:
-    """Those that are written while the first one waits for others are sent with it; the end sends them at once."""
+    """Records that are written within the waiting time are sent together. The end sends them at once."""
     batches = 0
     async with NatsLink(url, retry=0.01) as link:
 
@@ -158,7 +158,7 @@ async def test_records_of_many_requests_leave_together(url: str) -> None:
 
 
 async def test_what_a_stream_refuses_waits_alone(url: str) -> None:
-    """The records beside it are stored once; it is sent again until its stream takes it."""
+    """A record that no stream takes is sent again until a stream takes it. The others are stored once."""
     lost = Record("causeway.nowhere.t", "t", "t-lost", b"{}")
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, retry=0.01) as outbox:
         for each in (record(0), lost, record(1)):
@@ -173,7 +173,7 @@ async def test_what_a_stream_refuses_waits_alone(url: str) -> None:
 
 
 async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
-    """A gateway that ends without a broker ends at once, and says what is lost."""
+    """The end does not wait for a broker that cannot be reached, and the record still waits."""
 
     async def away() -> JetStreamContext:
         raise Unavailable("away")

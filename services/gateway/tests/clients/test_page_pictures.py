@@ -22,7 +22,7 @@ def place(page: Passage) -> tuple[str, str, str, str, int]:
 
 @pytest.fixture(params=["fake", "nats"])
 async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Pictures of all pages here: their names."""
+    """Pictures of all pages here; the content of each is its name."""
     if request.param == "fake":
         yield FakePictures({place(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
         return
@@ -44,14 +44,14 @@ async def there(pictures: Pictures) -> list[bool]:
 
 
 async def test_a_page_has_its_picture(pictures: Pictures) -> None:
-    """Of this version, for this tenant."""
+    """The picture of a page is read for its version and its tenant only."""
     assert await pictures.read(LOCAL, PAGE, Deadline.after(120)) == b"a.pdf#page=3"
     assert await pictures.read(LOCAL, replace(PAGE, sha256="6" * 64), Deadline.after(120)) is None
     assert await pictures.read(replace(LOCAL, tenant="another"), PAGE, Deadline.after(120)) is None
 
 
 async def test_those_of_documents_are_removed(pictures: Pictures) -> None:
-    """Of these and no others; of none at all nothing."""
+    """The pictures of the named documents are removed, and no others."""
     await pictures.forget(LOCAL, "docs", [])
     await pictures.forget(replace(LOCAL, tenant="another"), "docs", ["d"])
     assert await there(pictures) == [True, True, True, True]
@@ -60,13 +60,13 @@ async def test_those_of_documents_are_removed(pictures: Pictures) -> None:
 
 
 async def test_those_of_an_index_are_removed(pictures: Pictures) -> None:
-    """Of this and no other."""
+    """The pictures of an index are removed, and no others."""
     await pictures.forget(LOCAL, "docs")
     assert await there(pictures) == [False, False, False, True]
 
 
 async def test_a_broker_that_is_away() -> None:
-    """Reading is refused, removing raises nothing."""
+    """A read is refused and a removal raises nothing while the broker cannot be reached."""
 
     async def away() -> Any:
         raise Unavailable("Away.")

@@ -1,4 +1,4 @@
-"""Against a real nats-server, with several replicas of the gateway's ring."""
+"""The period keys with several replicas and a real nats-server."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40
 
 
 class Clock:
-    """A clock that is set, in the middle of a period."""
+    """A clock that tests set, in the middle of a period."""
 
     def __init__(self) -> None:
         self.now = PERIOD * 40_000 + PERIOD / 2
@@ -28,7 +28,7 @@ class Clock:
 
 @contextlib.asynccontextmanager
 async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, PeriodKeyWatch]]:
-    """What each gateway has."""
+    """Start the ring and the watch of one gateway."""
     ring = LinkKeys(clock)
     async with (
         NatsLink(url, retry=0.05) as link,
@@ -45,7 +45,7 @@ def opens(ring: LinkKeys, signature: str | None) -> bool:
 
 
 async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
-    """One key a period; the next one is there before its period; each replica opens what others signed."""
+    """Replicas share one key per period. The next key exists before its period, and old signatures stay valid."""
     clock = Clock()
     async with nats_server(tmp_path / "nats") as url, replica(url, clock) as (first, one):
         async with replica(url, clock) as (second, other):
@@ -68,7 +68,7 @@ async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
 
 
 async def test_a_ring_goes_on_while_nats_is_away(tmp_path: Path) -> None:
-    """Links that were made open still, and new ones are signed with the key that is known."""
+    """Old links open and new links are signed while NATS cannot be reached."""
     clock = Clock()
     async with contextlib.AsyncExitStack() as stack:
         async with nats_server(tmp_path / "nats") as url:
@@ -81,7 +81,7 @@ async def test_a_ring_goes_on_while_nats_is_away(tmp_path: Path) -> None:
 
 
 async def test_the_keys_of_contents_have_a_bucket_of_their_own(tmp_path: Path) -> None:
-    """A replica opens what another one sealed."""
+    """The keys of sealed contents have their own bucket, and each replica opens the contents of another."""
     owner = Principal("acme", "ann", issuer="https://id")
     async with nats_server(tmp_path / "nats") as url, contextlib.AsyncExitStack() as stack:
         rings = [ContentKeys(), ContentKeys()]

@@ -1,4 +1,4 @@
-"""Against a real nats-server, with several replicas of the gateway's ledger."""
+"""The shared quotas with several replicas and a real nats-server."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ keys: {"lo.ader @ ü": {requests_per_minute: 100, concurrent_requests: 90, token
 
 @contextlib.asynccontextmanager
 async def replica(url: str, text: str = QUOTAS) -> AsyncIterator[Ledger]:
-    """What each gateway has."""
+    """Start the ledger of one gateway."""
     quotas = parsed(text.encode(), "quotas.yaml")
     ledger = Ledger(lambda: quotas)
     async with NatsLink(url, retry=0.05) as link, QuotaShare(link.quotas, ledger, retry=0.05):
@@ -41,7 +41,7 @@ def admit(ledger: Ledger) -> Admitted | None:
 
 
 def left(ledger: Ledger) -> int:
-    """What is left of the minute's requests, without using one."""
+    """Return the remaining requests of the minute without using one."""
     [(key, limits)] = [(holder, found) for holder in holders(CALLER) if (found := ledger._quotas().of(holder))]
     headers = ledger._headers([(ledger._known(key), limits)], time.time())
     return int(headers["x-ratelimit-remaining-requests"])
@@ -52,9 +52,7 @@ async def acquainted(*ledgers: Ledger) -> None:
 
 
 async def test_two_replicas_keep_to_the_limit_together(tmp_path: Path) -> None:
-    """Asked for far more at both, they let in the limit, and no more than a share of a round over it; it is
-    all let in, whoever is asked.
-    """
+    """Two replicas together admit the limit and at most a share of a round more."""
     async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
         await acquainted(first, second)
         let_in, end = 0, time.monotonic() + 8
@@ -72,7 +70,7 @@ async def test_two_replicas_keep_to_the_limit_together(tmp_path: Path) -> None:
 
 
 async def test_a_burst_at_both_is_exact(tmp_path: Path) -> None:
-    """Before either has heard anything of the other, each lets its half in."""
+    """Before an exchange, each replica admits exactly its share of a burst."""
     async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
         await acquainted(first, second)
         for ledger in (first, second):
@@ -82,7 +80,7 @@ async def test_a_burst_at_both_is_exact(tmp_path: Path) -> None:
 
 
 async def test_one_that_comes_later_knows_what_was_used(tmp_path: Path) -> None:
-    """Also what was used through a replica that is gone; what ran there runs no more."""
+    """A new replica knows the used quota, also of a replica that has stopped. Its running requests do not count."""
     async with nats_server(tmp_path / "nats") as url:
         async with replica(url) as first:
             await eventually(lambda: not first._alone)
@@ -98,9 +96,7 @@ async def test_one_that_comes_later_knows_what_was_used(tmp_path: Path) -> None:
 
 
 async def test_it_goes_on_while_nats_is_away(tmp_path: Path) -> None:
-    """Each with its part; what was let in before and meanwhile is known once it is back, though the server has
-    forgotten everything.
-    """
+    """Replicas admit their shares while NATS cannot be reached, and exchange the use afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     url = f"nats://127.0.0.1:{port}"
     async with replica(url) as first, replica(url) as second:
@@ -120,7 +116,7 @@ async def test_it_goes_on_while_nats_is_away(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_news_does_no_harm(tmp_path: Path) -> None:
-    """Another version's, say; it stands in the log, and the others' are heard."""
+    """A message that cannot be read is logged, and later messages are read."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link, replica(url) as first:
         await eventually(lambda: not first._alone)
         bucket = await link.quotas()
@@ -138,7 +134,7 @@ async def test_what_is_no_news_does_no_harm(tmp_path: Path) -> None:
 
 
 async def test_without_nats_there_is_no_bucket() -> None:
-    """It is said as of everything else that NATS has."""
+    """The bucket is not available without NATS."""
     async with NatsLink(f"nats://127.0.0.1:{free_ports(1)[0]}", retry=0.05) as link:
         with pytest.raises(Unavailable):
             await link.quotas()

@@ -1,4 +1,4 @@
-"""The room that records of several tenants share."""
+"""The queue whose space several tenants share."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ def record(tenant: str, number: int, size: int = 1) -> Record:
 
 
 def test_a_tenant_may_hold_as_much_as_it_leaves_free() -> None:
-    """One half of the room, a second one a third of it then, and so on: there is some for the next one."""
+    """A tenant may hold as much as it leaves free: half of the space, then a third of that, and so on."""
     queue = RecordQueue(_MOST, _SIZE)
     for tenant, room in (("a", 12), ("b", 6), ("c", 3), ("d", 2)):
         assert [queue.add(record(tenant, number)) for number in range(20)] == [True] * room + [False] * (20 - room)
@@ -23,14 +23,14 @@ def test_a_tenant_may_hold_as_much_as_it_leaves_free() -> None:
 
 
 def test_bytes_count_as_records_do() -> None:
-    """Whichever bound is met first."""
+    """The bound in bytes holds as the bound in records does."""
     queue = RecordQueue(_MOST, _SIZE)
     assert [queue.add(record("a", number, 50)) for number in range(3)] == [True, True, False]
     assert queue.add(record("b", 0, 50))
 
 
 def test_tenants_take_turns() -> None:
-    """From one time to the next as well; each one's records stay in their order."""
+    """Tenants take turns, also across calls, and the records of each stay in order."""
     queue = RecordQueue(_MOST, _SIZE)
     for tenant, count in (("a", 9), ("b", 2), ("c", 3)):
         for number in range(count):
@@ -40,7 +40,7 @@ def test_tenants_take_turns() -> None:
 
 
 def test_what_is_put_back_comes_first() -> None:
-    """In its order; its room was never anybody else's."""
+    """Records that are put back come first in their order, and their space stays reserved."""
     queue = RecordQueue(_MOST, _SIZE)
     for number in range(12):
         assert queue.add(record("a", number))
@@ -53,7 +53,7 @@ def test_what_is_put_back_comes_first() -> None:
 
 
 def test_how_much_is_left() -> None:
-    """Before a tenant, of the whole."""
+    """The remaining share of a tenant is relative to the whole space."""
     queue = RecordQueue(_MOST, _SIZE)
     assert queue.left("a") == 0.5
     for number in range(12):
@@ -63,7 +63,7 @@ def test_how_much_is_left() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["add", "sent", "failed"]))))
 def test_the_bounds_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) -> None:
-    """Whatever comes and goes: what was taken in is there until it is done, once, within the bounds."""
+    """The bounds hold in every order of steps, and each accepted record stays until it is done."""
     queue = RecordQueue(_MOST, _SIZE)
     held: dict[tuple[str, str], Record] = {}
     for number, (tenant, size, step) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""What holds for the queue of responses, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the queue of responses, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def queue(request: pytest.FixtureRequest) -> ResponseJobs:
 
 
 async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
-    """It comes as it was submitted, to one gateway at a time, again when it is given back."""
+    """A job is taken by one gateway at a time, and again after it was given back."""
     one = job()
     await queue.submit(one, soon())
     taken = await queue.take(5)
@@ -52,7 +52,7 @@ async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
 
 
 async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
-    """Those that run count, too; another tenant has its own."""
+    """Running jobs count in a tenant's limit. Another tenant has its own limit."""
     await queue.submit(job(), soon())
     taken = await queue.take(5)
     await queue.submit(job(), soon())
@@ -70,7 +70,7 @@ async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
 
 
 async def test_a_tenant_with_much_room(link: NatsLink) -> None:
-    """Its jobs are counted once in a while, and none is accepted above the limit."""
+    """A tenant with a high limit gets no job accepted above it."""
     queue = NatsResponseJobs(link.response_jobs, most=40)
     for _ in range(40):
         await queue.submit(job(), soon())
@@ -79,7 +79,7 @@ async def test_a_tenant_with_much_room(link: NatsLink) -> None:
 
 
 async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
-    """Before anything is queued."""
+    """A job that is too large is refused, and nothing is queued."""
     queue = NatsResponseJobs(link.response_jobs, most=2)
     with pytest.raises(PayloadTooLarge):
         await queue.submit(job(body=b"".join(new_name().encode() for _ in range(90_000))), soon())
@@ -87,7 +87,7 @@ async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
 
 
 async def test_a_silent_gateway_is_followed(link: NatsLink) -> None:
-    """Within ten seconds, however long the queue has been there."""
+    """A job of a silent gateway is delivered again after six seconds, without a limit of deliveries."""
     jetstream = await link.response_jobs()
     consumer = await jetstream.consumer_info(response_keys.RESPONSE_JOB_STREAM, response_keys.RESPONSE_RUNNERS)
     assert (consumer.config.ack_wait, consumer.config.max_deliver) == (6.0, -1)

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def log(request: pytest.FixtureRequest) -> ResponseLog:
 
 
 async def test_there_and_back(log: ResponseLog) -> None:
-    """Entries are read as they were written, from any position, and are their owner's alone."""
+    """Entries are read as written, from any position, and only by their owner."""
     one = name()
     assert await everything(log, one) == []
     assert await log.last(ANN, one, soon()) is None
@@ -76,7 +76,7 @@ async def test_there_and_back(log: ResponseLog) -> None:
 
 
 async def test_one_writes(log: ResponseLog) -> None:
-    """Who was frozen can add nothing to what a successor writes."""
+    """A writer with a successor can add nothing to the log."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     marker = await log.append(ANN, one, Entry("b", 1, 0), first, soon())
@@ -89,7 +89,7 @@ async def test_one_writes(log: ResponseLog) -> None:
 
 
 async def test_an_entry_is_written_once(log: ResponseLog) -> None:
-    """Who repeats what was written gets its position."""
+    """A repeated write returns the position of the first one."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     second = await log.append(ANN, one, events(1), first, soon())
@@ -98,7 +98,7 @@ async def test_an_entry_is_written_once(log: ResponseLog) -> None:
 
 
 async def test_what_is_written_is_heard(log: ResponseLog) -> None:
-    """In order, with the position of the entry before it; nothing that was refused; not behind the block."""
+    """A watch receives each written entry in order, with the position before it, and no refused entry."""
     one = name()
     heard: asyncio.Queue[Entry] = asyncio.Queue()
     first = await log.append(ANN, one, events(0), 0, soon())
@@ -117,7 +117,7 @@ async def test_what_is_written_is_heard(log: ResponseLog) -> None:
 
 
 async def test_what_was_deleted_stays_so(log: ResponseLog) -> None:
-    """No writer can add to it, not even from the begin; readers are told."""
+    """A deleted log takes no entry, also from its start."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     await log.delete(ANN, one, soon())
@@ -129,7 +129,7 @@ async def test_what_was_deleted_stays_so(log: ResponseLog) -> None:
 
 
 async def test_a_user_can_be_forgotten(log: ResponseLog) -> None:
-    """All logs of theirs, and nothing of others."""
+    """All logs of a user are deleted, and none of other users."""
     mine, other = name(), name()
     await log.append(ANN, mine, events(0), 0, soon())
     await log.append(BOB, other, events(0), 0, soon())
@@ -139,7 +139,7 @@ async def test_a_user_can_be_forgotten(log: ResponseLog) -> None:
 
 
 async def test_the_oldest_go(log: ResponseLog) -> None:
-    """Where a tenant has too many; others keep theirs."""
+    """The oldest logs of a tenant above its limit are removed. Other tenants keep theirs."""
     other = replace(ANN, tenant="t")
     several = [name(age) for age in range(5)]
     await log.append(other, several[0], events(0), 0, soon())
@@ -150,7 +150,7 @@ async def test_the_oldest_go(log: ResponseLog) -> None:
 
 
 async def test_what_is_too_large_is_refused(log: ResponseLog) -> None:
-    """Before anything changes."""
+    """An entry that is too large is refused, and the log stays unchanged."""
     one = name()
     with pytest.raises(PayloadTooLarge):
         await log.append(ANN, one, Entry("a", 0, 0, os.urandom(1_100_000)), 0, soon())
@@ -158,7 +158,7 @@ async def test_what_is_too_large_is_refused(log: ResponseLog) -> None:
 
 
 async def test_a_long_log_is_read_in_pieces(link: NatsLink) -> None:
-    """However many entries it has, and however large they are."""
+    """A log with many or large entries is read completely."""
     log, one = NatsResponseLog(link.response_log), name()
     position = 0
     large = [Entry("a", at, at, os.urandom(300_000)) for at in range(8)]
@@ -182,7 +182,7 @@ class Losing:
         self.times = 1
 
     async def stream(self) -> JetStreamContext:
-        """Return what writes to the stream."""
+        """Return the stream for the writes."""
         jetstream = await self._link.response_log()
         losing = JetStreamContext(jetstream._nc)
         publish = jetstream.publish
@@ -201,7 +201,7 @@ class Losing:
 
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_a_lost_acknowledgement(link: NatsLink, arrives: bool) -> None:
-    """What was stored is recognised, what was not is sent again: it is there once."""
+    """A write with a lost acknowledgement is repeated, and its entry is stored once."""
     losing, one = Losing(link, arrives=arrives), name()
     log = NatsResponseLog(losing.stream)
     first = await log.append(ANN, one, events(0), 0, soon())
@@ -212,7 +212,7 @@ async def test_a_lost_acknowledgement(link: NatsLink, arrives: bool) -> None:
 
 
 async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
-    """Who was followed in between learns it."""
+    """A write with a lost acknowledgement is refused if a successor has written."""
     losing, one = Losing(link, arrives=False), name()
     other = NatsResponseLog(link.response_log)
     first = await other.append(ANN, one, events(0), 0, soon())
@@ -222,7 +222,7 @@ async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
 
 
 async def test_the_stream_has_an_end(link: NatsLink) -> None:
-    """In bytes, of which the oldest go, and in age; and NATS sends again what it stored."""
+    """The stream is bounded in bytes and age, drops its oldest entries, and republishes each stored one."""
     jetstream = await link.response_log()
     info = (await jetstream.stream_info(response_keys.RESPONSE_LOG_STREAM)).config
     assert (info.max_bytes, info.max_age, info.discard) == (256 * 1024 * 1024, 30 * 86400, "old")
@@ -239,7 +239,7 @@ async def away() -> AsyncIterator[ResponseLog]:
 
 
 async def test_without_nats(away: ResponseLog) -> None:
-    """It says so at once."""
+    """A call without NATS fails with Unavailable."""
     with pytest.raises(Unavailable, match="log of responses"):
         await away.read(ANN, name(), 0, soon())
     with pytest.raises(Unavailable):
@@ -248,7 +248,7 @@ async def test_without_nats(away: ResponseLog) -> None:
 
 
 def test_events_behind_a_number() -> None:
-    """An entry gives the events behind a cursor, wherever that is."""
+    """An entry gives its events after any number."""
     entry = events(3, 4)
     whole = [b"event: e\ndata: %d\n\n" % number for number in range(3, 7)]
     for number in range(8):

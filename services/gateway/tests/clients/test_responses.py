@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import os
 from dataclasses import replace
@@ -56,7 +56,7 @@ def store(request: pytest.FixtureRequest) -> ResponseStore:
 
 
 async def test_there_and_back(store: ResponseStore) -> None:
-    """What was saved is read, until it is deleted."""
+    """A saved response is read until it is deleted."""
     one = stored()
     assert await store.read(ANN, one.id, soon()) is None
     saved = await store.save(ANN, one, soon())
@@ -69,7 +69,7 @@ async def test_there_and_back(store: ResponseStore) -> None:
 
 
 async def test_it_is_its_owners(store: ResponseStore) -> None:
-    """Another user, tenant or issuer neither reads nor deletes it; an administrator neither."""
+    """Another user, tenant or issuer can neither read, change nor delete a response."""
     one = await store.save(ANN, stored(), soon())
     for principal in OTHERS:
         assert await store.read(principal, one.id, soon()) is None
@@ -79,7 +79,7 @@ async def test_it_is_its_owners(store: ResponseStore) -> None:
 
 
 async def test_an_old_revision_changes_nothing(store: ResponseStore) -> None:
-    """Of two changes at the same time one is told, and what was deleted stays so."""
+    """A replacement with an old revision is refused. A deleted response stays deleted."""
     one = await store.save(ANN, stored(CONVERSATION), soon())
     assert await store.replace(ANN, replace(one, items=()), soon())
     assert not await store.replace(ANN, one, soon())
@@ -91,7 +91,7 @@ async def test_an_old_revision_changes_nothing(store: ResponseStore) -> None:
 
 
 async def test_the_oldest_go(store: ResponseStore) -> None:
-    """Where a user has too many; others keep theirs."""
+    """The oldest responses of a user above the limit are removed. Other users keep theirs."""
     other = await store.save(OTHERS[0], stored(), soon())
     several = [stored(age=age) for age in range(5)]
     for one in several:
@@ -102,7 +102,7 @@ async def test_the_oldest_go(store: ResponseStore) -> None:
 
 
 async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
-    """All that is theirs, and nothing of others."""
+    """All responses of a user are deleted, and none of other users."""
     mine, other = await store.save(ANN, stored(), soon()), await store.save(OTHERS[0], stored(), soon())
     assert await store.forget(ANN.tenant, ANN.owner, soon()) == 1
     assert await store.read(ANN, mine.id, soon()) is None
@@ -110,8 +110,10 @@ async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
 
 
 async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
-    """Those of all its users, the newest first, also of one with a long name and of one without a name; neither
-    conversations nor those of other tenants.
+    """The responses of a tenant are listed in pages, the newest first.
+
+    The list has all users, also one with a long name and one without a name. It has neither conversations nor
+    responses of other tenants.
     """
     owners = [ANN, replace(ANN, user="u" * 100), replace(ANN, user="", issuer="")]
     saved = [await store.save(owner, stored(age=age), soon()) for age, owner in enumerate(owners)]
@@ -129,7 +131,7 @@ async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
 
 
 async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
-    """Whichever user of the tenant has it, as long as it is there."""
+    """A response is found by its id within its tenant until it is deleted."""
     one = await store.save(ANN, stored(), soon())
     found = await store.find(ANN.tenant, one.id, soon())
     assert found is not None
@@ -140,7 +142,7 @@ async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
 
 
 async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:
-    """Before anything changes."""
+    """A response that is too large is refused, and nothing is stored."""
     large = replace(stored(), object={"x": os.urandom(17_000_000).hex()})
     with pytest.raises(PayloadTooLarge):
         await store.save(ANN, large, soon())
@@ -148,13 +150,13 @@ async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:
 
 
 def large_one() -> Stored:
-    """More than one message of NATS takes."""
+    """Return a response that is larger than a message of NATS."""
     one = stored()
     return replace(one, object={**one.object, "status": "queued", "instructions": os.urandom(1_200_000).hex()})
 
 
 async def test_a_large_one(store: ResponseStore) -> None:
-    """It is read, replaced, listed and deleted as any other."""
+    """A large response is read, replaced, found and deleted as any other."""
     one = large_one()
     saved = await store.save(ANN, one, soon())
     for each in OTHERS:
@@ -179,7 +181,7 @@ async def pieces(link: NatsLink) -> int:
 
 
 async def test_no_piece_is_left_over(link: NatsLink) -> None:
-    """Only the pieces of the stored version are there, and those of a deleted or displaced response are not."""
+    """Only the pieces of stored versions exist. Deleted and displaced responses leave none."""
     store = NatsResponses(link.responses, link.large_responses, most=3)
     assert not await store.delete(ANN, large_one().id, soon())
     bucket = await link.responses()
@@ -201,7 +203,7 @@ async def test_no_piece_is_left_over(link: NatsLink) -> None:
 
 
 async def test_pieces_that_went(link: NatsLink) -> None:
-    """A response whose pieces made room for others is not there."""
+    """A response with missing pieces is not found."""
     store = NatsResponses(link.responses, link.large_responses, most=3)
     one = await store.save(ANN, large_one(), soon())
     jetstream = await link.large_responses()
@@ -213,7 +215,7 @@ async def test_pieces_that_went(link: NatsLink) -> None:
 
 
 async def test_the_bucket_has_an_end(link: NatsLink) -> None:
-    """In bytes, of which the oldest go, and in age."""
+    """The bucket is bounded in bytes and age, and drops its oldest entries."""
     bucket = await link.responses()
     info = (await bucket.status()).stream_info.config
     assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (256 * 1024 * 1024, 30 * 86400, 1)
@@ -222,7 +224,7 @@ async def test_the_bucket_has_an_end(link: NatsLink) -> None:
 
 
 async def test_without_nats(tmp_path: Path) -> None:
-    """It says so at once."""
+    """A call without NATS fails with Unavailable."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:
         with pytest.raises(Unavailable, match="store of responses"):
@@ -230,7 +232,7 @@ async def test_without_nats(tmp_path: Path) -> None:
 
 
 def test_ids() -> None:
-    """They sort by age; an item's id names what it belongs to; anything else is none."""
+    """Ids sort by age, the id of an item names its owners, and malformed ids are refused."""
     names = [new_name() for _ in range(3)]
     assert [name[:12] for name in names] == sorted(name[:12] for name in names)
     assert is_id(f"resp_{names[0]}", RESPONSE)

@@ -239,7 +239,7 @@ def soon() -> Deadline:
 
 
 async def test_documents_are_removed(catalogue: Catalogue) -> None:
-    """Those that were there are named, and those that were not; an unknown index is an error."""
+    """The removed and the unknown ids are returned. An unknown index is refused."""
     removal = await catalogue.remove(LOCAL, "docs", ["d1", "nope", "d1"], soon())
     assert removal == Removal(("d1",), ("nope",))
     assert (await catalogue.remove(LOCAL, "docs", ["d1"], soon())).not_found == ("d1",)
@@ -248,7 +248,7 @@ async def test_documents_are_removed(catalogue: Catalogue) -> None:
 
 
 async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
-    """Code points from anywhere, of all pages or of some, with what is known of the document."""
+    """A part of a document is read by code points and pages, with the members of the document."""
     read = await catalogue.read(LOCAL, "docs", "d1", TextRange(9, 4), soon())
     assert (read.text, read.is_truncated, read.pages) == ("ferry lea", True, 3)
     assert (read.category, read.metadata_json) == ("guides", b'{"year":2024.0}')
@@ -263,7 +263,7 @@ async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
 
 
 async def test_passages_of_a_document_are_listed(catalogue: Catalogue, fake: FakeRetriever) -> None:
-    """From a number on, with how many there are; those of a document that is hidden are not."""
+    """Passages are listed from a number on with the total number. A hidden document is not found."""
     fake.indexes["docs"] += [replace(FULL, id="p3", text="and comes back at ten", headings=(), page=0)]
     page = await catalogue.passages(LOCAL, "docs", "d1", 0, 10, soon())
     assert (page.stored.document_id, page.total) == ("d1", 2)
@@ -278,7 +278,7 @@ async def test_passages_of_a_document_are_listed(catalogue: Catalogue, fake: Fak
 
 
 async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
-    """Each once, those that the principal may see; the last page has no token."""
+    """Documents visible to the principal are listed once each, and the last page has no token."""
     found: list[StoredDocument] = []
     token = ""
     for _ in range(3):
@@ -292,7 +292,7 @@ async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
 
 
 async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
-    """All that have one of the values in each field and are open to the caller, however many pages they come in."""
+    """Documents are found by values of their fields, over all pages, if the caller may see them."""
     found = await catalogue.find(LOCAL, "docs", {"metadata.owner": ["ann"]}, soon())
     assert found == tuple(each.stored for each in STORED[:4])
     [one] = await catalogue.find(
@@ -307,29 +307,29 @@ async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None
 
 
 async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """Each page once."""
+    """Documents are requested in pages of 1000, and each page once."""
     await adapter.find(LOCAL, "docs", {}, soon())
     assert [request.page_token for request in servicer.listed] == ["", "2", "4"]
     assert {request.page_size for request in servicer.listed} == {1000}
 
 
 async def test_passages_arrive_whole(retriever: Retriever) -> None:
-    """Every member, scores that are zero or missing included."""
+    """Passages arrive with all members, also with scores that are zero or missing."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
 
 
 async def test_no_more_than_asked_for(retriever: Retriever) -> None:
-    """The best come first."""
+    """The number of passages is at most the requested one, and the best come first."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
 
 
 async def test_nothing_found_is_no_error(retriever: Retriever) -> None:
-    """An empty index has no passages."""
+    """An empty index gives no passages."""
     assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == Found()
 
 
 async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
-    """With the words and the resource or the field."""
+    """A refusal keeps its message and its resource or field."""
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
         await retriever.retrieve(LOCAL, Retrieval(("nowhere",)), "x", 3, soon())
     assert missing.value.resource == "nowhere"
@@ -339,7 +339,7 @@ async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
 
 
 async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
-    """All of them must; nothing is said where they do."""
+    """All named indexes must exist, and the first missing one is named."""
     await retriever.require(LOCAL, ["docs", "empty"], soon())
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
         await retriever.require(LOCAL, ["docs", "nowhere"], soon())
@@ -347,7 +347,7 @@ async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
 
 
 async def test_to_ask_whether_an_index_exists_searches_nothing(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """Each is asked for once, on behalf of the caller."""
+    """The existence of each index is checked once on behalf of the caller, without a search."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     await adapter.require(principal, ["docs", "empty", "docs"], soon())
     assert [request.index for request in servicer.described] == ["docs", "empty"]
@@ -359,7 +359,7 @@ async def test_to_ask_whether_an_index_exists_searches_nothing(adapter: GrpcRetr
 async def test_a_threshold_needs_the_cosine_of_every_candidate(
     adapter: GrpcRetriever, servicer: Servicer, mode: RetrievalMode
 ) -> None:
-    """A search by words alone would not compute it; the others do, and nothing is left out by the service."""
+    """A search by words with a threshold requests the dense scores of all candidates."""
     await adapter.retrieve(LOCAL, Retrieval(("docs",), mode, similarity_threshold=0.3), "x", 7, soon())
     asked = servicer.request
     assert asked.HasField("minimum_dense_score") == (mode is RetrievalMode.TEXT)
@@ -370,7 +370,7 @@ async def test_a_threshold_needs_the_cosine_of_every_candidate(
 
 
 async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """Caller, mode, categories, least score; a score of zero is a bound, none is none."""
+    """The caller, mode, categories and least score are sent. A least score of zero is sent as a bound."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     retrieval = Retrieval(
         ("docs", "empty"),
@@ -394,20 +394,20 @@ async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, 
 
 
 async def test_a_service_that_is_away() -> None:
-    """Unavailable within the deadline, not a hang."""
+    """A call to a service that cannot be reached fails with Unavailable."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", [DESCRIPTOR]) as channel:
         with pytest.raises(Unavailable):
             await GrpcRetriever(channel).retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(3))
 
 
 async def test_a_deadline_that_has_passed(adapter: GrpcRetriever) -> None:
-    """Nobody is asked."""
+    """A call with an expired deadline fails with DeadlineExceeded."""
     with pytest.raises(DeadlineExceeded):
         await adapter.retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(0))
 
 
 async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """All of a profile's tuning; a reranker's minimum goes with the wish for one, and not without."""
+    """The whole tuning is sent. The reranker's least score is sent only with a request for reranking."""
     await adapter.retrieve(LOCAL, Retrieval(("docs",), minimum_reranker_score=0.5), "x", 7, soon())
     plain = servicer.request
     assert not any(plain.HasField(name) for name in ("rerank", "dense_weight", "expand"))
@@ -424,7 +424,7 @@ async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, serv
 
 
 async def test_why_nothing_was_reranked_comes_back(adapter: GrpcRetriever, fake: FakeRetriever) -> None:
-    """In the service's words."""
+    """The reason for a missing reranking is returned."""
     fake.not_reranked = "The reranker 'r' failed."
     found = await adapter.retrieve(LOCAL, Retrieval(("docs",), semantic_ranker=True), "x", 7, soon())
     assert found.not_reranked == "The reranker 'r' failed."

@@ -1,4 +1,4 @@
-"""Counts that are kept: those of the texts, as long as there is room."""
+"""Kept counts of the tokens of texts, within a bound."""
 
 from gateway.clients.text_counts import TextCounts
 from hypothesis import given
@@ -9,7 +9,7 @@ ENTRIES = st.dictionaries(st.tuples(st.sampled_from("ab"), st.text(max_size=3)),
 
 @given(ENTRIES)
 def test_what_is_kept_is_known(entries: dict[tuple[str, str], int]) -> None:
-    """Each count by its way of counting and its text, also of texts that are no Unicode; no other one."""
+    """Each count is found by its way of counting and its text, and no other count is."""
     counts = TextCounts()
     for (counting, text), count in entries.items():
         counts.keep(counting, [text], [count])
@@ -19,7 +19,7 @@ def test_what_is_kept_is_known(entries: dict[tuple[str, str], int]) -> None:
 
 
 def test_those_used_last_stay() -> None:
-    """Their number is bounded."""
+    """The least recently used counts are dropped at the bound."""
     counts = TextCounts(most=2)
     counts.keep("a", ["x", "y"], [1, 2])
     counts.known("a", ["x"])

@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+"""The contract of the port, on the fake and on the adapter with a real nats-server."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ def soon() -> Deadline:
 
 
 async def work(link: NatsLink, **end: Any) -> ingest_pb2.IngestJob:
-    """What a worker does: takes the next job, and records its end."""
+    """Take the next job and record its end, as a worker does."""
     transport = await link.ingest()
     subscription = await transport.jetstream.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
     [message] = await subscription.fetch(1, timeout=5)
@@ -68,7 +68,7 @@ def texts(request: pytest.FixtureRequest) -> Texts:
 
 
 async def test_texts_become_one_job(texts: Texts) -> None:
-    """Queued, of the index, about no single document."""
+    """Texts become one queued job of the index without a single document."""
     job = await texts.submit(LOCAL, "docs", [document("a"), document("b")], soon())
     assert (job.state, job.index, job.document_id, job.sourcefile) == ("queued", "docs", "", "")
     assert job.id
@@ -77,7 +77,7 @@ async def test_texts_become_one_job(texts: Texts) -> None:
 
 
 async def test_a_job_that_ends(link: NatsLink) -> None:
-    """With its outcomes, in the texts' order."""
+    """An ended job has the outcomes in the order of the texts."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a"), document("b")], soon())
     waiting = asyncio.create_task(texts.finished(LOCAL, job, soon()))
@@ -90,7 +90,7 @@ async def test_a_job_that_ends(link: NatsLink) -> None:
 
 
 async def test_a_job_that_fails(link: NatsLink) -> None:
-    """With the worker's reason, as the error that it stands for."""
+    """A failed job raises the error of the worker's reason."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     error = ingest_pb2.JobError(reason="PAYLOAD_TOO_LARGE", message="Too long.")
@@ -100,7 +100,7 @@ async def test_a_job_that_fails(link: NatsLink) -> None:
 
 
 async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
-    """It comes back as it stands when the time is up."""
+    """A job that exceeds the deadline is returned in its present state."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     await work(link, state=ingest_pb2.JOB_STATE_INDEXING)
@@ -110,7 +110,7 @@ async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
 
 
 async def test_what_a_worker_gets(link: NatsLink) -> None:
-    """Every text as it was given, in an object that is the job's own; also when it is too large for memory."""
+    """The worker receives every text unchanged in the object of the job, also large ones."""
     documents = [document("ä", "Ein Text.\n", b'{"a" : 1.0}'), document("b", "word " * 500_000)]
     await nats_texts(link).submit(LOCAL, "docs", documents, soon(), existing_only=True)
     job = await work(link)
@@ -128,7 +128,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
 
 
 async def test_a_broker_that_is_away(tmp_path: Path, ready: Ready) -> None:
-    """Nothing is accepted; what was accepted is waited for until it is back."""
+    """Texts are refused while the broker cannot be reached. An accepted job is awaited until it is back."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         texts = nats_texts(link)
