@@ -27,24 +27,24 @@ def passage(similarity: float | None) -> Passage:
 
 
 def test_the_worked_example() -> None:
-    """8192 tokens of window, 500 of conversation, 1000 asked for, ratio 0.6: 600 for passages."""
+    """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 leave 600 tokens for passages."""
     assert context_tokens(8192, 500, 1000, 0.6) == 600
 
 
 def test_without_a_limit_the_window_decides() -> None:
-    """Half of what the window has left."""
+    """Without a limit, the passages get their ratio of the rest of the window."""
     assert context_tokens(8192, 500, None, 0.5) == (8192 - 500 - 150) // 2
 
 
 def test_a_short_answer_keeps_its_sources() -> None:
-    """Ten tokens of answer still get a passage's worth of sources, where the window has it."""
+    """A short answer leaves the passages one node, if the window has space for it."""
     assert context_tokens(8192, 500, 10, 0.5) == NODE_TOKENS
     assert context_tokens(1000, 500, 10, 0.5) == 1000 - 500 - 150 - 10
 
 
 @given(WINDOWS, PROMPTS, LIMITS, RATIOS)
 def test_passages_and_prompt_fit_the_window(window: int, prompt: int, limit: int | None, ratio: float) -> None:
-    """Whatever is asked for: never negative, and never more than the window has left."""
+    """The prompt and the passages together fit the window."""
     budget = context_tokens(window, prompt, limit, ratio)
     assert 0 <= budget <= max(0, window - prompt - ADDITION_PROMPT_TOKENS)
 
@@ -53,7 +53,7 @@ def test_passages_and_prompt_fit_the_window(window: int, prompt: int, limit: int
 def test_the_share_is_the_ratios_of_what_is_available(
     window: int, prompt: int, limit: int | None, ratio: float
 ) -> None:
-    """Only a short answer gets more than the ratio's share, and then one passage's worth at most."""
+    """The passages get the ratio of the available tokens, or at most one node more."""
     available = window - prompt - ADDITION_PROMPT_TOKENS
     share = int(min(limit or window, available) * ratio)
     budget = context_tokens(window, prompt, limit, ratio)
@@ -62,14 +62,14 @@ def test_the_share_is_the_ratios_of_what_is_available(
 
 @given(WINDOWS, PROMPTS)
 def test_as_many_are_fetched_as_could_fit(window: int, prompt: int) -> None:
-    """A hundred at least, a thousand at most."""
+    """The number of fetched candidates is the number that could fit, between 100 and 1000."""
     assert 100 <= candidates(window, prompt) <= 1000
     assert candidates(window, prompt) >= min(1000, (window - prompt) // NODE_TOKENS)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=20), st.integers(0, 3000))
 def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
-    """In order, each that still fits; what is left out would not have fitted when its turn came."""
+    """A size is taken exactly if it fits what the earlier ones left."""
     left = budget
     for taken, size in zip(fits(sizes, budget), sizes, strict=True):
         assert taken == (size <= left)
@@ -82,13 +82,13 @@ def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
     [(0.29, 0.3, False), (0.3, 0.3, True), (None, 0.3, True), (-1.0, -1.0, True), (-1.0, None, True)],
 )
 def test_what_is_near_enough(similarity: float | None, threshold: float | None, near: bool) -> None:
-    """The threshold itself is, and so is a passage whose similarity is not known; without one all are."""
+    """A passage is near enough from the threshold on, or without a similarity or a threshold."""
     assert near_enough(passage(similarity), threshold) == near
 
 
 @given(WINDOWS, st.integers(1, 5000))
 def test_larger_nodes_are_fewer_and_get_more(window: int, node_tokens: int) -> None:
-    """The approximation says how many are fetched, and what a short answer's sources may take at least."""
+    """Larger nodes mean fewer candidates and a larger least budget."""
     assert candidates(window, 0, node_tokens) == min(1000, max(100, window // node_tokens))
     assert context_tokens(100_000, 0, 1, 0.5, node_tokens) == node_tokens
 
@@ -104,7 +104,7 @@ def test_larger_nodes_are_fewer_and_get_more(window: int, node_tokens: int) -> N
     ],
 )
 def test_a_limit_is_lowered_under_the_callers_name(members: bytes, lowered: bytes) -> None:
-    """Both names where both are there; the other members keep their bytes and their order."""
+    """Each limit above the maximum is lowered under the caller's name, and other members stay."""
     assert limited(members, 5) == lowered
 
 
@@ -112,13 +112,13 @@ def test_a_limit_is_lowered_under_the_callers_name(members: bytes, lowered: byte
     "members", [b"{}", b' { "max_tokens" : 5 } ', b'{"max_tokens":null}', b'{"max_completion_tokens":1,"x": 2}']
 )
 def test_what_asks_for_no_more_stays_as_it_came(members: bytes) -> None:
-    """To the byte; no limit is put where there was none."""
+    """Parameters without a higher limit stay unchanged, byte for byte."""
     assert limited(members, 5) == members
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
 def test_a_limit_only_ever_shrinks(most: int, asked: int) -> None:
-    """What is left is the smaller of the two."""
+    """The lowered limit is the smaller one of both."""
     assert json.loads(limited(json.dumps({"max_tokens": asked}).encode(), most)) == {"max_tokens": min(most, asked)}
 
 
@@ -126,7 +126,7 @@ def test_a_limit_only_ever_shrinks(most: int, asked: int) -> None:
 def test_answer_passages_and_history_share_what_the_question_leaves(
     window: int, fixed: int, limit: int | None, ratio: float
 ) -> None:
-    """All of it and no more; the answer has what was asked for, or half."""
+    """The answer and the rest share the tokens that the question leaves, and passages fit the rest."""
     shared = shares(window, fixed, limit, ratio)
     left = max(0, window - fixed - ADDITION_PROMPT_TOKENS)
     assert shared.answer + shared.free == left
@@ -135,7 +135,7 @@ def test_answer_passages_and_history_share_what_the_question_leaves(
 
 
 def test_passages_have_their_share_and_one_at_least() -> None:
-    """Beside a long answer, too."""
+    """The passages get their ratio, and at least one node if it fits."""
     assert shares(8192, 500, 1000, 0.6).passages == int((8192 - 500 - 150 - 1000) * 0.6)
     assert shares(1500, 500, 1000, 0.2).passages == 425
     assert shares(2500, 500, 1000, 0.2).passages == NODE_TOKENS

@@ -48,7 +48,7 @@ def passage(number: int, text: str) -> Passage:
 
 
 async def test_without_detectors_nobody_is_asked() -> None:
-    """No call is made, and the turn is the one that came."""
+    """Without detectors, the guardrails are not called, and the turn and the passages stay unchanged."""
     guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
     assert await of_input(asked, guardrails) == (asked, ())
     assert await Checks(guardrails).of_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
@@ -59,7 +59,7 @@ async def test_without_detectors_nobody_is_asked() -> None:
 
 
 async def test_users_and_tools_are_judged() -> None:
-    """However long ago they spoke; the system and the model are not, where the request brings the detectors."""
+    """Messages of users and tools are judged. Messages of the system and the model are not."""
     guardrails = FakeGuardrails()
     asked = turn(Action.REDACT, "my secret", HISTORY)
     asked = replace(asked, detectors=asked.detectors.as_requested())
@@ -76,14 +76,14 @@ async def test_users_and_tools_are_judged() -> None:
 
 
 async def test_a_blocked_question_says_what_was_found() -> None:
-    """By the name of the finding."""
+    """A blocked question causes an error that names the finding."""
     with pytest.raises(Blocked, match="secret") as caught:
         await of_input(turn(Action.BLOCK, "my secret"))
     assert caught.value.field == "messages"
 
 
 async def test_a_detector_that_fails_closed_is_named() -> None:
-    """A block without a finding says which detector failed."""
+    """A detector that fails closed is named in the error."""
 
     class Guardrails(FakeGuardrails):
         async def detect(self, *_: Any, **__: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
@@ -94,7 +94,7 @@ async def test_a_detector_that_fails_closed_is_named() -> None:
 
 
 async def test_an_old_message_does_not_close_a_conversation() -> None:
-    """What was found before the latest answer is told, but stops nothing: only the message itself goes nowhere."""
+    """A finding in a message before the latest answer withholds that message and does not block the turn."""
     asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
     checked, found = await of_input(asked)
     assert [message.text for message in checked.history] == [*[WITHHELD] * 3, "a clean result"]
@@ -102,7 +102,7 @@ async def test_an_old_message_does_not_close_a_conversation() -> None:
 
 
 async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
-    """What a policy blocks in it is replaced; in the last message it stops the request."""
+    """A finding in an old tool call is replaced. A finding in the last message blocks the turn."""
     calls = b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\":\\"secret\\"}"}}]}'
     called = Message("assistant", "", b"", calls)
     asked = turn(Action.BLOCK, history=(Message("user", "Find it."), called, Message("tool", "Here.")))
@@ -116,13 +116,13 @@ async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
 
 
 async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
-    """What a tool brought in is new, as the question is."""
+    """A tool's result after the latest answer can block the turn."""
     with pytest.raises(Blocked):
         await of_input(turn(Action.BLOCK, history=HISTORY))
 
 
 async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
-    """A tool's result stands last there."""
+    """A turn without a question is judged by its history."""
     checked, _ = await of_input(turn(Action.REDACT, "", HISTORY))
     assert (checked.question, checked.history[-1].text) == ("", "a [REDACTED] result")
 
@@ -132,7 +132,7 @@ async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
     [(Action.BLOCK, ["clean"]), (Action.REDACT, ["clean", "a [REDACTED]"]), (Action.REPORT, ["clean", "a secret"])],
 )
 async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
-    """A stopped one is left out, a redacted one changed, a reported one stays; each is told by its number."""
+    """A blocked passage is left out, a redacted one changed and a reported one kept, each with its number."""
     found_passages = (passage(1, "clean"), passage(2, "a secret"))
     kept, found = await Checks(FakeGuardrails()).of_context(
         turn(action), found_passages, Timeline(), Deadline.after(5)
@@ -142,7 +142,7 @@ async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
 
 
 async def test_captions_tell_no_more_than_their_passage() -> None:
-    """A sentence that was redacted is no caption any more; the others stay, and all of an unchanged passage."""
+    """Captions that are no longer in their redacted passage are removed."""
     captions = ("A secret.", "In the clear.")
     found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
     kept, _ = await Checks(FakeGuardrails()).of_context(turn(Action.REDACT), found, Timeline(), Deadline.after(5))
@@ -150,7 +150,7 @@ async def test_captions_tell_no_more_than_their_passage() -> None:
 
 
 async def test_a_detector_that_was_passed_over_is_told_of() -> None:
-    """Among what was found, without findings of its own."""
+    """The failure of a detector is returned as an event without findings of its own."""
     failure = DetectorFailure("pii", "no answer")
 
     class Guardrails(FakeGuardrails):
@@ -163,7 +163,7 @@ async def test_a_detector_that_was_passed_over_is_told_of() -> None:
 
 
 async def test_who_only_reports_is_asked_apart() -> None:
-    """By `reports`, of the words as they came; the others by `of_input`. Each is asked once."""
+    """Reporting detectors are called by `reports` with the original text, and others by `of_input`, each once."""
     guardrails, timeline = FakeGuardrails(), Timeline()
     report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
     asked = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
@@ -179,7 +179,7 @@ async def test_who_only_reports_is_asked_apart() -> None:
 
 
 async def test_what_is_found_is_told_by_the_requests_messages() -> None:
-    """A question that was put together from several of them, and others behind it."""
+    """Findings have the positions of the request's messages, also in a question made of several messages."""
     said = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
     asked = replace(
         turn(Action.REDACT, "a secret\n\nno secret", said[1:2]),
@@ -197,7 +197,7 @@ async def test_what_is_found_is_told_by_the_requests_messages() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 async def test_a_search_query_is_cleared(action: Action) -> None:
-    """As it is: one that would have to be changed is not; without detectors nobody is asked. It is noted."""
+    """A search query is accepted unless a detector would change it. Without detectors, none is called."""
     guardrails, timeline = FakeGuardrails(), Timeline()
     asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
     checks = Checks(guardrails)
@@ -210,7 +210,7 @@ async def test_a_search_query_is_cleared(action: Action) -> None:
 
 
 class Failing(FakeGuardrails):
-    """Its detector fails on everything, with this status."""
+    """Guardrails whose detector fails with the given status."""
 
     status = 0
 
@@ -221,7 +221,7 @@ class Failing(FakeGuardrails):
 
 @pytest.mark.parametrize(("status", "http"), [(0, 503), (500, 503), (429, 429), (504, 504)])
 async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, http: int) -> None:
-    """Where nothing was found that blocks, the client may try again: 503, 429 and 504 instead of a 400."""
+    """A failing detector is answered with 503, 429 or 504 instead of 400."""
     guardrails, timeline = Failing(), Timeline()
     guardrails.status = status
     with pytest.raises(BlockedQuestion, match="the detector words failed") as error:
@@ -232,7 +232,7 @@ async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, htt
 
 
 async def test_what_is_found_is_noted_at_once() -> None:
-    """In each direction, whatever becomes of the answer."""
+    """Findings of each direction are recorded at once."""
     timeline, checks = Timeline(), Checks(FakeGuardrails())
     await checks.reports(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
     await checks.of_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
@@ -247,7 +247,7 @@ async def test_what_is_found_is_noted_at_once() -> None:
 
 
 async def test_a_report_of_a_passage_does_not_quote_what_was_taken_out() -> None:
-    """Nor is there anything of a passage that is not shown."""
+    """A report of a passage does not quote text that another detector redacted."""
 
     class Both(FakeGuardrails):
         async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
@@ -269,7 +269,7 @@ LAST = DetectionOptions(input_scope=InputScope.LAST)
 
 @pytest.mark.parametrize("action", [Action.BLOCK, Action.REDACT])
 async def test_a_request_cannot_limit_a_policy_to_the_last_message(action: Action) -> None:
-    """`last` is the request's; the policy's detectors judge the conversation all the same."""
+    """A request cannot limit the detectors of a policy to the last message."""
     history = (Message("user", "my secret"), Message("user", "and"))
     asked = replace(turn(action, "a question", history), detection=LAST)
     if action is Action.BLOCK:
@@ -281,7 +281,10 @@ async def test_a_request_cannot_limit_a_policy_to_the_last_message(action: Actio
 
 
 async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
-    """Whoever said it; beside the policy's each text is judged once, and the findings are those of both."""
+    """The detectors of a request judge only its last message.
+
+    Each text is judged once together with the policy's.
+    """
     own = Detectors(input=(Detector("words", Action.BLOCK),)).as_requested()
     for history, question in ((HISTORY, "a question"), (HISTORY[:3], "")):
         guardrails = FakeGuardrails()

@@ -11,7 +11,7 @@ PARTS = [*(f"[{name}]" for name in NAMES), *NAMES, "[", "]", "a", " ", "[a.pdf",
 @given(st.lists(st.sampled_from(PARTS), max_size=12).map("".join), st.data())
 @example("[a.pdf]", None)
 def test_marks_are_found_however_the_text_is_cut(text: str, data: st.DataObject | None) -> None:
-    """The same stretches join to the same marks; nothing is lost, and only exact names are marks."""
+    """The same marks are found with every split of the text, and no text is lost."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8))) if data else list(range(len(text)))
     scanner = MarkScanner(NAMES)
     found: list[tuple[str, bool]] = []
@@ -26,7 +26,7 @@ def test_marks_are_found_however_the_text_is_cut(text: str, data: st.DataObject 
 
 
 def test_no_more_is_held_back_than_a_mark_takes() -> None:
-    """Text that cannot become a mark any more goes on at once."""
+    """The scanner releases text as soon as it cannot become a mark."""
     scanner = MarkScanner(["a.pdf"])
     assert scanner.feed("x[a.pd") == [("x", False)]
     assert scanner.holds
@@ -36,7 +36,7 @@ def test_no_more_is_held_back_than_a_mark_takes() -> None:
 
 
 def test_a_text_without_names_is_not_held_back() -> None:
-    """Without passages there is nothing to cite."""
+    """A scanner without names holds no text back."""
     scanner = MarkScanner([])
     assert scanner.feed("[a") == [("[a", False)]
     assert spans_of("[a]", ["a"]) == [(0, 3)]

@@ -36,7 +36,7 @@ def words(number: int) -> str:
 
 
 def passage(number: int, size: int, similarity: float | None = 0.9) -> Passage:
-    """One that takes this many tokens, its name in front of its text included."""
+    """Return a passage with a given number of tokens, including its name."""
     name = f"{number}.md"
     return Passage(f"p{number}", "docs", "d", name, name, words(size - 1), 1.0 / number, dense_score=similarity)
 
@@ -55,7 +55,7 @@ def turn(prompt: int, max_tokens: int | None = None, ratio: float = 0.5, **more:
 
 
 class InOrder(FakeRetriever):
-    """Finds all passages, best first as they stand."""
+    """A retriever that finds all passages in the given order."""
 
     async def retrieve(self, *_: Any) -> Found:
         return Found(tuple(self.indexes["docs"]))
@@ -88,7 +88,7 @@ def clock() -> tuple[Timeline, Deadline]:
 
 
 def sent(asked: Turn) -> Any:
-    """The limit that reaches the model, in a conversation and in a request that goes as it came."""
+    """Return the limit that the model receives."""
     limits = [json.loads(raw).get("max_tokens") for raw in (asked.parameters_json, asked.original.json)]
     assert limits == [asked.max_tokens] * 2
     return asked.max_tokens
@@ -98,7 +98,7 @@ def sent(asked: Turn) -> Any:
 async def test_prompt_passages_and_answer_fit_the_window(
     window: int, prompt: int, max_tokens: int | None, ratio: float, sizes: list[int]
 ) -> None:
-    """Whatever is asked for, or the request is refused; the passages keep their order."""
+    """The prompt, the passages and the answer fit the window, or the request is refused. The order stays."""
     world = Window(window, *(passage(at, size) for at, size in enumerate(sizes, 1)))
     asked = turn(prompt, max_tokens, ratio)
     if prompt > window:
@@ -118,7 +118,7 @@ async def test_prompt_passages_and_answer_fit_the_window(
 
 
 async def test_the_worked_example() -> None:
-    """8192 of window, 500 of conversation, 1000 asked for, ratio 0.6: 600 for passages, 1000 for the answer."""
+    """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 give passages of 600 tokens."""
     world = Window(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
     fit, selection = await world.select(turn(500, 1000, 0.6))
     assert [each.id for each in selection.passages] == ["p1", "p3"]
@@ -127,9 +127,7 @@ async def test_the_worked_example() -> None:
 
 
 async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
-    """First to what the conversation leaves, which is logged and enters the budget; then to what the real prompt
-    leaves.
-    """
+    """A high limit is lowered to the rest of the window with a warning, and then to the rest of the real prompt."""
     world = Window(8192, *(passage(number, 500) for number in range(1, 20)))
     with structlog.testing.capture_logs() as lines:
         fit, selection = await world.select(turn(500, 8000))
@@ -142,14 +140,14 @@ async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
 
 
 async def test_with_nothing_selected_the_first_limit_holds() -> None:
-    """What goes to the model as it came asks for no more than the window has left."""
+    """Without passages, the limit is the rest of the window."""
     fit, selection = await Window(8192).select(turn(500, 8000))
     assert selection == Selection(())
     assert sent(fit) == 7692
 
 
 async def test_what_goes_as_it_came_is_counted_as_it_came() -> None:
-    """A question put together from several messages is shorter than they are: each has its own frame."""
+    """A request that is passed through is counted by its own messages, and not by the joined question."""
     asked = replace(
         turn(500, 8000), original=replace(turn(500, 8000).original, messages=(Message("user", words(510)),))
     )
@@ -161,14 +159,14 @@ async def test_what_goes_as_it_came_is_counted_as_it_came() -> None:
 
 
 async def test_both_names_of_the_limit_are_lowered() -> None:
-    """Under either the model gets what fits."""
+    """Both names of the limit are lowered."""
     asked = replace(turn(500, 9000), parameters_json=b'{"max_tokens":8000,"max_completion_tokens":9000}')
     fit, _ = await Window(8192).select(asked)
     assert fit.parameters_json == b'{"max_tokens":7692,"max_completion_tokens":7692}'
 
 
 async def test_a_limit_that_fits_stays_as_it_is() -> None:
-    """Not a byte is changed, and nothing is logged."""
+    """A limit that fits stays unchanged, and no warning is logged."""
     asked = turn(500, 1000)
     with structlog.testing.capture_logs() as lines:
         fit, _ = await Window(8192, passage(1, 200)).select(asked)
@@ -177,7 +175,7 @@ async def test_a_limit_that_fits_stays_as_it_is() -> None:
 
 
 async def test_a_conversation_takes_from_the_budget() -> None:
-    """History is part of the prompt, hence of what the passages must leave room for."""
+    """The history takes tokens from the passages."""
     world = Window(2000, passage(1, 900), passage(2, 100))
     _, alone = await world.select(turn(10))
     assert [each.id for each in alone.passages] == ["p1"]
@@ -187,7 +185,7 @@ async def test_a_conversation_takes_from_the_budget() -> None:
 
 
 async def test_each_passages_fate_is_logged_and_counted() -> None:
-    """A debug line a passage: kept, under the threshold, or too large."""
+    """Each passage is logged as kept, under the threshold or too large, and counted."""
     world = Window(8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None))
     with structlog.testing.capture_logs() as lines:
         _, selection = await world.select(turn(10, similarity_threshold=0.3))
@@ -202,9 +200,7 @@ async def test_each_passages_fate_is_logged_and_counted() -> None:
 
 
 async def test_an_unknown_window_refuses_nothing() -> None:
-    """A model that does not say how much it reads: no prompt is too long for it and no limit lowered, but it does
-    not get all that was found, either.
-    """
+    """A model with an unknown window gets every prompt and limit, and a bounded number of passages."""
     world = Window(0, *(passage(number, 1000) for number in range(1, 100)))
     fit, selection = await world.select(turn(50_000, 40_000))
     assert sent(fit) == 40_000
@@ -213,7 +209,7 @@ async def test_an_unknown_window_refuses_nothing() -> None:
 
 @pytest.mark.parametrize(("window", "fetched"), [(0, 100), (8192, 100), (128_000, 255), (10_000_000, 1000)])
 async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int) -> None:
-    """Where the request does not: as many as could fit, within bounds."""
+    """The window decides on the number of fetched passages if the request does not."""
     tops = []
 
     class Retriever(FakeRetriever):
@@ -228,7 +224,7 @@ async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int
 
 
 async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
-    """It is refused, an unknown index before it."""
+    """A question that is too long is refused without a search, and an unknown index before that."""
     retriever = FakeRetriever({"docs": []})
     nowhere = replace(turn(10), retrieval=Retrieval(("nowhere",)))
     for asked, error, words in (
@@ -243,7 +239,7 @@ async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
 
 
 class Counting(FakeGenerator):
-    """Knows how often it has counted."""
+    """A generator that counts its calls."""
 
     counted = 0
 
@@ -254,7 +250,7 @@ class Counting(FakeGenerator):
 
 @pytest.mark.parametrize(("window", "calls"), [(8192, 1), (128_000, 2)])
 async def test_a_known_window_spares_a_call(window: int, calls: int) -> None:
-    """Where it decides by itself how many passages are fetched; the passages are those of the first turn."""
+    """A known window saves one call of counting if it does not change the number of fetched passages."""
     generator = Counting(window=window)
     stage = ContextSelection(InOrder({"docs": [passage(at, 300) for at in range(1, 40)]}), generator, NODE_TOKENS)
     selected = []
@@ -268,7 +264,7 @@ async def test_a_known_window_spares_a_call(window: int, calls: int) -> None:
 
 
 async def test_a_question_that_is_too_long_is_refused_after_a_search() -> None:
-    """Where the window was known before, and the question was searched for."""
+    """A question that is too long is refused after the search if the window was known before."""
     window = Window(9)
     await window.prompt_tokens(turn(1), Selection(()))
     found = await window.stage.search(turn(10), "query", *clock())
@@ -279,13 +275,13 @@ async def test_a_question_that_is_too_long_is_refused_after_a_search() -> None:
 
 @given(st.integers(1, 1000), RATIOS)
 async def test_a_short_answer_keeps_its_sources(max_tokens: int, ratio: float) -> None:
-    """Where the window has room, a passage of the usual size is there, however short the answer is to be."""
+    """A short answer keeps one passage of the usual size."""
     _, selection = await Window(8192, passage(1, NODE_TOKENS)).select(turn(500, max_tokens, ratio))
     assert len(selection.passages) == 1
 
 
 def test_a_document_without_an_id_has_a_short_label() -> None:
-    """The digest's first digits, as many as it takes to be unlike all other names; other names stay as they are."""
+    """A document whose name is its digest gets a short unique label. Other names stay."""
 
     def found(name: str, page: str = "", sourcefile: str = "") -> Passage:
         return Passage(name, "docs", name, sourcefile or name, (sourcefile or name) + page, "text", 1.0)

@@ -30,13 +30,13 @@ def words(number: int) -> str:
 
 
 def passage(number: int, size: int) -> Passage:
-    """One that takes this many tokens, its name in front of its text included."""
+    """Return a passage with a given number of tokens, including its name."""
     name = f"{number}.md"
     return Passage(f"p{number}", "docs", "d", name, name, words(size - 1), 1.0 / number)
 
 
 def turn(question: int, *history: int, follow_ups: bool = False, **more: Any) -> Turn:
-    """Its messages have these sizes; users and assistants take turns."""
+    """Return a turn with messages of these sizes, of users and assistants in turns."""
     said = tuple(
         Message("assistant" if at % 2 else "user", words(size), extra_json=b'{"name":"%d"}' % at)
         for at, size in enumerate(history)
@@ -65,7 +65,7 @@ async def prompt_tokens(made: Fit) -> int:
 
 
 async def test_what_fits_stays_as_it_is() -> None:
-    """The very same turn."""
+    """A turn that fits stays the same object."""
     asked = turn(10, 10, 10)
     made = await fit(8192, asked, passage(1, 100))
     assert made.turn is asked
@@ -73,7 +73,7 @@ async def test_what_fits_stays_as_it_is() -> None:
 
 
 async def test_the_oldest_exchanges_are_left_out() -> None:
-    """Whole ones, and it is said how many messages they were."""
+    """The oldest exchanges are left out completely, and their messages are counted."""
     asked = turn(10, 500, 500, 500, 500, 500, 500)
     made = await fit(4000, asked, passage(1, 300))
     assert made.turn.history == asked.history[2:]
@@ -82,7 +82,7 @@ async def test_the_oldest_exchanges_are_left_out() -> None:
 
 
 async def test_without_a_search_the_history_gets_all_the_room() -> None:
-    """What a search would have taken, too."""
+    """Without a search, the history gets the tokens of the passages too."""
     asked = replace(turn(10, *[500] * 6), retrieval=Retrieval())
     made = await fit(4500, asked)
     assert (made.left_out, made.selection) == (0, None)
@@ -90,7 +90,7 @@ async def test_without_a_search_the_history_gets_all_the_room() -> None:
 
 
 async def test_sources_come_before_history_up_to_their_share() -> None:
-    """A long conversation does not crowd the sources out, nor they all of it."""
+    """Passages get up to their share before the history, and the history gets the rest."""
     asked = turn(10, *[200] * 20)
     made = await fit(4096, asked, *(passage(number, 400) for number in range(1, 20)))
     assert made.selection is not None
@@ -100,14 +100,14 @@ async def test_sources_come_before_history_up_to_their_share() -> None:
 
 
 async def test_a_short_answer_does_not_make_the_sources_few() -> None:
-    """Unlike where the conversation is the caller's: here the window decides."""
+    """A short answer does not reduce the number of passages."""
     passages = [passage(number, 300) for number in range(1, 4)]
     made = await fit(8192, turn(10, max_tokens=100), *passages)
     assert made.selection == Selection(tuple(passages), 900)
 
 
 async def test_the_systems_messages_and_what_belongs_to_the_question_stay() -> None:
-    """Files that came with the question, above all."""
+    """The system's messages and the messages of the question stay."""
     asked = turn(10, 900, 900)
     rules, file = Message("system", words(100)), Message("user", words(800))
     asked = replace(asked, history=(rules, *asked.history, file))
@@ -117,7 +117,7 @@ async def test_the_systems_messages_and_what_belongs_to_the_question_stay() -> N
 
 
 async def test_a_question_that_is_too_long_is_refused() -> None:
-    """With what must stand beside it; history that is too long is not."""
+    """A question that is too long is refused. A history that is too long is cut."""
     # Behind the question stands "Sources:".
     for asked in (turn(10), turn(9, 5000, 5000)):
         assert (await fit(11, asked)).turn.history == ()
@@ -136,7 +136,7 @@ async def test_a_question_that_is_too_long_is_refused() -> None:
 async def test_prompt_and_answer_fit_the_window(
     window: int, question: int, history: list[int], sizes: list[int], most: int | None, ratio: float
 ) -> None:
-    """Whatever is asked for, or the request is refused; an answer has room where the question leaves any."""
+    """The prompt and the answer fit the window, or the request is refused. The answer keeps its space."""
     parameters = json.dumps({"max_tokens": most} if most else {}).encode()
     asked = turn(question, *history, max_tokens=most, parameters_json=parameters)
     asked = replace(asked, retrieval=Retrieval(("docs",), context_token_ratio=ratio))
@@ -157,7 +157,7 @@ async def test_prompt_and_answer_fit_the_window(
 
 
 async def test_a_picture_takes_room_that_its_text_does_not_show() -> None:
-    """One of an earlier exchange."""
+    """A picture in the history counts with its size."""
     asked = turn(10, 10, 10)
     picture = replace(asked.history[0], text="", content_json=b"[]")
     asked = replace(asked, history=(picture, asked.history[1]))
@@ -166,7 +166,7 @@ async def test_a_picture_takes_room_that_its_text_does_not_show() -> None:
 
 
 async def test_an_unknown_window_cuts_nothing() -> None:
-    """But not everything that was found goes in, either."""
+    """A model with an unknown window gets the whole history and a bounded number of passages."""
     made = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))
     assert made.left_out == 0
     assert made.selection is not None
@@ -174,7 +174,7 @@ async def test_an_unknown_window_cuts_nothing() -> None:
 
 
 async def test_a_model_that_only_quotes_is_not_asked_for_questions() -> None:
-    """It would take them for something to quote about."""
+    """A model that only quotes is not asked for follow-up questions."""
     asked = turn(10, follow_ups=True)
     assert not (await fit(4000, asked, only_quotes=True)).turn.prompting.follow_ups
     assert (await fit(4000, asked)).turn.prompting.follow_ups
@@ -189,28 +189,28 @@ def said(roles: str) -> list[Message]:
 
 
 def test_an_exchange_ends_with_its_answer() -> None:
-    """Questions in a row belong to one answer, answers in a row to one question."""
+    """An exchange ends with its last answer and may have several questions and answers."""
     assert exchanges(said("uauuauaa")) == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
 
 def test_the_systems_messages_belong_to_none() -> None:
-    """Wherever they stand."""
+    """The system's messages belong to no exchange."""
     assert exchanges(said("suadsua")) == [[1, 2], [5, 6]]
 
 
 def test_what_came_since_the_latest_answer_belongs_to_the_question() -> None:
-    """Files that came with it, half of an exchange."""
+    """Messages after the latest answer belong to the question and to no exchange."""
     assert exchanges(said("uauu")) == [[0, 1]]
     assert exchanges(said("uu")) == []
 
 
 def test_a_greeting_is_an_exchange() -> None:
-    """Some assistants speak first."""
+    """A greeting of the assistant is an exchange."""
     assert exchanges(said("aua")) == [[0], [1, 2]]
 
 
 def test_the_latest_exchanges_stay() -> None:
-    """As many as fit in a row: none that is older than one that does not."""
+    """The latest exchanges that fit in a row stay."""
     found = exchanges(said("uauaua"))
     assert left_out(found, [1] * 6, 6) == frozenset()
     assert left_out(found, [1] * 6, 5) == {0, 1}
@@ -220,7 +220,7 @@ def test_the_latest_exchanges_stay() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(0, 50)), max_size=20), st.integers(-10, 300))
 def test_what_stays_fits(messages: list[tuple[str, int]], room: int) -> None:
-    """And is what was said last, in whole exchanges; nobody could leave out less."""
+    """The kept exchanges are the last ones, fit the space, and one more would not fit."""
     history = [Message(role, "x") for role, _ in messages]
     found = exchanges(history)
     sizes = [messages[at][1] for exchange in found for at in exchange]
@@ -236,7 +236,7 @@ def test_what_stays_fits(messages: list[tuple[str, int]], room: int) -> None:
 
 
 class Counted(FakeGenerator):
-    """Knows how often it counted."""
+    """A generator that counts its calls."""
 
     calls = 0
 
@@ -247,7 +247,7 @@ class Counted(FakeGenerator):
 
 
 def plain(question: int, *history: int, max_tokens: int | None = None) -> Turn:
-    """One whose messages have nothing but their texts."""
+    """Return a turn whose messages have only texts."""
     asked = turn(question, *history, max_tokens=max_tokens)
     return replace(asked, history=tuple(replace(each, extra_json=b"") for each in asked.history))
 
@@ -258,7 +258,7 @@ async def fit_by(generator: Counted, asked: Turn, *passages: Passage) -> Fit:
 
 
 async def test_what_fits_by_its_bytes_is_not_counted() -> None:
-    """Once the window is known; where it could be too much, or pictures want to know the room, all is counted."""
+    """A turn that fits by its bytes is not counted, once the window is known. Other turns are."""
     generator = Counted(window=4096)
     asked = plain(10, 10, 10)
     first = await fit_by(generator, asked, passage(1, 100))
@@ -286,7 +286,7 @@ async def test_what_fits_by_its_bytes_is_not_counted() -> None:
 async def test_bounds_decide_as_counts_do(
     window: int, question: int, history: list[int], sizes: list[int], max_tokens: int | None
 ) -> None:
-    """The same passages, the same history, the same length of the answer."""
+    """Bounds and counts give the same passages and the same history."""
     asked = plain(question, *history, max_tokens=max_tokens)
     passages = [passage(number, size) for number, size in enumerate(sizes, 1)]
     generator = Counted(window=window)

@@ -17,7 +17,7 @@ TURN = Turn(
 
 
 def test_a_turn_is_told_as_its_conversation() -> None:
-    """Messages with all their members, the question last; tools, headers, and the passages of an answer."""
+    """The context has all messages with their members, the question last, the tools, headers and passages."""
     passage = Passage("p", "docs", "d", "a.md", "a.md", "It is noon.", 1.0)
     around = detection_context.of_turn(TURN, (passage,))
     assert json.loads(around.messages_json) == [
@@ -31,7 +31,7 @@ def test_a_turn_is_told_as_its_conversation() -> None:
 
 
 def test_where_the_last_word_is_a_tools_the_users_latest_is_the_prompt() -> None:
-    """And there is no message of the question, as there is none."""
+    """The latest message of the user is the prompt if the last message is a tool's."""
     turn = Turn(LOCAL, "", (Message("user", "Why?"), Message("tool", "{}")), parameters_json=b'{"tools":null}')
     around = detection_context.of_turn(turn)
     assert (around.prompt, around.tools_json) == ("Why?", b"")
@@ -39,5 +39,5 @@ def test_where_the_last_word_is_a_tools_the_users_latest_is_the_prompt() -> None
 
 
 def test_a_search_query_rests_on_the_conversation() -> None:
-    """There are no passages yet: what was said stands for them."""
+    """The context of a search query has the earlier messages as its passages."""
     assert detection_context.of_query(TURN).passages == ("Be brief.", "And now?")

@@ -1,4 +1,4 @@
-"""Which detectors may stand where."""
+"""The kinds of detectors that a route accepts."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from servicekit.principal import LOCAL, Principal
 
 
 class Guardrails(FakeGuardrails):
-    """With a detector that judges sentences, and one that judges the whole."""
+    """Guardrails with a detector that judges sentences and one that judges whole texts."""
 
     async def detectors(
         self, principal: Principal, deadline: Deadline, *, health: bool = False
@@ -41,19 +41,19 @@ async def admit(asked: Turn) -> tuple[Turn, tuple[DetectorInfo, ...]]:
 
 
 async def test_a_detector_that_does_not_exist() -> None:
-    """It is not found, by its name."""
+    """An unknown detector is refused, and the refusal names it."""
     with pytest.raises(NotFound, match="detector `nobody` not found"):
         await admit(turn(nobody=DetectorKind.CHAT))
 
 
 async def test_a_detector_of_another_kind() -> None:
-    """It cannot stand there."""
+    """A detector of another kind is refused."""
     with pytest.raises(Unprocessable, match="detector `talk` is not supported by this endpoint"):
         await admit(turn(words=DetectorKind.CONTENTS, talk=DetectorKind.CONTENTS))
 
 
 async def test_what_is_known_is_told() -> None:
-    """Of all detectors, and nothing is asked where a turn names no kinds."""
+    """The known detectors are returned. A turn without kinds asks for none."""
     _, known = await admit(turn(words=DetectorKind.CONTENTS))
     assert [info.detector_id for info in known] == ["talk", "words"]
     plain = turn("words")
@@ -64,7 +64,7 @@ async def test_what_is_known_is_told() -> None:
     ("names", "chunking"), [(("talk",), Chunking.MINIMAL), (("talk", "words"), Chunking.SENTENCE)]
 )
 async def test_the_detectors_decide_where_an_answer_is_cut(names: tuple[str, ...], chunking: Chunking) -> None:
-    """At sentences where one of them judges those."""
+    """An answer is cut into sentences if one of its detectors judges sentences."""
     asked = turn(*names, chunking=Chunking.DETECTORS)
     decided, _ = await admit(asked)
     assert decided == replace(asked, detection=replace(asked.detection, chunking=chunking))

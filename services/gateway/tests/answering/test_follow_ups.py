@@ -75,14 +75,14 @@ def split(*pieces: str) -> tuple[str, list[str]]:
     ],
 )
 def test_questions_are_cut_out(text: str, shown: str, questions: list[str]) -> None:
-    """With their marks and the white space around them; what is no question stays."""
+    """Questions are cut out with their marks and the white space around them. Other text stays."""
     assert split(text) == (shown, questions)
     assert split(*text) == (shown, questions)
 
 
 @given(texts, st.data())
 def test_it_does_not_matter_how_the_text_is_cut(text: str, data: st.DataObject) -> None:
-    """The same text and the same questions, from one piece, from any pieces, from single characters."""
+    """The text and the questions are the same with every split."""
     whole = split(text)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     ends = [*cuts, len(text)]
@@ -93,7 +93,7 @@ def test_it_does_not_matter_how_the_text_is_cut(text: str, data: st.DataObject) 
 
 @given(texts)
 def test_nothing_but_questions_is_missing(text: str) -> None:
-    """Each that is whole, the one that is begun at the end, and white space; everything else is shown, in order."""
+    """Only complete questions, an incomplete one at the end and white space are missing from the text."""
     shown, questions = split(text)
     whole = re.compile(f"{_OPEN}(?!<)({_WORDS}|{_BREAK}{_WORDS}{_BREAK})>>+")
     begun = rf"{_OPEN}(?:(?!<)(?:{_WORDS}>?|{_BREAK}(?:{_WORDS}(?:{_BREAK}>?)?)?))?\Z"
@@ -104,7 +104,7 @@ def test_nothing_but_questions_is_missing(text: str) -> None:
 
 @given(texts)
 def test_what_is_shown_is_shown_early(text: str) -> None:
-    """Without a mark nothing is held back but the white space at the end, and a bullet that stands there."""
+    """Text without marks is released at once, except white space and a bullet at its end."""
     plain = text.replace("<", "")
     early = re.sub(r"\n[ \t]{0,8}(?:\d{1,2}|(?:-|\d{1,2}[.)])[ \t]{0,8})\Z", "", plain).rstrip()
     splitter = FollowUpSplitter()
@@ -135,14 +135,14 @@ def shown(found: Sequence[Event], choice: int = 0) -> str:
 
 
 async def test_questions_come_behind_everything() -> None:
-    """The text without them and without the line breaks before them, then the model's end, then the questions."""
+    """The questions follow the text and precede the finish."""
     found = await events([Start()], [Delta(0, ANSWER)], [Finish(0, "stop"), Usage(1, 2)])
     assert found == [Start(), Delta(0, "At nine."), QUESTIONS, Finish(0, "stop"), Usage(1, 2)]
 
 
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=8), st.lists(st.booleans(), min_size=10, max_size=10))
 async def test_it_does_not_matter_how_tokens_and_batches_are_cut(cuts: list[int], apart: list[bool]) -> None:
-    """A mark may be split across tokens, and tokens may come alone or together."""
+    """The text and the questions are the same with every split into tokens and batches."""
     ends = [0, *sorted(cuts), len(ANSWER)]
     batches: list[list[Event]] = [[]]
     for (begin, end), alone in zip(itertools.pairwise(ends), apart, strict=False):
@@ -155,25 +155,25 @@ async def test_it_does_not_matter_how_tokens_and_batches_are_cut(cuts: list[int]
 
 
 async def test_text_that_needs_nothing_cut_is_not_made_anew() -> None:
-    """The hot path: the very same events."""
+    """An event without marks stays the same object."""
     delta = Delta(0, "At")
     assert (await events([delta], [Finish(0, "stop")]))[0] is delta
 
 
 async def test_what_was_no_question_is_shown_before_the_end() -> None:
-    """A mark that never became one, and the white space that the text ends with."""
+    """A mark that does not become a question is released before the finish."""
     found = await events([Delta(0, "a <")], [Delta(0, "\n")], [Finish(0, "stop")])
     assert shown(found) == "a <\n"
     assert found[-1] == Finish(0, "stop")
 
 
 async def test_a_stream_that_just_ends_shows_all() -> None:
-    """Without a finish the finish is not made up, and a question that was cut short is none."""
+    """A stream without a finish releases its text without an incomplete question, and gets no finish."""
     assert shown(await events([Delta(0, "a <<b")])) == "a"
 
 
 async def test_what_stands_beside_the_text_stays() -> None:
-    """Log probabilities of tokens whose text is held back, pieces that have no text at all."""
+    """Members beside the text and deltas without text stay."""
     found = await events([Delta(0, "<<a>>", b"", b'{"logprobs":1}'), Delta(0, "", b'{"reasoning":"x"}')])
     assert found == [
         Delta(0, "", b"", b'{"logprobs":1}'),
@@ -183,25 +183,25 @@ async def test_what_stands_beside_the_text_stays() -> None:
 
 
 async def test_a_model_that_stops_itself_has_no_questions() -> None:
-    """Its server's filter is as good as ours."""
+    """An answer that ends with `content_filter` has no questions."""
     found = await events([Delta(0, ANSWER)], [Finish(0, "content_filter")])
     assert found == [Delta(0, "At nine."), Finish(0, "content_filter")]
 
 
 async def test_questions_of_an_answer_that_was_cut_short() -> None:
-    """Those that are whole."""
+    """An answer that is cut short has its complete questions."""
     found = await events([Delta(0, "a <<b?>> <<c")], [Finish(0, "length")])
     assert found == [Delta(0, "a"), FollowUps(("b?",)), Finish(0, "length")]
 
 
 async def test_three_at_most_and_each_once() -> None:
-    """However many the model writes."""
+    """At most three different questions are returned."""
     found = await events([Delta(0, "<<a>><<b>><<a>><<c>><<d>>")], [Finish(0, "stop")])
     assert found[-2] == FollowUps(("a", "b", "c"))
 
 
 async def test_choices_do_not_mix() -> None:
-    """A mark that begins in one is not ended by another; the first one's questions count."""
+    """Marks of different choices are separate, and the questions of the first choice are returned."""
     found = await events(
         [Delta(0, "a <<b"), Delta(1, "c>>"), Delta(0, "?>>")], [Finish(1, "stop"), Finish(0, "stop")]
     )
@@ -210,7 +210,7 @@ async def test_choices_do_not_mix() -> None:
 
 
 async def test_leaving_closes_what_it_reads() -> None:
-    """At once, not when the garbage is collected."""
+    """The source is closed as soon as the reader leaves."""
     closed = asyncio.Event()
 
     async def endless() -> AsyncGenerator[Batch, None]:

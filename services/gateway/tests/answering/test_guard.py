@@ -1,4 +1,4 @@
-"""Every test drives the guard as the pipeline does: batches of a model in, batches for the client out."""
+"""The guard receives batches of a model and returns batches for the client, as in the pipeline."""
 
 import asyncio
 import itertools
@@ -154,7 +154,7 @@ def said(events: Sequence[Event], choice: int = 0) -> str:
 
 
 def atoms(events: Sequence[Event], choice: int) -> list[str | bytes | Finish]:
-    """What was said of a choice, one code point, one raw delta or the finish at a time."""
+    """Return the output of a choice by code points, raw deltas and finishes."""
     out: list[str | bytes | Finish] = []
     for event in events:
         if isinstance(event, Delta) and event.choice == choice:
@@ -181,7 +181,7 @@ SHARES = st.lists(st.integers(0, 100), min_size=1, max_size=5)
 def test_what_is_clean_comes_out_as_it_went_in(
     batches: list[list[Delta]], shares: list[int], finished: set[int]
 ) -> None:
-    """Any text, split any way, cleared in any rhythm: each choice's text, raw deltas and finish in their order."""
+    """Clean text leaves unchanged with every split and rhythm, and each choice keeps its order."""
     finishes: list[Event] = [Finish(choice, "stop", b'{"stop_reason":1}') for choice in sorted(finished)]
     usage = Usage(1, 2)
     script: list[Batch] = [[Start(b"{}")], *batches, finishes, [usage]]
@@ -196,7 +196,7 @@ def test_what_is_clean_comes_out_as_it_went_in(
 @given(BATCHES, SHARES)
 @settings(max_examples=50)
 def test_nothing_leaves_before_it_is_cleared(batches: list[list[Delta]], shares: list[int]) -> None:
-    """Whenever text comes out, the detectors had cleared so much of its choice."""
+    """Text leaves only after the detectors have cleared it."""
 
     async def run() -> None:
         watch = Detector(shares=shares)
@@ -229,7 +229,7 @@ def redactions(draw: st.DrawFn) -> tuple[str, list[Finding], list[int]]:
 def test_what_is_found_comes_out_redacted(
     case: tuple[str, list[Finding], list[int]], shares: list[int], finish: bool
 ) -> None:
-    """Spans are replaced wherever the model's pieces and the clearances are cut, each exactly once."""
+    """Findings are replaced exactly once with every split of pieces and clearances."""
     text, spans, splits = case
     edges = [0, *splits, len(text)]
     batches: list[Batch] = [[Delta(0, text[a:b])] for a, b in itertools.pairwise(edges)]
@@ -243,7 +243,7 @@ def test_what_is_found_comes_out_redacted(
 
 @pytest.mark.parametrize("second", [(4, 8), (3, 5), (2, 8), (2, 3)])
 async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
-    """Two detectors that found overlapping spans, one within the other even, leave no rest of either."""
+    """Overlapping findings are replaced together, without a rest of either."""
     spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
 
     class Both(Detector):
@@ -258,7 +258,7 @@ async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
 
 
 async def test_a_model_may_say_everything_at_once() -> None:
-    """Text far beyond every bound, in one event: judged in pieces, released whole, with its redaction."""
+    """Text beyond every bound in one event is judged in pieces and released completely with its redaction."""
     text = "0123456789" * 40_000
     watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
     events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
@@ -266,7 +266,7 @@ async def test_a_model_may_say_everything_at_once() -> None:
 
 
 async def test_a_report_changes_nothing() -> None:
-    """A finding that is only reported is told; the text stays."""
+    """A reported finding leaves the text unchanged and is returned as an event."""
     watch = Detector({0: [finding(0, 2, Action.REPORT, "")]})
     events = await guarded(watch, [Delta(0, "abc")], [Finish(0, "stop")])
     assert said(events) == "abc"
@@ -274,7 +274,7 @@ async def test_a_report_changes_nothing() -> None:
 
 
 async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> None:
-    """A delta whose text is redacted away still brings what does not spell the text out."""
+    """A delta whose text is redacted keeps its members that do not repeat the text."""
     watch = Detector({0: [finding(0, 3, replacement="")]})
     raw = b'{"content_filter_results":{"hate":1},"logprobs":{"content":[{"token":"abc"}]},"token_ids":[5]}'
     events = await guarded(watch, [Delta(0, "abc", b"", raw)], [Finish(0, "stop", raw)])
@@ -284,7 +284,7 @@ async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> Non
 
 
 async def test_log_probabilities_are_left_out() -> None:
-    """They spell out what was said and what could have been; a warning names them once, a null says nothing."""
+    """Log probabilities and token ids are left out, and an event names them once. A null is not named."""
     raw = b'{"logprobs":{"content":[{"token":"a","top_logprobs":[{"token":"123-45-6789"}]}]},"token_ids":[5]}'
     for finish, left_out in ((raw, ("choices[0].logprobs", "choices[0].token_ids")), (b'{"logprobs":null}', ())):
         deltas = [[Delta(0, "a", b"", finish)], [Delta(0, "b", b"", finish)]]
@@ -295,13 +295,13 @@ async def test_log_probabilities_are_left_out() -> None:
 
 
 async def test_a_choice_without_text_brings_its_members_once() -> None:
-    """Before its finish."""
+    """The members of a choice without text leave once, before its finish."""
     events = await guarded(Detector(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
     assert events == [Delta(0, "", b'{"annotations":["x"]}'), Finish(0, "stop")]
 
 
 async def test_an_answer_in_one_piece_with_more_texts_than_detectors_take() -> None:
-    """What is too much is left out and named; the content is there."""
+    """Members with more texts than detectors accept are left out and named. The content stays."""
     inner = [json.dumps({"a": "b"}) for _ in range(MOST)]
     body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
     events = await guarded(Detector(), [Completion(json.dumps(body).encode())])
@@ -310,7 +310,7 @@ async def test_an_answer_in_one_piece_with_more_texts_than_detectors_take() -> N
 
 
 async def test_what_stands_beside_an_answer_is_bounded() -> None:
-    """More than detectors can judge is not kept until the end, but left out and named."""
+    """Members larger than detectors can judge are left out and named."""
     piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
     deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
     events = await guarded(Detector(), *deltas, [Finish(0, "stop")])
@@ -325,7 +325,7 @@ MORE = b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}'
 
 @pytest.mark.parametrize("finished", [True, False])
 async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> None:
-    """With its finish, or at the end of a model that never sent one; one without text and calls is not theirs."""
+    """Each choice with text or calls is ended once for the detectors, with or without a finish."""
     watch = Detector(shares=(0,))
     ending = [Finish(0, "stop"), Finish(1, "stop"), Finish(2, "tool_calls"), Finish(3, "stop")] if finished else []
     events = await guarded(
@@ -343,7 +343,7 @@ async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> N
 
 
 async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
-    """Where nothing can be stopped, tool calls stream while another choice's text is held back."""
+    """Without a protecting detector, raw deltas do not wait for the text of other choices."""
     watch = Detector(shares=(0,))
     gate = asyncio.Event()
 
@@ -357,7 +357,7 @@ async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
 
 
 async def test_calls_wait_for_the_verdict() -> None:
-    """A detector that judges the whole message may stop its calls; none has left then."""
+    """Tool calls leave only after the verdict on the whole message."""
     watch = Detector(blocks_at=(0, 5))
     events = await guarded(
         watch, [Delta(0, "so: "), Delta(0, "", CALL)], [Delta(0, "", MORE)], [Delta(0, "secret")]
@@ -367,7 +367,7 @@ async def test_calls_wait_for_the_verdict() -> None:
 
 
 async def test_what_nobody_judges_does_not_leave() -> None:
-    """Reasoning, content in parts: left out where no detector that protects looks at them, and that is told."""
+    """Members that no protecting detector judges are left out and named."""
     thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
     parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}],"audio":{"data":"c2VjcmV0"}}')
     events = await guarded(Detector(beside=False), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
@@ -380,7 +380,7 @@ async def test_what_nobody_judges_does_not_leave() -> None:
 
 
 async def test_too_many_calls_are_not_judged() -> None:
-    """More than can be kept: an error, and nothing of them."""
+    """Tool calls above the bound cause an error, and none of them leaves."""
     out: list[Event] = []
     call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
     batches: list[Batch] = [[Delta(0, "", call)] for _ in range(LONGEST_REPLY // 1000 + 1)]
@@ -390,7 +390,7 @@ async def test_too_many_calls_are_not_judged() -> None:
 
 
 async def test_a_choice_ends_when_it_is_judged() -> None:
-    """It does not wait for another that goes on; a block of that one later does not end it again."""
+    """A choice ends once it is judged. A later block of another choice does not end it again."""
     gate = asyncio.Event()
 
     async def slow() -> AsyncGenerator[Batch, None]:
@@ -413,7 +413,7 @@ async def test_a_choice_ends_when_it_is_judged() -> None:
 
 
 async def test_a_chunk_is_one_event() -> None:
-    """What is cleared at once comes out together, behind what was found in it, with all that stands beside it."""
+    """Text that is cleared at once leaves in one event with its members, after its findings."""
 
     class Cutting(Detector):
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -439,7 +439,7 @@ async def test_a_chunk_is_one_event() -> None:
 
 
 async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> None:
-    """As far as the model has told it by then, where text leaves in chunks; at the end it is told once more."""
+    """In chunks, the usage so far leaves before its chunk, and again at the end."""
     script: list[Batch] = [
         [Delta(0, "a"), Usage(3, 1)],
         [Delta(0, "b"), Usage(3, 2)],
@@ -458,7 +458,7 @@ async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> No
 
 
 async def test_a_report_does_not_quote_what_was_taken_out() -> None:
-    """Whoever adds a detector that only reports does not read with it what another one replaces."""
+    """A report does not quote text that another finding replaces."""
     hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]
     shown = finding(6, 8, Action.REPORT, "")
     events = await guarded(Detector({0: [*hidden, shown]}), [Delta(0, "ab345678")], [Finish(0, "stop")])
@@ -471,7 +471,7 @@ async def test_a_report_does_not_quote_what_was_taken_out() -> None:
 
 
 async def test_a_block_ends_every_choice_well() -> None:
-    """Nothing more of any choice; the message and ``content_filter`` for each, and the usage if it came."""
+    """A block ends every choice with the message and ``content_filter``."""
     watch = Detector(blocks_at=(1, 3))
     events = await guarded(
         watch,
@@ -491,7 +491,7 @@ async def test_a_block_ends_every_choice_well() -> None:
 
 
 async def test_nothing_leaves_after_a_block() -> None:
-    """Neither what the detectors clear behind it, nor what the model goes on to say beside the content."""
+    """Neither cleared text nor other members leave after a block."""
     told = asyncio.Event()
 
     class Confused(Detector):
@@ -522,7 +522,7 @@ async def test_nothing_leaves_after_a_block() -> None:
 @given(st.text(min_size=1, max_size=30), st.integers(0, 29), SHARES, st.integers(1, 5))
 @settings(max_examples=80)
 def test_a_block_lets_out_only_what_was_cleared_before(text: str, at: int, shares: list[int], step: int) -> None:
-    """Wherever it strikes, what came out is a beginning of what was cleared, and the end is well-formed."""
+    """A block releases only a beginning of the text that was cleared before."""
     watch_cleared: list[int] = []
 
     async def run() -> list[Event]:
@@ -542,14 +542,14 @@ def test_a_block_lets_out_only_what_was_cleared_before(text: str, at: int, share
 
 
 async def test_a_block_wins_over_a_model_that_fails() -> None:
-    """The verdict stands, whatever becomes of the stream that it was about."""
+    """A block holds although the model fails afterwards."""
     watch = Detector(blocks_at=(0, 0))
     events = await guarded(watch, [Delta(0, "secret")], Unavailable("gone"))
     assert events[-1] == Finish(0, "content_filter")
 
 
 async def test_a_detector_that_was_passed_over_is_told() -> None:
-    """Its failure goes out with the direction and the choice."""
+    """The failure of a detector is returned as an event."""
 
     class Failing(Detector):
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -565,7 +565,7 @@ async def test_a_detector_that_was_passed_over_is_told() -> None:
 
 
 async def test_a_failing_model_is_raised_after_what_was_cleared() -> None:
-    """What the detectors had cleared comes first."""
+    """A failure of the model is raised after the cleared text."""
     watch = Detector()
     out: list[Event] = []
     guard = OutputGuard(model([Delta(0, "a")], [Delta(0, "b")], Unavailable("gone")), watch, MESSAGE)
@@ -576,7 +576,7 @@ async def test_a_failing_model_is_raised_after_what_was_cleared() -> None:
 
 
 async def test_failing_detectors_are_raised() -> None:
-    """A detector that nobody knows is found out with the first piece; nothing came before, a status is possible."""
+    """A failure of the detectors is raised before any output."""
     watch = Detector(failure=NotFound("detector `x` not found"))
     out: list[Event] = []
     guard = OutputGuard(model([Start(b"{}"), Delta(0, "a")], [Delta(0, "b")]), watch, MESSAGE)
@@ -586,7 +586,7 @@ async def test_failing_detectors_are_raised() -> None:
 
 
 async def test_detectors_that_end_too_early_are_a_failure() -> None:
-    """A call that ends before everything was judged must not let the rest through, nor hang."""
+    """Detectors that end early cause an error, and the remaining text does not leave."""
 
     class Quitter(Detector):
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -605,7 +605,7 @@ async def test_detectors_that_end_too_early_are_a_failure() -> None:
 
 
 async def test_text_that_was_never_cleared_is_a_failure() -> None:
-    """The service closed the call in order, but its clearances end before the text does."""
+    """Text without a clearance at the end causes an error."""
 
     class Short(Detector):
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
@@ -617,7 +617,7 @@ async def test_text_that_was_never_cleared_is_a_failure() -> None:
 
 
 class Tap:
-    """A model that never stops; counts what was taken of it."""
+    """A model that never stops and counts its batches."""
 
     def __init__(self, piece: str, raw: bytes = b"") -> None:
         self._piece = piece
@@ -637,7 +637,7 @@ class Tap:
 
 @pytest.mark.parametrize("share", [0, 100])
 async def test_the_model_is_not_read_far_ahead(share: int) -> None:
-    """Whether the detectors or the client are slow: no more than the bound and a batch is taken of the model."""
+    """The guard reads at most its bound and a batch ahead of slow detectors or a slow client."""
     tap, watch = Tap("x" * 1000), Detector(shares=(share,))
     async with aclosing(tap.batches()) as batches, aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
         reading = asyncio.ensure_future(anext(out))
@@ -656,7 +656,7 @@ async def test_the_model_is_not_read_far_ahead(share: int) -> None:
 
 
 async def test_raw_deltas_count_towards_the_bound() -> None:
-    """A model that streams tool calls for ever to a client that does not read is stopped, too."""
+    """Raw deltas count in the bound of the guard."""
     tap = Tap("", b'{"tool_calls":[' + b"1," * 500 + b"1]}")
     async with (
         aclosing(tap.batches()) as batches,
@@ -668,7 +668,7 @@ async def test_raw_deltas_count_towards_the_bound() -> None:
 
 
 async def test_leaving_early_stops_both_tasks() -> None:
-    """A client that leaves: the model is read no further and the detectors are let go, at once."""
+    """A client that leaves early stops the reading of the model and the detectors."""
     tap, watch = Tap("x"), Detector()
     async with aclosing(tap.batches()) as batches:
         async with aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
@@ -682,7 +682,7 @@ async def test_leaving_early_stops_both_tasks() -> None:
 
 
 async def test_being_cancelled_stops_both_tasks() -> None:
-    """As when the server ends the request's task while nothing comes."""
+    """A cancellation stops both tasks of the guard."""
     watch = Detector(deaf=asyncio.Event())
     guard = OutputGuard(model([Delta(0, "a")]), watch, MESSAGE)
     reading = asyncio.ensure_future(anext(guard.events()))
@@ -695,7 +695,7 @@ async def test_being_cancelled_stops_both_tasks() -> None:
 
 
 async def beside(*batches: Batch | CausewayError, words: Sequence[str] = ("secret",)) -> list[Event]:
-    """What leaves of a model's batches where these words are redacted wherever they stand."""
+    """Return the output of a model's batches with the words redacted in all members."""
     guardrails = FakeGuardrails(tuple(words))
     detectors = (Detector_("words", Action.REDACT),)
     events: list[Event] = []
@@ -705,7 +705,7 @@ async def beside(*batches: Batch | CausewayError, words: Sequence[str] = ("secre
 
 
 async def test_reasoning_is_judged_as_it_comes() -> None:
-    """It leaves as far as it is cleared, a word that is split over its pieces is replaced, and the choice waits."""
+    """Reasoning leaves as it is cleared, with words redacted across its pieces, before the text."""
     gate = asyncio.Event()
 
     async def slow() -> AsyncGenerator[Batch, None]:
@@ -747,7 +747,7 @@ async def test_reasoning_is_judged_as_it_comes() -> None:
     ],
 )
 async def test_arguments_of_tool_calls_are_judged(pieces: list[str], expected: str) -> None:
-    """As what they say, however it is written and cut; redacted ones stay the JSON that they were."""
+    """Arguments of tool calls are redacted in any JSON form and split, and stay JSON."""
     calls: list[Batch] = [
         [Delta(0, "", encode({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": piece}}]}))]
         for piece in pieces
@@ -761,7 +761,7 @@ async def test_arguments_of_tool_calls_are_judged(pieces: list[str], expected: s
 
 
 async def test_members_beside_the_choices_are_judged() -> None:
-    """Citations, members on a finish, further members of the usage: redacted in place, told without places."""
+    """Members beside the choices are redacted in place, and their findings have no positions."""
     start = Start(b'{"id":"x","citations":["https://a.test/secret","https://b.test"]}')
     usage = Usage(1, 2, b'{"prompt_tokens":1,"completion_tokens":2,"note":"secret"}')
     events = await beside([start], [Delta(0, "ok")], [Finish(0, "stop", b'{"matched":"secret"}'), usage])
@@ -778,7 +778,7 @@ async def test_members_beside_the_choices_are_judged() -> None:
 
 
 async def test_a_whole_answer_keeps_what_is_not_replaced() -> None:
-    """Null members, content in parts, numbers of calls: byte for byte where nothing is found."""
+    """An answer without findings stays byte for byte. Otherwise only the found words change."""
     raw = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}], "usage": null}'
     assert await beside([Completion(raw)]) == [Completion(raw)]
     parts = [{"type": "text", "text": "The sec"}, {"type": "text", "text": "ret."}]

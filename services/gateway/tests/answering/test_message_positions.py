@@ -1,4 +1,4 @@
-"""gateway.answering.message_positions: what was found, by the request's messages."""
+"""gateway.answering.message_positions: the positions of findings in the request's messages."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def finding(text: str, start: int | None, end: int | None) -> Finding:
 
 
 def turn(*parts: str) -> Turn:
-    """A question of several messages, each behind one of the system's; and one more behind all."""
+    """Return a question of several messages, each after a system message, and one more message at the end."""
     said = [Message("system", "s"), *(Message("user", part) for part in parts), Message("system", "s")]
     return Turn(
         LOCAL,
@@ -43,13 +43,13 @@ def found(item: int, *findings: Finding, failures: tuple[DetectorFailure, ...] =
 
 
 def test_without_places_nothing_moves() -> None:
-    """The turn's order is the request's."""
+    """Findings of a turn without places keep their positions."""
     given_ = (found(3, finding("abc", 0, 2)),)
     assert in_request(replace(turn("abc"), original=replace(turn("abc").original, places=())), given_) == given_
 
 
 def test_a_question_of_one_message() -> None:
-    """It keeps its spans, wherever it stands; so does what stands behind it."""
+    """A question of one message keeps its spans, and so do the messages after it."""
     one = finding("abc", 0, 2)
     assert in_request(turn("abc"), [found(0, one), found(1, one), found(2, one, failures=(FAILURE,))]) == (
         found(0, one),
@@ -59,7 +59,7 @@ def test_a_question_of_one_message() -> None:
 
 
 def test_what_is_about_the_whole_question() -> None:
-    """It is told of the last message, as is a failure."""
+    """A finding without a span and a failure belong to the last message of the question."""
     whole = finding("abc", None, None)
     assert in_request(turn("abc", "d"), [found(2, whole, failures=(FAILURE,))]) == (
         found(2, whole, failures=(FAILURE,)),
@@ -67,7 +67,7 @@ def test_what_is_about_the_whole_question() -> None:
 
 
 def test_what_reaches_over_two_messages() -> None:
-    """Each of them has its part, with its text."""
+    """A finding across two messages is divided, and each part has its text."""
     asked = turn("abc", "defg")
     assert in_request(asked, [found(2, finding(asked.question, 1, 7))]) == (
         found(1, finding("abc", 1, 3)),
@@ -78,7 +78,7 @@ def test_what_reaches_over_two_messages() -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=4), st.data())
 def test_spans_quote_their_messages(parts: list[str], data: st.DataObject) -> None:
-    """What a finding's span covers in the request's messages is what it covered in the question."""
+    """A span in the request's messages covers the same text as in the question."""
     asked = turn(*parts)
     start = data.draw(st.integers(0, len(asked.question) - 1))
     end = data.draw(st.integers(start + 1, len(asked.question)))

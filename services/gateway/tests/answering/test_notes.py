@@ -12,7 +12,7 @@ FOUND = Selection((Passage("p", "docs", "d", "a.md", "a.md", "text", 1.0),))
 
 
 def test_each_note_stands_where_it_belongs() -> None:
-    """What was asked for and not done, and what was left out."""
+    """Each missing part of the request has a note under its subject."""
     fit = replace(TURN, prompting=replace(TURN.prompting, follow_ups=False))
     assert notes(TURN, fit, query="It failed.", found=FOUND, left_out=3, pictures="None.") == (
         Note(Subject.QUERY, "It failed."),
@@ -24,12 +24,12 @@ def test_each_note_stands_where_it_belongs() -> None:
 
 
 def test_where_all_is_as_it_was_asked_there_is_nothing_to_say() -> None:
-    """Also where nothing was found that could be ordered or shown."""
+    """A turn without missing parts has no notes."""
     assert notes(TURN, TURN, query="", found=None, left_out=0, pictures="") == ()
 
 
 def test_one_message_is_one_message() -> None:
-    """A greeting, for example."""
+    """The note on one message uses the singular."""
     [note] = notes(TURN, TURN, query="", found=None, left_out=1, pictures="")
     assert "the oldest message of" in note.text
 
@@ -43,7 +43,7 @@ WANTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
 
 
 def test_without_a_reranker() -> None:
-    """What was wanted of one is told."""
+    """The note on a missing reranker names the missing effects."""
     assert not_ranked(found(None), WANTED) == (
         "No reranker is configured: the order is the search's own; nothing was left out for its score."
     )
@@ -53,7 +53,7 @@ def test_without_a_reranker() -> None:
 
 
 def test_a_reranker_that_failed() -> None:
-    """Its failure is told with what it did not do."""
+    """The note on a failed reranker has its failure and the missing effects."""
     failed = found(None, "The reranker 'r' did not answer within 2 s.")
     assert not_ranked(failed, Retrieval(semantic_ranker=True)) == (
         "The reranker 'r' did not answer within 2 s: the order is the search's own."
@@ -61,7 +61,7 @@ def test_a_reranker_that_failed() -> None:
 
 
 def test_a_minimum_alone_runs_no_reranker() -> None:
-    """It is told; but not where it is 0, as clients send it that have none."""
+    """A least score without a reranker has a note, except the score 0, which some clients always send."""
     assert not_ranked(found(None), Retrieval(minimum_reranker_score=1.5)) == (
         "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
     )
@@ -69,7 +69,7 @@ def test_a_minimum_alone_runs_no_reranker() -> None:
 
 
 def test_nothing_is_not_ranked() -> None:
-    """That nobody wanted, of nothing, or that a reranker did."""
+    """No note appears without a request for ranking, without passages, or with a reranker's scores."""
     assert not_ranked(found(None), Retrieval(semantic_captions=True)) == ""
     assert not_ranked(None, WANTED) == not_ranked(Selection(()), WANTED) == ""
     assert not_ranked(found(1.0), WANTED) == ""

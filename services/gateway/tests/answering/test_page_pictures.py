@@ -23,7 +23,7 @@ def pictured(passage: Passage) -> Passage:
 
 @pytest.fixture(autouse=True)
 def kept(fakes: Any) -> None:
-    """Both pages have pictures, and the model takes some."""
+    """Store pictures of both pages for a model that accepts pictures."""
     fakes.generator.takes_pictures = True
     passages = fakes.retriever.indexes["docs"] = [pictured(each) for each in fakes.retriever.indexes["docs"]]
     for each, jpeg in zip(passages, JPEGS, strict=True):
@@ -57,7 +57,7 @@ def notes(context: Any) -> list[str]:
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> None:
-    """Behind question and sources, each behind its name; clients see the same, in the stage's own shape."""
+    """The model gets the pictures with their names after the question, and the client gets the same pictures."""
     context = await ask(WANTED, stage)
     text, *others = parts(fakes)
     assert text["text"].startswith("the ferry?\n\nSources:\nguide-1.pdf#page=1: The ferry leaves at nine.")
@@ -86,7 +86,7 @@ async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> Non
     ],
 )
 async def test_nobody_gets_what_was_not_asked_for(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
-    """No picture, no note."""
+    """A request without pictures gets neither pictures nor a note."""
     context = await ask(overrides)
     assert fakes.generator.prompts[-1].messages[-1].content_json == b""
     assert context["data_points"]["images"] == []
@@ -98,7 +98,7 @@ async def test_nobody_gets_what_was_not_asked_for(ask: Any, fakes: Any, override
     [{"use_gpt4v": True, "gpt4v_input": "images"}, {"send_image_sources": True, "send_text_sources": False}],
 )
 async def test_pictures_instead_of_text(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
-    """A page without a picture keeps its text; the data points tell everything."""
+    """A page without a picture keeps its text. The data points have all texts."""
     plain = replace(fakes.retriever.indexes["docs"][1], has_pictures=False)
     fakes.retriever.indexes["docs"][1] = plain
     context = await ask(overrides)
@@ -110,7 +110,7 @@ async def test_pictures_instead_of_text(ask: Any, fakes: Any, overrides: dict[st
 
 
 async def test_a_page_is_shown_once(ask: Any, fakes: Any) -> None:
-    """Also where several passages stand on it."""
+    """A page with several passages is shown once."""
     first = fakes.retriever.indexes["docs"][0]
     fakes.retriever.indexes["docs"] = [first, replace(first, id="p9")]
     assert len((await ask(WANTED))["data_points"]["images"]) == 1
@@ -154,7 +154,7 @@ def small(fakes: Any) -> None:
     ],
 )
 async def test_why_there_are_none(ask: Any, fakes: Any, change: Callable[[Any], None], note: str) -> None:
-    """The answer rests on the text then, and a note says why."""
+    """The model gets the text instead of missing pictures, and a note has the reason."""
     change(fakes)
     context = await ask({"use_gpt4v": True, "gpt4v_input": "images"})
     question = fakes.generator.prompts[-1].messages[-1]
@@ -164,7 +164,7 @@ async def test_why_there_are_none(ask: Any, fakes: Any, change: Callable[[Any], 
 
 
 async def test_there_are_no_more_than_there_is_room_for(ask: Any, fakes: Any) -> None:
-    """The best page first; a note says how many are left out."""
+    """The best pages are shown as far as they fit, and a note has the number of the others."""
     fakes.generator.window = 3 * budget.PICTURE_TOKENS
     context = await ask(WANTED | {"max_tokens": 1024})
     assert [image["url"] for image in context["data_points"]["images"]] == URLS[:1]
@@ -172,7 +172,7 @@ async def test_there_are_no_more_than_there_is_room_for(ask: Any, fakes: Any) ->
 
 
 async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Those of a removed document, of a removed index; where none are kept nobody is asked."""
+    """The pictures of a removed document or index are removed. Documents without pictures cause no call."""
     fakes.retriever.indexes["docs"].append(replace(fakes.retriever.indexes["docs"][0], document_id="plain"))
     fakes.retriever.indexes["docs"][-1] = replace(fakes.retriever.indexes["docs"][-1], has_pictures=False)
     response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "plain", "nobody"]})
@@ -184,7 +184,7 @@ async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes
 
 
 async def test_uploads_ask_for_them(client: httpx.AsyncClient, fakes: Any) -> None:
-    """By a field of the form; without it none are kept."""
+    """Pictures are stored if a field of the form requests them."""
     for fields in ({}, {"pictures": "true"}):
         files = {"file": ("a.pdf", b"%PDF-")}
         response = await client.post("/documents", data={"index": "docs", **fields}, files=files)
@@ -193,7 +193,7 @@ async def test_uploads_ask_for_them(client: httpx.AsyncClient, fakes: Any) -> No
 
 
 async def test_front_ends_are_told(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They offer pictures where the model takes some."""
+    """The configuration offers pictures if the model accepts them."""
     for takes in (True, False):
         fakes.generator.takes_pictures = takes
         config = (await client.get("/config")).json()

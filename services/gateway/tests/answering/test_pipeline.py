@@ -101,7 +101,7 @@ def of(kind: type, events: Sequence[Event]) -> list[Any]:
 
 
 async def test_the_order_of_events() -> None:
-    """What the answer rests on, the model's events as they came, the steps."""
+    """The context comes first, then the model's events in their order, and the steps last."""
     world = World()
     events = await world.events(turn())
     assert [type(event) for event in events] == [Context, Start, Delta, Delta, Finish, Usage, Done]
@@ -115,7 +115,7 @@ async def test_the_order_of_events() -> None:
 
 
 async def test_without_an_index_nothing_is_searched() -> None:
-    """The model is asked without sources, and the context says that nothing was searched."""
+    """A turn without an index is not searched, and the model gets no sources."""
     world = World()
     events = await world.events(turn(retrieval=Retrieval()))
     assert world.retriever.queries == []
@@ -124,7 +124,7 @@ async def test_without_an_index_nothing_is_searched() -> None:
 
 
 async def test_the_input_is_checked_while_passages_are_fetched() -> None:
-    """Neither waits for the other."""
+    """The check of the input and the retrieval run at the same time."""
     world, both = World(), asyncio.Barrier(2)
 
     class Retriever(FakeRetriever):
@@ -145,7 +145,7 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
 
 
 async def test_nothing_leaves_before_the_verdict() -> None:
-    """The model is not asked while the input is being judged, however quick everything else is."""
+    """The model is not asked before the verdict on the input."""
     world, verdict = World(), asyncio.Event()
 
     class Guardrails(FakeGuardrails):
@@ -165,7 +165,7 @@ async def test_nothing_leaves_before_the_verdict() -> None:
 
 
 class Waiting(FakeGuardrails):
-    """Detectors that only report wait for `verdict`."""
+    """Guardrails whose reporting detectors wait for `verdict`."""
 
     def __init__(self, *, fails: bool = False) -> None:
         super().__init__()
@@ -182,7 +182,10 @@ class Waiting(FakeGuardrails):
 
 
 async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
-    """The model is asked beside it; what is found stands before the first words, and passes nothing through."""
+    """The model runs beside a reporting detector.
+
+    The findings precede the answer, and nothing is passed through.
+    """
     guardrails = Waiting()
     world = World(guardrails=guardrails)
     asked = turn(
@@ -205,7 +208,7 @@ async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
 
 
 async def test_a_reporter_that_fails_and_must_not() -> None:
-    """Nothing of the answer has left: the question is refused by the failure's status, and the model is stopped."""
+    """A failing reporting detector refuses the question with its status and stops the model."""
     guardrails = Waiting(fails=True)
     world = World(guardrails=guardrails)
     collecting = asyncio.ensure_future(world.events(turn(detectors=Detectors(input=words(Action.REPORT)))))
@@ -218,7 +221,7 @@ async def test_a_reporter_that_fails_and_must_not() -> None:
 
 
 async def test_a_stopped_question_is_told_of_with_what_others_report() -> None:
-    """The findings of both, each once."""
+    """A blocked question returns the findings of blocking and reporting detectors, each once."""
     guardrails = Waiting()
     guardrails.verdict.set()
     world = World(guardrails=guardrails)
@@ -234,7 +237,7 @@ async def test_a_stopped_question_is_told_of_with_what_others_report() -> None:
 
 
 async def test_who_leaves_takes_the_reporters_along() -> None:
-    """Nobody judges for a client that is gone."""
+    """The reporting detectors are cancelled when the client leaves."""
     cancelled = asyncio.Event()
 
     class Guardrails(Waiting):
@@ -254,7 +257,7 @@ async def test_who_leaves_takes_the_reporters_along() -> None:
 
 
 async def test_a_blocked_question_is_refused() -> None:
-    """The error says what was found, and the model is never asked."""
+    """A blocked question is refused with its finding, and the model is not asked."""
     world = World()
     with pytest.raises(Blocked, match="secret"):
         await world.events(turn("my secret", detectors=Detectors(input=words(Action.BLOCK))))
@@ -270,7 +273,7 @@ HISTORY = (
 
 
 async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
-    """The original words reach neither the model nor what the answer rests on."""
+    """The redacted question is searched, and the model and the context have only the redacted words."""
     world = World()
     events = await world.events(
         turn("a secret ferry", history=HISTORY, detectors=Detectors(input=words(Action.REDACT)))
@@ -289,7 +292,7 @@ async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
 
 
 async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
-    """What is shown was found by the redacted question."""
+    """The passages of a redacted question are found by the redacted words."""
     world = World()
     world.retriever.indexes["docs"] = [passage(1, "secret"), passage(2, "[REDACTED]")]
     events = await world.events(
@@ -299,7 +302,7 @@ async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
 
 
 async def test_a_stopped_passage_is_left_out() -> None:
-    """A document with instructions in it does not reach the model; the others do."""
+    """A blocked passage does not reach the model. The other passages do."""
     world = World()
     events = await world.events(turn(detectors=Detectors(context=words(Action.BLOCK))))
     assert [each.id for each in of(Context, events)[0].passages] == ["p1"]
@@ -309,7 +312,7 @@ async def test_a_stopped_passage_is_left_out() -> None:
 
 
 async def test_a_redacted_passage_is_what_the_model_sees() -> None:
-    """In the messages and in the sources."""
+    """A redacted passage is redacted in the messages and in the sources."""
     world = World()
     await world.events(turn(detectors=Detectors(context=words(Action.REDACT))))
     prompt = world.generator.prompts[0]
@@ -318,7 +321,7 @@ async def test_a_redacted_passage_is_what_the_model_sees() -> None:
 
 
 async def test_output_goes_through_its_detectors() -> None:
-    """Text is redacted on its way, and what was found is told before it."""
+    """The answer is redacted, and its findings are returned as an event."""
     world = World(generator=FakeGenerator.saying("the sec", "ret", " is out"))
     events = await world.events(turn(detectors=Detectors(output=words(Action.REDACT))))
     assert "".join(event.text for event in of(Delta, events)) == "the [REDACTED] is out"
@@ -327,7 +330,7 @@ async def test_output_goes_through_its_detectors() -> None:
 
 
 async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
-    """The model's own never came, so the prompt and what was said are counted."""
+    """The tokens of a blocked answer are counted by the gateway, and its model is closed."""
     world = World(generator=FakeGenerator.saying("the ", "secret"))
     events = await world.events(turn(retrieval=Retrieval(), detectors=Detectors(output=words(Action.BLOCK))))
     assert [type(event) for event in events][-3:] == [Finish, Usage, Done]
@@ -339,7 +342,7 @@ async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
 
 
 async def test_choices_are_counted_apart() -> None:
-    """Their pieces come in turns; a word of one does not go on in another."""
+    """The tokens of each choice are counted separately."""
     said: Batch = [Delta(0, "no"), Delta(1, "yes"), Delta(0, " way"), Finish(0, "stop"), Finish(1, "stop")]
     world = World(generator=FakeGenerator([said]))
     (usage,) = of(Usage, await world.events(turn(retrieval=Retrieval())))
@@ -347,7 +350,7 @@ async def test_choices_are_counted_apart() -> None:
 
 
 async def test_an_answer_survives_that_nobody_counts() -> None:
-    """Numbers of tokens are not worth one that was made."""
+    """An answer is complete without a usage if its tokens cannot be counted."""
 
     class Generator(FakeGenerator):
         async def count_tokens(self, *args: Any) -> TokenCounts:
@@ -364,7 +367,7 @@ ORIGINAL = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 
 
 async def test_a_pass_through_is_not_touched() -> None:
-    """The request goes to the model as it came, its chunks come back as they are; only the time is added."""
+    """A passed-through request and its chunks stay unchanged, and only the steps are added."""
     world = World(generator=FakeGenerator([[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]))
     events = await world.events(
         Turn(LOCAL, "", model="m", original=OriginalRequest(json=ORIGINAL, passthrough=True))
@@ -377,7 +380,7 @@ async def test_a_pass_through_is_not_touched() -> None:
 
 @pytest.mark.parametrize("index", ["empty", "docs"])
 async def test_nothing_found_is_a_pass_through(index: str) -> None:
-    """An OpenAI request for which nothing is found, or nothing fits, goes to the model as it came."""
+    """A request of OpenAI without passages that fit is passed through."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]], window=20))
     events = await world.events(
         turn(
@@ -402,7 +405,7 @@ async def test_nothing_found_is_a_pass_through(index: str) -> None:
     ],
 )
 async def test_what_was_changed_or_must_be_checked_never_passes_through(detectors: Detectors) -> None:
-    """A redacted question, a stopped passage or an answer to check: the request as it came must not go out."""
+    """A redacted question, a blocked passage or output detectors prevent the pass-through."""
     world = World()
     world.retriever.indexes["docs"] = [passage(2, "a secret ferry")] if detectors.context else []
     await world.events(
@@ -417,14 +420,14 @@ async def test_what_was_changed_or_must_be_checked_never_passes_through(detector
 
 
 async def test_no_sources_are_no_reason_not_to_ask() -> None:
-    """In dialects without a pass-through the model is asked with an empty list of sources."""
+    """A model of another dialect is asked with an empty list of sources."""
     world = World()
     await world.events(turn(retrieval=Retrieval(("empty",), top=3)))
     assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
 
 
 async def test_only_what_fits_is_used() -> None:
-    """A passage that is too large is left out; a smaller one behind it still comes in."""
+    """A passage that is too large is left out, and a smaller one after it is used."""
     world = World()
     world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
     world.generator.window = 1500
@@ -434,7 +437,7 @@ async def test_only_what_fits_is_used() -> None:
 
 @pytest.mark.parametrize("index", ["docs", "empty"])
 async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
-    """Equal to the window is fine, one more is not, whether anything was found or not."""
+    """A prompt larger than the window is refused, with or without passages."""
     world = World()
     world.generator.window = 3
     plain = turn("one two three", retrieval=Retrieval((index,), top=3), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
@@ -444,7 +447,7 @@ async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
 
 
 async def test_the_last_event_says_what_became_of_the_passages() -> None:
-    """Also where nothing of them was used; nothing where nothing was searched."""
+    """The last event has the selection of passages, also an empty one. Without a search it has none."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
     world.retriever.indexes["docs"] = [passage(1, "ferry"), passage(2, "ferry " * 9000)]
     asked = turn("ferry", style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE, original=OriginalRequest(json=ORIGINAL))
@@ -462,7 +465,7 @@ async def test_the_last_event_says_what_became_of_the_passages() -> None:
 
 @pytest.mark.parametrize("passthrough", [True, False])
 async def test_an_index_that_is_only_named_must_exist(passthrough: bool) -> None:
-    """It is refused before an objection, and before the model is asked."""
+    """An unknown required index is refused before an objection and before the model is asked."""
     world = World()
     asked = Turn(
         LOCAL,
@@ -476,14 +479,14 @@ async def test_an_index_that_is_only_named_must_exist(passthrough: bool) -> None
 
 
 async def test_the_look_for_an_index_is_timed() -> None:
-    """Nothing that a client waits for is missing among the steps."""
+    """The check of a required index is a step with its own time."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
     asked = Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True, required_indexes=("docs",)))
     assert steps(await world.events(asked)) == ["find index", "first token", "generate"]
 
 
 async def test_an_objection_is_raised_before_anything_is_done() -> None:
-    """Once the indexes are known to exist."""
+    """An objection is raised before the search and the model."""
     world = World()
     objection = InvalidRequest("wrong", field="messages")
     with pytest.raises(InvalidRequest) as caught:
@@ -493,7 +496,7 @@ async def test_an_objection_is_raised_before_anything_is_done() -> None:
 
 
 async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
-    """Nothing was yielded yet, so that it can be a status."""
+    """An unknown index is refused before the model is asked."""
     world = World()
     with pytest.raises(NotFound, match="nowhere"):
         await world.events(turn(retrieval=Retrieval(("nowhere",), top=1)))
@@ -501,7 +504,7 @@ async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
 
 
 async def test_of_two_failures_the_inputs_counts() -> None:
-    """An unknown detector and an unknown index: always the same error, whichever came first."""
+    """The failure of the input check takes precedence over the failure of the retrieval."""
     detectors = Detectors(input=(Detector("nobody", Action.BLOCK),))
     for _ in range(5):
         with pytest.raises(NotFound, match="detector"):
@@ -510,14 +513,14 @@ async def test_of_two_failures_the_inputs_counts() -> None:
 
 @pytest.mark.parametrize("script", [[], [[Start(b"{}")]]])
 async def test_a_model_that_says_nothing_is_a_failure(script: list[Batch]) -> None:
-    """Not an empty answer: nobody could tell it from a real one."""
+    """A model without output causes an error and not an empty answer."""
     for asked in (turn(), Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))):
         with pytest.raises(Unavailable, match="no answer"):
             await World(generator=FakeGenerator(list(script))).events(asked)
 
 
 async def test_a_failing_model_fails_the_answer() -> None:
-    """What came before it is out already."""
+    """A failure of the model is raised after its earlier text."""
     world = World(generator=FakeGenerator([[Delta(0, "a")], Unavailable("gone")]))
     out: list[Event] = []
     with pytest.raises(Unavailable):
@@ -528,7 +531,7 @@ async def test_a_failing_model_fails_the_answer() -> None:
 @pytest.mark.parametrize("detectors", [Detectors(), Detectors(output=words(Action.REPORT))])
 @pytest.mark.parametrize("passthrough", [False, True])
 async def test_leaving_closes_the_model(detectors: Detectors, passthrough: bool) -> None:
-    """A client that leaves in mid-stream: the model's iterator is closed before the pipeline's is."""
+    """The model is closed when the client leaves in the middle of a stream."""
     gate = asyncio.Event()
     world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=gate))
     original = Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))
@@ -540,7 +543,7 @@ async def test_leaving_closes_the_model(detectors: Detectors, passthrough: bool)
 
 
 async def test_leaving_before_the_first_event_stops_both_halves() -> None:
-    """A client that leaves while the input is judged and passages are fetched: neither goes on."""
+    """The check of the input and the retrieval stop when the client leaves."""
     stopped: list[str] = []
 
     async def forever(name: str) -> None:
@@ -569,7 +572,7 @@ async def test_leaving_before_the_first_event_stops_both_halves() -> None:
 
 
 async def test_a_blocked_question_does_not_wait_for_retrieval() -> None:
-    """The verdict alone is enough; the search is given up."""
+    """A blocked question is refused without waiting for the retrieval."""
 
     class Retriever(FakeRetriever):
         async def retrieve(self, *_: Any) -> Found:
@@ -584,7 +587,7 @@ async def test_a_blocked_question_does_not_wait_for_retrieval() -> None:
 
 
 async def test_every_step_gets_the_requests_deadline() -> None:
-    """One deadline, set at the edge, is what all services are given."""
+    """All services get the one deadline of the request."""
     seen: list[Deadline] = []
 
     class Retriever(FakeRetriever):
@@ -619,7 +622,7 @@ ON_SUNDAYS = "does the ferry leave on Sundays"
 
 
 def scripted(*scripts: Sequence[str], only_quotes: bool = False) -> FakeGenerator:
-    """Answers the prompts one after the other, each with these pieces."""
+    """Return a generator that answers the prompts in order with these pieces."""
     *first, last = [FakeGenerator.words(*texts) for texts in scripts]
     return FakeGenerator(last, scripts=deque(first), only_quotes=only_quotes)
 
@@ -630,7 +633,7 @@ def rewriting(question: str = "and on Sundays", *, follow_ups: bool = False, **m
 
 
 async def test_what_the_model_makes_of_the_question_is_searched() -> None:
-    """After the question itself; what is shown was found by it, while the model answers the question as asked."""
+    """The rewritten query is searched after the question, and the model gets the original question."""
     world = World(generator=scripted([ON_SUNDAYS], ["No."]))
     world.retriever.indexes["docs"].insert(0, passage(3, "Sundays and"))
     events = await world.events(rewriting(retrieval=Retrieval(("docs",), top=1)))
@@ -645,14 +648,14 @@ async def test_what_the_model_makes_of_the_question_is_searched() -> None:
 
 
 async def test_a_question_that_needs_no_change_is_searched_once() -> None:
-    """What was found while it was being judged is used."""
+    """A question that is not changed by the rewriting is searched once."""
     world = World(generator=scripted([QUESTION], ["No."]))
     await world.events(rewriting(QUESTION))
     assert world.retriever.queries == [QUESTION]
 
 
 async def test_a_search_query_that_could_not_be_made_is_noted() -> None:
-    """The answer comes all the same."""
+    """A failed rewriting leaves a note, and the question is searched."""
     world = World(generator=scripted([""], ["No."]))
     events = await world.events(rewriting())
     context = of(Context, events)[0]
@@ -662,7 +665,7 @@ async def test_a_search_query_that_could_not_be_made_is_noted() -> None:
 
 
 async def test_only_redacted_words_make_a_search_query() -> None:
-    """The model that makes it may be anywhere; where it makes none, the redacted question is searched for."""
+    """The rewriting gets the redacted question, and without a query the redacted question is searched."""
     detectors = Detectors(input=words(Action.REDACT))
     for query, searched in (("the ferry", "the ferry"), ("", "my [REDACTED]")):
         world = World(generator=scripted([query], ["No."]))
@@ -672,7 +675,7 @@ async def test_only_redacted_words_make_a_search_query() -> None:
 
 
 async def test_no_search_query_is_made_before_the_verdict() -> None:
-    """A blocked question reaches no model at all."""
+    """A blocked question is not rewritten."""
     world = World(generator=scripted(["the ferry"], ["No."]))
     with pytest.raises(Blocked):
         await world.events(replace(rewriting("my secret"), detectors=Detectors(input=words(Action.BLOCK))))
@@ -680,7 +683,7 @@ async def test_no_search_query_is_made_before_the_verdict() -> None:
 
 
 async def test_leaving_while_the_query_is_made_stops_the_model() -> None:
-    """The stream that makes it is closed, and nothing else begins."""
+    """The rewriting stops when the client leaves, and no other step begins."""
     world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
     waiting = asyncio.ensure_future(anext(world.answer(rewriting())))
     await asyncio.sleep(0.02)
@@ -693,7 +696,7 @@ async def test_leaving_while_the_query_is_made_stops_the_model() -> None:
 
 
 async def test_a_conversation_that_is_too_long_is_cut() -> None:
-    """The model gets what there is room for, and it is said how much is missing."""
+    """A conversation that is too long is cut, and a note has the number of missing messages."""
     world = World()
     world.generator.window = 2000
     old = (Message("user", "w " * 900), Message("assistant", "w " * 900))
@@ -705,7 +708,7 @@ async def test_a_conversation_that_is_too_long_is_cut() -> None:
 
 
 async def test_a_question_that_is_too_long_for_the_window_is_refused() -> None:
-    """With or without a search; the caller of an API that keeps its conversation whole gets it refused for that."""
+    """A question that is too long is refused, and so is a conversation that the client keeps complete."""
     world = World()
     world.generator.window = 200
     for asked in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
@@ -722,7 +725,7 @@ QUESTIONS = FollowUps(("And on Sundays?", "Where?"))
 
 
 async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
-    """They are an event of their own, behind the model's and before the end."""
+    """Follow-up questions are requested, cut out of the text and returned before the finish."""
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn(prompting=PromptOptions(follow_ups=True)))
     assert "<<" in world.generator.prompts[0].messages[0].text
@@ -732,7 +735,7 @@ async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
 
 
 async def test_where_nobody_wants_questions_nothing_is_cut_out() -> None:
-    """Double brackets are text then."""
+    """Double brackets stay in the text if no follow-up questions are requested."""
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn())
     assert "<<" not in world.generator.prompts[0].messages[0].text
@@ -740,7 +743,7 @@ async def test_where_nobody_wants_questions_nothing_is_cut_out() -> None:
 
 
 async def test_the_detectors_judge_the_questions_too() -> None:
-    """Redacted in a question as in the text, each by itself; a place in the answer has what is there alone."""
+    """Follow-up questions are redacted too, and their findings have no positions."""
     said = ("The secret: nine.\n", "<<Is the sec", "ret out?>>", "<<When?>>")
     world = World(generator=FakeGenerator.saying(*said))
     events = await world.events(
@@ -754,7 +757,7 @@ async def test_the_detectors_judge_the_questions_too() -> None:
 
 @pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
 async def test_what_cutting_the_questions_out_puts_together_is_judged(action: Action) -> None:
-    """The detectors judge what the client reads, not what the model wrote."""
+    """The detectors judge the text without the questions, as the client reads it."""
     world = World(generator=FakeGenerator.saying("The sec<<Wh", "y?>>ret is nine."))
     events = await world.events(
         turn(detectors=Detectors(output=words(action)), prompting=PromptOptions(follow_ups=True))
@@ -765,7 +768,7 @@ async def test_what_cutting_the_questions_out_puts_together_is_judged(action: Ac
 
 @pytest.mark.parametrize("said", ["<<Is the secret out?>>", "<<Why?>> secret", "<<Why?>>\n secret"])
 async def test_a_blocked_answer_has_no_questions(said: str) -> None:
-    """Wherever it was stopped: the fallback is shown whole, and nothing of a question."""
+    """A blocked answer has the message and no questions."""
     world = World(generator=FakeGenerator.saying("At nine.\n", said))
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.BLOCK)), prompting=PromptOptions(follow_ups=True))
@@ -778,7 +781,7 @@ async def test_a_blocked_answer_has_no_questions(said: str) -> None:
 
 
 async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
-    """The answer says so, and a double bracket that it quotes stays."""
+    """A model that only quotes gets neither rewriting nor follow-up questions, and notes say so."""
     world = World(generator=scripted(["a << b >> c"], only_quotes=True))
     events = await world.events(rewriting(follow_ups=True))
     assert len(world.generator.prompts) == 1
@@ -788,7 +791,7 @@ async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
 
 
 async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
-    """The passages by its scores where there are any; else the answer comes with a note."""
+    """Passages have the order of the reranker's scores. Without scores the answer has a note."""
     world, wanted = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
     events = await world.events(turn(retrieval=wanted))
     assert [note.subject for note in of(Context, events)[0].notes] == [Subject.RESULTS]
@@ -807,7 +810,7 @@ async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
 
 
 async def test_the_answers_language_is_said_to_the_model() -> None:
-    """In the system's words."""
+    """The system message names the language of the answer."""
     world = World()
     await world.events(turn(prompting=PromptOptions(language="de")))
     assert "answer in this one: de." in world.generator.prompts[0].messages[0].text
@@ -822,7 +825,7 @@ async def test_the_answers_language_is_said_to_the_model() -> None:
     ],
 )
 async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) -> None:
-    """Its words are text that clients read; the status stays."""
+    """The refusal of a model server is judged as an answer, and its status stays."""
     refusal = UpstreamRejected("refused", status=400, body='{"error": {"message": "no secret", "code": 400}}')
     world = World(generator=FakeGenerator([refusal]))
     with pytest.raises(UpstreamRejected) as caught:
@@ -834,14 +837,14 @@ async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) 
     ("detectors", "unary"), [(Detectors(), True), (Detectors(output=words(Action.REDACT)), False)]
 )
 async def test_a_unary_answer_is_asked_for_without_a_stream(detectors: Detectors, unary: bool) -> None:
-    """Where no detector judges it while it grows."""
+    """A complete answer is requested without a stream unless output detectors judge it."""
     world = World()
     await world.events(turn(unary=True, detectors=detectors))
     assert [prompt.unary for prompt in world.generator.prompts] == [unary]
 
 
 async def test_an_answer_in_one_piece_is_asked_for_in_one_piece() -> None:
-    """With output detectors, too: the model server gets the request, with what the detectors left of it."""
+    """A complete answer is requested with the redacted messages and the other members unchanged."""
     body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'
     said = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'
     world = World(generator=FakeGenerator([[Completion(said)]]))

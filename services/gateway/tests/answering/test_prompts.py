@@ -13,7 +13,7 @@ def turn(style: PromptStyle, **more: object) -> Turn:
 
 
 def test_sources_stand_after_the_question() -> None:
-    """The system's words, the history, then the question with each passage, whose lines and indentation stay."""
+    """The sources follow the question, and the lines of a passage keep their indentation."""
     system, *history, question = prompts.compose(turn(PromptStyle.SOURCES_AFTER_QUESTION), [PASSAGE])
     assert system == Message("system", prompts.ANSWER_FROM_SOURCES)
     assert tuple(history) == HISTORY
@@ -21,7 +21,7 @@ def test_sources_stand_after_the_question() -> None:
 
 
 def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
-    """An empty one, too."""
+    """A system prompt of the request replaces the default one, also if it is empty."""
     for own in ("Be kind.", ""):
         system, *_ = prompts.compose(
             turn(PromptStyle.SOURCES_AFTER_QUESTION, prompting=PromptOptions(system_prompt=own)), [PASSAGE]
@@ -30,7 +30,7 @@ def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
 
 
 def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> None:
-    """The language, then the questions; also behind a system prompt of one's own, be it empty."""
+    """The language and the request for questions follow the system prompt, also an empty one."""
     style = PromptStyle.SOURCES_AFTER_QUESTION
     for own, first in ((None, prompts.ANSWER_FROM_SOURCES), ("Be kind.", "Be kind."), ("", "")):
         system, *_ = prompts.compose(
@@ -44,7 +44,7 @@ def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> N
 
 
 def test_the_context_stands_in_front_as_a_system_message() -> None:
-    """Then the history as it came, then the user's words alone."""
+    """The sources are a system message before the history and the question."""
     system, *history, question = prompts.compose(turn(PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE), [PASSAGE])
     assert system.role == "system"
     assert system.text.endswith("a.pdf#page=2: one\n two  three")
@@ -53,14 +53,14 @@ def test_the_context_stands_in_front_as_a_system_message() -> None:
 
 
 def test_without_passages_the_messages_are_the_callers() -> None:
-    """Nothing is put in front, and no empty message is put behind a tool's result."""
+    """Without passages, the messages are the caller's own ones."""
     style = PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
     assert prompts.compose(turn(style), []) == (*HISTORY, Message("user", "why?"))
     assert prompts.compose(Turn(LOCAL, "", HISTORY, style=style), []) == HISTORY
 
 
 def test_captions_stand_in_place_of_the_passage() -> None:
-    """Those that still stand in its text: what a detector has changed is not shown by them."""
+    """Captions replace the text of a passage if the text still contains them."""
     passage = replace(PASSAGE, captions=("one", "three"))
     assert prompts.data_point(passage) == "a.pdf#page=2: one three"
     assert prompts.data_point(replace(passage, text="[REDACTED] two three")) == "a.pdf#page=2: three"

@@ -55,7 +55,7 @@ def saying(*texts: str) -> World:
 
 
 async def test_the_model_makes_the_query() -> None:
-    """From the conversation and the question, with its own model, without chance, and shortly."""
+    """The model of the turn makes a short query from the conversation, with the temperature 0."""
     world = saying("ferry departure", " on Sundays\n")
     assert await world.query() == Query("ferry departure on Sundays")
     [prompt] = world.generator.prompts
@@ -69,7 +69,7 @@ async def test_the_model_makes_the_query() -> None:
 
 
 async def test_a_model_that_thinks_is_asked_as_such_take_it() -> None:
-    """With the turn's effort, room for its thoughts, and without what such models refuse."""
+    """A reasoning model gets the turn's effort, a larger limit and no temperature."""
     world = saying("ferry")
     await world.query(replace(TURN, parameters_json=b'{"n":1e400,"reasoning_effort":"low"}'))
     parameters = world.generator.prompts[0].parameters_json
@@ -77,7 +77,7 @@ async def test_a_model_that_thinks_is_asked_as_such_take_it() -> None:
 
 
 async def test_its_time_and_its_tokens_are_told() -> None:
-    """A step of its own."""
+    """The rewriting is a step with its time and its tokens."""
     world = saying("ferry")
     await world.query()
     [step] = world.timeline.steps
@@ -94,14 +94,14 @@ async def test_its_time_and_its_tokens_are_told() -> None:
     ],
 )
 async def test_where_there_is_nothing_to_rewrite_nobody_is_asked(asked: Turn) -> None:
-    """Not wanted, nothing said before, nothing to search: the question, without a step and without a note."""
+    """The model is not asked if rewriting is off, or without a history or a search."""
     world = saying("ferry")
     assert await world.query(asked) == Query(QUESTION)
     assert (world.generator.prompts, world.timeline.steps) == ([], ())
 
 
 async def test_a_long_conversation_is_not_sent_whole() -> None:
-    """The latest messages, and of each the beginning."""
+    """The prompt has only the latest messages, and each is cut."""
     history = tuple(Message("user", f"{number} " + "x" * 50_000) for number in range(100))
     world = saying("ferry")
     await world.query(replace(TURN, history=history, question="y" * 50_000))
@@ -123,25 +123,25 @@ async def test_a_long_conversation_is_not_sent_whole() -> None:
     ],
 )
 async def test_what_stands_around_the_query_is_taken_off(said: str, query: str) -> None:
-    """Quotation marks around all of it, thoughts, white space."""
+    """Quotation marks around the query, reasoning and extra white space are removed."""
     assert await saying(said).query() == Query(query)
 
 
 @pytest.mark.parametrize("said", ["", " \n", '""', "x" * (LONGEST_QUERY + 1), "<think>ferry</think>"])
 async def test_what_is_no_query_is_not_searched(said: str) -> None:
-    """Nothing, or an answer."""
+    """An empty or too long query is not used."""
     assert await saying(said).query() == Query(QUESTION, query_rewriting.UNUSABLE)
 
 
 async def test_a_query_that_was_cut_short_is_not_searched() -> None:
-    """Half a sentence finds half of what was meant."""
+    """A query that is cut short is not used."""
     for reason in ("length", "content_filter"):
         world = World(FakeGenerator([[Delta(0, "ferry"), Finish(0, reason)]]))
         assert await world.query() == Query(QUESTION, query_rewriting.UNUSABLE)
 
 
 async def test_a_model_that_does_not_stop_is_stopped() -> None:
-    """Some know no longest answer; what they say is not gathered."""
+    """A model that does not stop is closed at the longest query."""
     world = World(FakeGenerator([[Delta(0, "x" * 1000)]] * 1000))
     assert await world.query() == Query(QUESTION, query_rewriting.UNUSABLE)
     assert world.generator.closed == 1
@@ -149,18 +149,18 @@ async def test_a_model_that_does_not_stop_is_stopped() -> None:
 
 @pytest.mark.parametrize("error", [Unavailable("gone"), DeadlineExceeded("slow"), InvalidRequest("no temperature")])
 async def test_a_failing_model_does_not_fail_the_answer(error: Any) -> None:
-    """The question is searched for, and the note does not tell what it was."""
+    """A failure of the model leaves a note without details, and the question is searched."""
     for script in ([error], [[Delta(0, "ferry")], error]):
         assert await World(FakeGenerator(script)).query() == Query(QUESTION, query_rewriting.FAILED)
 
 
 async def test_a_model_that_breaks_off_has_made_no_query() -> None:
-    """Its words without an end may be half of it."""
+    """A query without a finish is not used."""
     assert await World(FakeGenerator([[Delta(0, "ferry")]])).query() == Query(QUESTION, query_rewriting.FAILED)
 
 
 async def test_a_model_that_only_quotes_is_not_asked() -> None:
-    """Where the platform runs without a model server."""
+    """A model that only quotes is not asked."""
     world = World(FakeGenerator(FakeGenerator.words("ferry"), only_quotes=True))
     assert await world.query() == Query(QUESTION, query_rewriting.ONLY_QUOTES)
     assert world.generator.prompts == []
@@ -168,7 +168,7 @@ async def test_a_model_that_only_quotes_is_not_asked() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 async def test_the_query_goes_through_the_output_detectors(action: Action) -> None:
-    """Clients see it. What they would take out or stop is not used; what they only report is."""
+    """A query that the output detectors would change is not used. A reported one is."""
     world = saying("my secret")
     turn = replace(TURN, detectors=Detectors(output=(Detector("words", action),)))
     stopped = action is not Action.REPORT
@@ -178,7 +178,7 @@ async def test_the_query_goes_through_the_output_detectors(action: Action) -> No
 
 @pytest.mark.parametrize(("left", "given"), [(12.0, 4.0), (300.0, 10.0)])
 async def test_the_model_has_little_time(left: float, given: float) -> None:
-    """A third of what is left, ten seconds at most."""
+    """The model gets a third of the remaining time, and at most ten seconds."""
     seen: list[float] = []
 
     class Generator(FakeGenerator):
@@ -191,14 +191,14 @@ async def test_the_model_has_little_time(left: float, given: float) -> None:
 
 
 async def test_nothing_is_asked_when_no_time_is_left() -> None:
-    """Whoever comes next says so."""
+    """The model is not asked after the deadline."""
     world = saying("ferry")
     assert await world.query(seconds=-1) == Query(QUESTION, query_rewriting.FAILED)
     assert world.generator.prompts == []
 
 
 async def test_a_client_that_leaves_stops_the_model() -> None:
-    """At once."""
+    """The model is closed when the client leaves."""
     world = World(FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
     asking = asyncio.ensure_future(world.query())
     await asyncio.sleep(0.01)

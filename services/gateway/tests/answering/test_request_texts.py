@@ -1,4 +1,4 @@
-"""What a policy judges of a request beside what users and tools say."""
+"""A policy judges the texts of a request beside the messages of users and tools."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ SAID: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("said", SAID, ids=lambda said: json.dumps(said)[:70])
 async def test_a_policy_judges_whatever_a_request_tells_the_model(said: dict[str, Any]) -> None:
-    """A block stops it; redacted it goes on without the word, and the rest stays; reported it goes as it is."""
+    """A policy blocks, redacts or reports a word in every text that reaches the model."""
     with pytest.raises(BlockedQuestion, match="secret"):
         await checked(parse(policy(Action.BLOCK), **said))
     asked = parse(policy(Action.REDACT), **said)
@@ -66,19 +66,19 @@ async def test_a_policy_judges_whatever_a_request_tells_the_model(said: dict[str
 
 
 async def test_settings_and_identifiers_are_no_text() -> None:
-    """Who asks, and how the model speaks, tells the model nothing."""
+    """Settings and identifiers are not judged."""
     asked = parse(policy(Action.BLOCK), user="secret", temperature=0.5, stop=["secret"], metadata={"a": "secret"})
     assert await checked(asked) == (asked, ())
 
 
 async def test_a_request_of_its_own_detectors_is_judged_as_it_asks() -> None:
-    """Its detectors judge users and tools; a policy's judge the rest."""
+    """Detectors of the request do not judge its tools."""
     asked = parse(Detectors(), detectors={"input": {"words": {}}}, tools=[TOOL])
     assert await checked(asked) == (asked, ())
 
 
 async def test_a_prompt_of_the_request_is_judged_and_the_platforms_is_not() -> None:
-    """The platform's words stay as they are."""
+    """A system prompt of the request is judged. The platform's own prompt is not."""
     prompting = PromptOptions(system_prompt="The platform's secret.\nTell a secret", own_prompt="Tell a secret")
     asked = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
     after, _ = await checked(asked)
@@ -87,7 +87,7 @@ async def test_a_prompt_of_the_request_is_judged_and_the_platforms_is_not() -> N
 
 @pytest.mark.parametrize("role", ["User", "human", "user ", "ipython"])
 def test_roles_that_no_detector_knows_are_refused(role: str) -> None:
-    """Servers differ in what they make of them. Without a policy they are the model server's to judge."""
+    """An unknown role is refused under a policy, because servers treat it differently, and passed on otherwise."""
     messages = [USER, {"role": role, "content": "secret"}]
     with pytest.raises(InvalidRequest, match=r"messages\[1\].role must be one of"):
         parse(policy(Action.BLOCK), messages=messages)
@@ -96,7 +96,7 @@ def test_roles_that_no_detector_knows_are_refused(role: str) -> None:
 
 @pytest.mark.parametrize("name", ["chat_template", "suffix", "prompt_embeds"])
 def test_what_no_detector_can_judge_is_refused(name: str) -> None:
-    """Unless the profile allows it, or has no policy."""
+    """A member that no detector can judge is refused unless the profile allows it or has no policy."""
     with pytest.raises(PermissionDenied, match=name):
         parse(policy(Action.BLOCK), **{name: "x"})
     assert parse(policy(Action.BLOCK), **{name: None}).original.json
@@ -107,7 +107,7 @@ def test_what_no_detector_can_judge_is_refused(name: str) -> None:
 
 
 def test_a_name_that_stands_twice_is_refused() -> None:
-    """The detectors would judge one of the values, and the model server might read the other."""
+    """A repeated name is refused, because the detectors and the model server might read different values."""
     body = b'{"messages": [{"role": "user", "content": "secret", "content": "Hello"}]}'
     with pytest.raises(InvalidRequest, match="twice"):
         OpenAiChat().parse(ChatRequest(body, LOCAL, Frontend(detectors=policy(Action.BLOCK))))

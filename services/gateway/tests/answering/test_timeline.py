@@ -28,7 +28,7 @@ QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?
 
 
 class SlowRetriever(FakeRetriever):
-    """Takes long to find anything."""
+    """A retriever that takes long."""
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
@@ -38,7 +38,7 @@ class SlowRetriever(FakeRetriever):
 
 
 class SlowGenerator(FakeGenerator):
-    """Thinks before it speaks, and between its words."""
+    """A generator that takes long before and between its words."""
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         await asyncio.sleep(0.6)
@@ -55,7 +55,7 @@ def slow(fakes: Any, settings: Settings) -> ASGIApp:
 
 
 async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[float, bytes]]]:
-    """Asks the question; returns the headers, and the pieces of the body with their times in milliseconds."""
+    """Ask the question; return the headers and the pieces of the body with their times in milliseconds."""
     begin = time.perf_counter()
     headers: dict[str, str] = {}
     pieces: list[tuple[float, bytes]] = []
@@ -90,7 +90,7 @@ async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[flo
 
 @virtual_time
 async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: ASGIApp) -> None:
-    """In the header and in the thoughts: no waiting is left out, none is counted twice."""
+    """The steps in the header and in the thoughts add up to the measured time of the answer."""
     headers, pieces = await asked(slow, "/chat")
     [(outside, body)] = pieces
     told = {name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])}
@@ -104,7 +104,7 @@ async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: 
 
 @virtual_time
 async def test_the_first_token_comes_when_the_steps_say(slow: ASGIApp) -> None:
-    """A stream's first words, and its end, come at the times that its last line tells."""
+    """The first token and the end of a stream come at the times in its last line."""
     _, pieces = await asked(slow, "/chat/stream")
     lines = [(at, json.loads(line)) for at, piece in pieces for line in piece.splitlines()]
     first = next(at for at, line in lines if line.get("delta", {}).get("content"))
@@ -118,7 +118,7 @@ async def test_the_first_token_comes_when_the_steps_say(slow: ASGIApp) -> None:
 
 @pytest.mark.parametrize("path", ["/2024-04/chat", "/2024-04/chat/stream"])
 async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemorySpanExporter, path: str) -> None:
-    """Each step of the thoughts is a span of the request's trace, below the request, and as long."""
+    """Each step is a span below the request's span, with the same duration."""
     body = QUESTION | {"context": {"overrides": {"index": "docs"}}}
     response = await client.post(path, json=body)
     last = json.loads(response.text.splitlines()[-1])
@@ -145,7 +145,7 @@ async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemor
 async def test_model_and_detectors_are_asked_below_the_generation(
     fakes: Any, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """What they take is part of the step in the trace."""
+    """The model and the output detectors are called within the span of the generation."""
     asked_in: list[tuple[str, str]] = []
     generate, watch = fakes.generator.generate, fakes.guardrails.watch
 
@@ -174,12 +174,12 @@ def _current_name() -> str:
 
 
 def _spent(told: dict[str, float]) -> float:
-    """All of the time, in milliseconds: the first token is part of the generation."""
+    """Return the whole time in milliseconds. The first token is part of the generation."""
     return sum(spent for name, spent in told.items() if name != "first-token")
 
 
 def test_steps_are_timed_in_the_order_in_which_they_end() -> None:
-    """Durations in milliseconds, of steps that fail, too."""
+    """Steps are recorded in the order of their ends, also failed ones."""
     timeline = Timeline()
     with timeline.step("outer"):
         with timeline.step("inner"):
@@ -192,7 +192,7 @@ def test_steps_are_timed_in_the_order_in_which_they_end() -> None:
 
 
 def test_what_is_done_twice_is_one_step() -> None:
-    """A second search after a redaction: one step, with the time of both."""
+    """A repeated step is recorded once with the sum of its times."""
     timeline = Timeline()
     timeline.add("retrieve", 0.001)
     timeline.add("retrieve", 0.0025)
@@ -200,7 +200,7 @@ def test_what_is_done_twice_is_one_step() -> None:
 
 
 def test_what_a_service_says_of_its_own_steps() -> None:
-    """Stands below the step that asked it; what was done twice is one step there, too."""
+    """The inner steps of a service belong to the step that called it, and repeated ones are added up."""
     timeline = Timeline()
     timeline.add("retrieve", 0.009)
     timeline.inside("retrieve", [("embed", 1.5), ("dense", 2.0)])
@@ -210,8 +210,10 @@ def test_what_a_service_says_of_its_own_steps() -> None:
 
 
 def test_each_step_has_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts from the beginning of the answer. A step that ran twice has its first start and both durations; a
-    step that was timed elsewhere began before it was added.
+    """Each step has its start relative to the answer.
+
+    A step that ran twice has its first start and the sum of its times. A step that was timed elsewhere started
+    before it was added.
     """
     now = iter((10.0, 10.1, 10.2, 10.4, 10.5, 10.7, 11.0))
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))

@@ -1,4 +1,4 @@
-"""Bounds of numbers of tokens hold for each normal form of a text."""
+"""Bounds of the numbers of tokens, for each normal form of a text."""
 
 import unicodedata
 from typing import Literal
@@ -15,13 +15,13 @@ KNOWN = TokenCounts((), 0, 8192, calls_tools=True)
 
 @given(st.text())
 def test_a_text_has_no_more_tokens_than_bytes(text: str) -> None:
-    """Neither as it is nor in a normal form."""
+    """The bound of a text is at least its bytes in every normal form."""
     forms = [text, *(unicodedata.normalize(form, text) for form in FORMS)]
     assert most_tokens(text) >= max(len(form.encode("utf-8", "replace")) for form in forms)
 
 
 def test_bounds_stand_for_counts() -> None:
-    """Each text has one, the conversation one for all; what is known of the model stays."""
+    """Each text has a bound, all messages have one together, and the members of the model stay."""
     bounds = bound(KNOWN, ["ferry", "é"], [Message("user", "pier")])
     assert bounds is not None
     assert bounds.texts == (5, 5)
@@ -35,5 +35,5 @@ def test_bounds_stand_for_counts() -> None:
     ids=["parts", "extra"],
 )
 def test_what_is_not_text_is_counted(message: Message) -> None:
-    """A picture takes more tokens than its bytes say; the bytes of other members bound nothing."""
+    """Messages with pictures or other members have no bound."""
     assert bound(KNOWN, [], [message]) is None
