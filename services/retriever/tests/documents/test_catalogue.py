@@ -17,7 +17,7 @@ from servicekit.principal import LOCAL, Principal
 
 
 async def pages(bench: Bench, size: int, filter_: Filter = NO_FILTER) -> list[DocumentPage]:
-    """All pages of a listing."""
+    """Return all pages of a listing."""
     found = [await bench.catalogue.documents(LOCAL, INDEX, filter_, PageRequest(size))]
     while found[-1].next_token:
         asked = PageRequest(size, found[-1].next_token)
@@ -26,7 +26,7 @@ async def pages(bench: Bench, size: int, filter_: Filter = NO_FILTER) -> list[Do
 
 
 async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
-    """Pages follow each other by document id without gaps or repeats, each with the number of all."""
+    """Pages list the documents by id without gaps or repeats, each with the total number."""
     ids = ["b", "a", "é", "Z", "a/1", "a b", "10", "9"]
     for number, document_id in enumerate(ids):
         await bench.put(Document(document_id, category=("x", "y")[number % 2], generation=1), ["text"])
@@ -42,7 +42,7 @@ async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
 
 
 async def test_wrong_pages_are_refused(bench: Bench) -> None:
-    """A page too large, a token that no listing gave, two beginnings, or too much text at once, is named."""
+    """A wrong page is refused with its field."""
     await bench.put(Document("d", generation=1), ["text"])
     for asked, field in (
         (PageRequest(1001), "page_size"),
@@ -77,7 +77,7 @@ async def test_deleting_documents(bench: Bench) -> None:
 
 
 async def test_a_deleted_document_can_come_again(bench: Bench) -> None:
-    """After a deletion any generation is new, a lower one too."""
+    """A deleted document can be stored again with any generation, also a lower one."""
     await bench.put(Document("d", generation=9), ["the ferry"])
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
     await bench.put(Document("d", generation=1), ["the bridge"])
@@ -85,7 +85,7 @@ async def test_a_deleted_document_can_come_again(bench: Bench) -> None:
 
 
 async def test_an_index_without_documents_is_listed(bench: Bench) -> None:
-    """Deleting the last document leaves the index, empty; deleting the index does not leave it."""
+    """An index without documents is listed until it is deleted."""
     await bench.put(Document("d", generation=1), ["the ferry"], index="z")
     await bench.put(Document("d", generation=1), ["the ferry"], index="a")
     await bench.catalogue.delete_documents(LOCAL, "z", ["d"])
@@ -98,7 +98,7 @@ async def test_an_index_without_documents_is_listed(bench: Bench) -> None:
 
 
 async def test_unknown_indexes(bench: Bench) -> None:
-    """Every route says of an unknown index that it does not exist, and of an impossible name that it is wrong."""
+    """An unknown index causes NotFound on every call, and an invalid name InvalidRequest."""
     catalogue = bench.catalogue
     for name, error in (("nothing", NotFound), ("../etc", InvalidRequest)):
         for call in (
@@ -114,7 +114,7 @@ async def test_unknown_indexes(bench: Bench) -> None:
 
 
 async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) -> None:
-    """Documents, passages and deletions are the same after closing and opening; so is the order of passages."""
+    """Documents, passages with their order and deletions are the same after a restart."""
     bench = await Bench.open(reopen())
     for name in ("a", "b", "c"):
         await bench.put(Document(name, f"{name}.pdf", generation=1), [f"the ferry {name}", "the bridge"])
@@ -134,7 +134,7 @@ async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) 
 
 
 async def test_pages_by_offset(bench: Bench) -> None:
-    """An offset passes documents over; one past the end gives an empty page with the number of all."""
+    """An offset skips documents. An offset past the end gives an empty page with the total number."""
     ids = [f"d{number}" for number in range(7)]
     for document_id in ids:
         await bench.put(Document(document_id, generation=1), ["text"])
@@ -146,7 +146,7 @@ async def test_pages_by_offset(bench: Bench) -> None:
 
 
 async def test_listings_with_text(bench: Bench) -> None:
-    """Each document comes with the beginning of its text, as long as was asked for; without asking with none."""
+    """Each document has the beginning of its text up to the requested length, and no text by default."""
     await bench.put(Document("a", generation=1), ["one", "two"])
     await bench.put(Document("b", generation=1), ["three"])
     page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10, text_length=6))
@@ -181,7 +181,7 @@ async def test_who_may_compact(bench: Bench) -> None:
 
 
 async def test_files_within_a_document_go_with_it(bench: Bench) -> None:
-    """At any depth; a document that only says that it was one stays, and so do those of other documents."""
+    """Files within a deleted document are deleted at any depth. A document that only claims to be one stays."""
 
     async def put(name: str, outer: str = "", id_: str = "") -> str:
         made = id_ or (keys.member_id(outer, name.rpartition("/")[2]) if outer else name)

@@ -25,7 +25,7 @@ from servicekit.principal import LOCAL
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """The logic over a store on disk, with an index."""
+    """The services over a store on disk, with an index."""
     made = await Bench.open(EdgeStore(tmp_path / "store", Scheduler()))
     await made.put(Document("first", generation=1), ["a ferry"])
     yield made
@@ -33,7 +33,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 class Watched:
-    """Notes the groups and the writes to the disk; the first group waits until it is let go."""
+    """The groups and the writes to the disk; the first group waits until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.groups: list[list[str]] = []
@@ -66,13 +66,13 @@ class Watched:
 
 @pytest.fixture
 def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """From here on."""
+    """The groups and the writes from here on."""
     del bench
     return Watched(monkeypatch)
 
 
 async def together(bench: Bench, watched: Watched, *texts: tuple[str, list[str]]) -> list[Any]:
-    """What becomes of documents of which the first is being written when the others come, in order."""
+    """Return the results of documents that arrive in order while the first one is being written."""
     tasks: list[asyncio.Task[Any]] = []
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     for number, (name, content) in enumerate(texts):
@@ -91,7 +91,7 @@ async def marked(bench: Bench) -> list[str]:
 
 
 async def test_those_that_wait_share_a_step(bench: Bench, watched: Watched) -> None:
-    """Four documents that come while another is written are one operation and one write to the disk."""
+    """Four documents that arrive during another write share one operation and one write to the disk."""
     results = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
     assert [each.outcome for each in results] == [Outcome.CREATED] * 5
     assert watched.groups == [["a"], ["b", "c", "d", "e"]]
@@ -102,14 +102,14 @@ async def test_those_that_wait_share_a_step(bench: Bench, watched: Watched) -> N
 
 
 async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
-    """One that would make a group too large waits for the next one."""
+    """A document that would make a group too large belongs to the next group."""
     long = [f"ferry {number}" for number in range(MOST_CHUNKS - 1)]
     await together(bench, watched, ("a", ["x"]), ("b", ["x"]), ("c", long), ("d", ["x"]), ("e", ["x"]))
     assert watched.groups == [["a"], ["b", "c"], ["d", "e"]]
 
 
 async def test_a_large_document_goes_step_by_step(bench: Bench, watched: Watched) -> None:
-    """More chunks than a group has are written in slices."""
+    """A document with more chunks than a group is written in slices."""
     watched.go.set()
     await bench.put(Document("large", generation=1), [f"ferry {number}" for number in range(MOST_CHUNKS + 1)])
     assert watched.groups == []
@@ -117,7 +117,7 @@ async def test_a_large_document_goes_step_by_step(bench: Bench, watched: Watched
 
 
 async def test_one_that_fails_fails_alone(bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others of its group are stored, one by one, and it is as if it had never come."""
+    """A failing document leaves nothing, and the others of its group are stored."""
     watched.bad.add("c")
     add = EdgeCollection.add_chunks
 
@@ -138,7 +138,7 @@ async def test_one_that_fails_fails_alone(bench: Bench, watched: Watched, monkey
 async def test_a_version_stays_where_its_successor_fails(
     bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former version is found as before."""
+    """The former version is found if its successor fails."""
 
     async def add_chunks(*_: Any) -> None:
         raise Unavailable("There is no room.")
@@ -154,7 +154,7 @@ async def test_a_version_stays_where_its_successor_fails(
 
 
 async def test_a_successor_replaces_a_version(bench: Bench, watched: Watched) -> None:
-    """The chunks of the former version are gone when it is acknowledged, and no mark is left."""
+    """A successor removes the chunks of the former version and leaves no mark."""
     watched.go.set()
     replaced = await bench.put(Document("first", generation=2), ["another ferry"])
     assert replaced.outcome is Outcome.REPLACED
@@ -165,7 +165,7 @@ async def test_a_successor_replaces_a_version(bench: Bench, watched: Watched) ->
 
 
 async def test_who_leaves_does_not_stop_it(bench: Bench, watched: Watched) -> None:
-    """A document whose sender goes away while its group is written is stored, as its neighbours are."""
+    """A document is stored although its caller is cancelled while its group is written."""
     tasks = [asyncio.create_task(bench.put(Document(name, generation=2), [f"ferry {name}"])) for name in "ab"]
     await eventually(lambda: bool(watched.groups))
     for task in tasks:

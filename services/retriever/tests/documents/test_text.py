@@ -1,4 +1,4 @@
-"""A document's text from its chunks."""
+"""The text of a document from its chunks."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), min_size=1, 
 
 @given(spans, st.integers(0, 3000), st.integers(0, 3000))
 async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int, offset: int) -> None:
-    """Whichever way a text was cut, with overlaps or with gaps between, each part comes back unchanged."""
+    """Each part of a text is read unchanged, with every overlap or gap between the chunks."""
     text = "".join(chr(0x61 + number % 26) + ("é" if number % 7 == 0 else "") for number in range(3000))
     bench = await Bench.open(MemoryStore())
     cut: list[tuple[int, int]] = []
@@ -56,14 +56,17 @@ async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
 
 
 async def test_without_chunks(bench: Bench) -> None:
-    """A document without chunks has no text, and there is no more of it."""
+    """A document without chunks has an empty text."""
     await bench.put(Document("d", generation=1), [])
     _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(10))
     assert found == DocumentText("", is_truncated=False)
 
 
 async def test_pages(bench: Bench) -> None:
-    """Text of other pages is left out, and an offset counts within the pages; chunks of no page have none."""
+    """A range of pages has only their text, and an offset counts within it.
+
+    Chunks without a page belong to none.
+    """
     chunks = await bench.chunks(["one", "two a", "two b", "three", "rest"])
     chunks = [replace(each, page=page) for each, page in zip(chunks, (1, 2, 2, 3, 0), strict=True)]
     await bench.upserts.upsert(steps(bench.begin(Document("d", generation=1)), chunks, Commit(5)))

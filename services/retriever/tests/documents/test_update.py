@@ -1,4 +1,4 @@
-"""Giving a stored document other fields and a higher generation, without new chunks."""
+"""Updates of a stored document's fields and generation without new chunks."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ READER = Principal(LOCAL.tenant)
 
 
 async def found(bench: Bench, principal: Principal = LOCAL, **filter_: str | int) -> list[str]:
-    """The texts that a search finds under a condition."""
+    """Return the texts that a search finds under a condition."""
     conditions = tuple(MatchAny(name.replace("__", "."), (value,)) for name, value in filter_.items())
     results = [
         sorted(
@@ -36,7 +36,7 @@ async def found(bench: Bench, principal: Principal = LOCAL, **filter_: str | int
 
 
 async def test_fields_and_generation(bench: Bench) -> None:
-    """All fields that an update sets are the document's and its chunks' from then on; the rest is as it was."""
+    """An update sets its fields for the document and its chunks. Other fields stay."""
     before = (await bench.put(STORED, TEXTS)).document
     sent = Document(
         "d",
@@ -71,7 +71,10 @@ async def test_fields_and_generation(bench: Bench) -> None:
 
 
 async def test_the_same_again_raises_the_generation(bench: Bench) -> None:
-    """Where nothing else is other the outcome says so; from then on older generations are refused all the same."""
+    """An update without other changes raises the generation and says so.
+
+    Older generations are refused from then on.
+    """
     await bench.put(STORED, TEXTS[:3])
     same = replace(STORED, generation=9, metadata_json=b'{ "year" :2024 }')
     updated = await bench.upserts.update(LOCAL, INDEX, same)
@@ -87,7 +90,7 @@ async def test_the_same_again_raises_the_generation(bench: Bench) -> None:
 
 
 async def test_what_is_not_of_this_content(bench: Bench) -> None:
-    """Another content, another name, an unknown document or index: not found, and nothing changes."""
+    """An update of another content, name, document, index or tenant causes NotFound and changes nothing."""
     await bench.put(STORED, TEXTS[:3])
     for sent in (
         replace(STORED, sha256="cd" * 32, generation=4),
@@ -105,7 +108,7 @@ async def test_what_is_not_of_this_content(bench: Bench) -> None:
 
 
 async def test_wrong_updates(bench: Bench) -> None:
-    """An update refuses the same errors as an upsert, and changes of other users' documents."""
+    """An update refuses the same fields as an upsert, and documents that the caller may not see."""
     await bench.put(replace(STORED, access=AccessControl(oids=("ann",))), TEXTS[:3])
     for sent, field in (
         (replace(STORED, document_id=" "), "document.document_id"),
@@ -120,7 +123,7 @@ async def test_wrong_updates(bench: Bench) -> None:
 
 
 async def test_searches_find_one_version(bench: Bench) -> None:
-    """While a document is updated again and again, each search finds all of its chunks, once, in one version."""
+    """Each search during updates finds all chunks of the document once and in one version."""
     await bench.put(replace(STORED, generation=1), TEXTS[:60])
 
     async def update() -> None:
@@ -138,7 +141,7 @@ async def test_searches_find_one_version(bench: Bench) -> None:
 
 
 async def test_an_update_lasts(reopen: Callable[[], Store]) -> None:
-    """After a restart the document is as it was updated."""
+    """An update is stored after a restart."""
     bench = await Bench.open(reopen())
     await bench.put(STORED, TEXTS)
     await bench.upserts.update(LOCAL, INDEX, replace(STORED, category="new", generation=4))

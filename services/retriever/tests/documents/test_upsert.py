@@ -1,4 +1,4 @@
-"""The upsert protocol: wholly or not at all, and in order."""
+"""The upsert protocol: an upsert is complete or changes nothing, and upserts of a document have an order."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ NEW = ["the new ferry", "the new bridge", "the new tolls"]
 
 
 async def texts(bench: Bench, document_id: str = "d") -> list[str]:
-    """The document's chunks, as searches find them."""
+    """Return the texts of the document's chunks that searches find."""
     found = await bench.ask("the ferry bridge tolls", top=100)
     return sorted(passage.text for passage in found if passage.document.document_id == document_id)
 
@@ -43,7 +43,7 @@ async def assert_nothing_left(bench: Bench) -> None:
 
 
 async def test_outcomes(bench: Bench) -> None:
-    """A first generation is created, a later one replaces it, the same again changes nothing."""
+    """A first generation is created, a later one replaces it, and the same generation changes nothing."""
     created = await bench.put(Document("d", "a.pdf", generation=1), OLD)
     assert (created.outcome, created.document.chunk_count) == (Outcome.CREATED, 2)
     replaced = await bench.put(Document("d", "b.pdf", generation=5), NEW)
@@ -57,7 +57,7 @@ async def test_outcomes(bench: Bench) -> None:
 
 
 async def test_older_generation_is_refused(bench: Bench) -> None:
-    """A generation below the stored one is stale, and changes nothing."""
+    """A generation below the stored one is refused and changes nothing."""
     await bench.put(Document("d", generation=5), NEW)
     with pytest.raises(StaleGeneration):
         await bench.put(Document("d", generation=4), OLD)
@@ -66,7 +66,7 @@ async def test_older_generation_is_refused(bench: Bench) -> None:
 
 
 async def test_a_document_may_have_no_chunks(bench: Bench) -> None:
-    """A document without chunks is in the catalogue alone; replaced by one its old chunks are gone."""
+    """A document may have no chunks. Its former chunks are gone."""
     await bench.put(Document("d", generation=1), OLD)
     await bench.put(Document("d", generation=2), [])
     assert await texts(bench) == []
@@ -74,7 +74,7 @@ async def test_a_document_may_have_no_chunks(bench: Bench) -> None:
 
 
 async def test_chunks_are_not_seen_before_the_commit(bench: Bench) -> None:
-    """While a new version comes in, the old one is found, listed and counted, and nothing of the new one."""
+    """The former version is found, listed and counted until the new one is committed."""
     await bench.put(Document("d", generation=1), OLD)
     seen = []
 
@@ -94,7 +94,7 @@ async def test_chunks_are_not_seen_before_the_commit(bench: Bench) -> None:
 
 
 def chunk(**changes: Any) -> Chunk:
-    """A chunk that is right but for the changes."""
+    """Return a valid chunk with the given changes."""
     return replace(Chunk(0, "text", "text", vector=[1.0] + [0.0] * (DIMENSION - 1)), **changes)
 
 
@@ -116,7 +116,7 @@ WRONG_CHUNKS: list[tuple[list[Sequence[Chunk]], str]] = [
 
 
 async def test_wrong_chunks_are_refused(bench: Bench) -> None:
-    """A wrong chunk ends the upsert with the name of its field; the old version stays, the next upsert works."""
+    """A wrong chunk is refused with its field. The former version stays, and the next upsert succeeds."""
     await bench.put(Document("d", generation=1), OLD)
     for messages, field in WRONG_CHUNKS:
         count = sum(map(len, messages))
@@ -131,7 +131,7 @@ async def test_wrong_chunks_are_refused(bench: Bench) -> None:
 
 
 async def test_wrong_order_is_refused(bench: Bench) -> None:
-    """Begin comes first and once, a commit last and with the right number; else nothing has changed."""
+    """A stream without one begin first and one commit with the right count last is refused."""
     begin = bench.begin(Document("d", generation=1))
     for stream, field in (
         ([], "begin"),
@@ -186,7 +186,7 @@ async def test_wrong_begin_is_refused(changes: dict[str, Any], error: type[Inval
 
 
 async def test_a_failed_first_upsert_leaves_no_index(bench: Bench) -> None:
-    """An index that was made for a document that failed is gone; before a commit it is not there for others."""
+    """A new index is removed if its first upsert fails, and it is not visible before a commit."""
 
     async def failing() -> AsyncIterator[UpsertStep]:
         yield bench.begin(Document("d", generation=1))
@@ -205,7 +205,7 @@ async def test_a_failed_first_upsert_leaves_no_index(bench: Bench) -> None:
 
 
 async def test_a_new_index_outlives_one_of_two_first_upserts(bench: Bench) -> None:
-    """Of two first upserts into a new index one fails and one commits: the index is there, with one document."""
+    """A new index stays if one of its two first upserts fails."""
     begun, failed = asyncio.Event(), asyncio.Event()
 
     async def slow() -> AsyncIterator[UpsertStep]:
@@ -226,7 +226,7 @@ async def test_a_new_index_outlives_one_of_two_first_upserts(bench: Bench) -> No
 
 
 async def test_a_cancelled_upsert_leaves_nothing(bench: Bench) -> None:
-    """Cancelled between chunks and commit, the staged chunks are gone and the old version is whole."""
+    """A cancelled upsert removes its staged chunks, and the former version stays complete."""
     await bench.put(Document("d", generation=1), OLD)
     waiting = asyncio.Event()
 
@@ -248,7 +248,7 @@ async def test_a_cancelled_upsert_leaves_nothing(bench: Bench) -> None:
 
 
 async def test_a_silent_stream_ends(reopen: Any) -> None:
-    """When no message comes for a while, the upsert ends with DEADLINE_EXCEEDED and leaves nothing."""
+    """An upsert without a message for a while fails with DeadlineExceeded and leaves nothing."""
     bench = await Bench.open(reopen(), idle_seconds=0.05)
 
     async def silent() -> AsyncIterator[UpsertStep]:
@@ -286,7 +286,7 @@ async def test_two_upserts_of_a_document_follow_each_other(bench: Bench) -> None
 
 
 async def test_upserts_at_a_time_are_bounded() -> None:
-    """Beyond the slots upserts wait, beyond the waiting line they are refused; all that waited are stored."""
+    """Upserts above the limit wait, and above the queue they are refused. All waiting ones are stored."""
     bench = await Bench.open(MemoryStore(), concurrent=2, waiting=3)
     go = asyncio.Event()
     running = 0
@@ -311,7 +311,7 @@ async def test_upserts_at_a_time_are_bounded() -> None:
 
 
 async def test_deleting_the_index_ends_its_upserts(bench: Bench) -> None:
-    """An index that is deleted while a document comes in stays deleted; the upsert ends with NotFound."""
+    """An upsert into an index that is deleted meanwhile fails with NotFound, and the index stays deleted."""
     await bench.put(Document("d", generation=1), OLD)
 
     async def coming() -> AsyncIterator[UpsertStep]:
@@ -328,7 +328,7 @@ async def test_deleting_the_index_ends_its_upserts(bench: Bench) -> None:
 
 
 class FailingCollection(MemoryCollection):
-    """Fails at one of its methods while it is told to."""
+    """A collection with one failing method while it is told to fail."""
 
     failing = ""
 
@@ -349,7 +349,7 @@ class FailingCollection(MemoryCollection):
 
 
 class FailingStore(MemoryStore):
-    """Makes collections that fail."""
+    """A store that makes collections that fail."""
 
     async def create(self, spec: Any, *, beside: bool = False) -> MemoryCollection:
         assert not beside
@@ -360,7 +360,7 @@ class FailingStore(MemoryStore):
 
 @pytest.mark.parametrize(("failing", "left"), [("put_record", OLD), ("sync", NEW), ("remove_chunks", NEW)])
 async def test_a_failing_store_never_mixes_versions(failing: str, left: list[str]) -> None:
-    """Whichever step of a commit fails, exactly one version is found, then and after the next start."""
+    """Exactly one version is found after each failing step of a commit, also after a restart."""
     store = FailingStore()
     bench = await Bench.open(store)
     await bench.put(Document("d", generation=1), OLD)

@@ -22,7 +22,7 @@ def test_what_says_the_same_comes_later() -> None:
     st.integers(0, 15),
 )
 def test_each_is_taken_once_and_the_best_first(scores: list[float], diversity: float, count: int) -> None:
-    """As many as there are, or as are wanted; without diversity in the order of the scores."""
+    """Each passage is taken once, the best first. Without diversity the order is that of the scores."""
     texts = [(SAME, OTHER)[at % 2] for at in range(len(scores))]
     taken = diverse(scores, texts, diversity, count)
     assert len(taken) == len(set(taken)) == min(count, len(scores))
@@ -32,6 +32,6 @@ def test_each_is_taken_once_and_the_best_first(scores: list[float], diversity: f
 
 
 def test_nothing_of_nothing() -> None:
-    """Nor does a text without words stop anything."""
+    """An empty list gives an empty result, and texts without words keep their order."""
     assert diverse([], [], 0.5, 3) == []
     assert diverse([1.0, 0.5], [Terms([], []), Terms([], [])], 0.5, 2) == [0, 1]

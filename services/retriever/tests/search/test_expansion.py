@@ -1,4 +1,4 @@
-"""Further words for a query."""
+"""The expansion of a query with further words."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ def words(*indices: int) -> Terms:
 
 
 def test_words_that_the_best_have_in_common_come_in() -> None:
-    """With less weight than the query's own; what all candidates have is worth less than what the best have."""
+    """Common words of the best passages are added with small weights, lower if all candidates have them."""
     best = [words(1, 2, 7)] * FEEDBACK
     others = [words(2, 100 + number) for number in range(BACKGROUND - FEEDBACK)]
     terms = expanded(QUERY, best + others)
@@ -24,14 +24,14 @@ def test_words_that_the_best_have_in_common_come_in() -> None:
 
 
 def test_few_candidates_tell_nothing() -> None:
-    """Then the query stays as it is."""
+    """Too few candidates, or candidates without words, leave the query unchanged."""
     assert expanded(QUERY, [words(1)] * (LEAST_BACKGROUND - 1)) == QUERY
     assert expanded(QUERY, [words()] * LEAST_BACKGROUND) == QUERY
 
 
 @given(st.lists(st.sets(st.integers(0, 40), max_size=8), min_size=LEAST_BACKGROUND, max_size=BACKGROUND))
 def test_the_querys_own_words_stay_the_heaviest(texts: list[set[int]]) -> None:
-    """Whatever the candidates say; the indices are ascending, as a sparse vector has them."""
+    """The query's own words have the largest weights, and the indices are ascending."""
     terms = expanded(QUERY, [words(*text) for text in texts])
     assert list(terms.indices) == sorted(set(terms.indices))
     weights = dict(zip(terms.indices, terms.weights, strict=True))

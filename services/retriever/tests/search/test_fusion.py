@@ -19,7 +19,7 @@ rankings = st.lists(
 
 @given(rankings, st.randoms(use_true_random=False))
 def test_order_in_which_hits_come_does_not_matter(hits: list[list[Hit]], rng: random.Random) -> None:
-    """Hits shuffled within their rankings, and rankings swapped, give the same ids in the same order."""
+    """Shuffled hits and rankings give the same ids in the same order."""
     fused = reciprocal_rank([ranked(each) for each in hits])
     shuffled = [rng.sample(each, len(each)) for each in rng.sample(hits, len(hits))]
     again = reciprocal_rank([ranked(each) for each in shuffled])
@@ -32,7 +32,7 @@ def test_order_in_which_hits_come_does_not_matter(hits: list[list[Hit]], rng: ra
 
 @given(rankings)
 def test_order_is_by_score_and_then_by_id(hits: list[list[Hit]]) -> None:
-    """Scores never rise down the list, and equal ones are ordered by id."""
+    """Fused hits are ordered by descending score and then by id."""
     fused = reciprocal_rank([ranked(each) for each in hits])
     assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))
     assert len({hit.id for hit in fused}) == len(fused)
@@ -40,7 +40,7 @@ def test_order_is_by_score_and_then_by_id(hits: list[list[Hit]]) -> None:
 
 @given(rankings, st.data())
 def test_a_better_rank_never_lowers_the_score(hits: list[list[Hit]], data: st.DataObject) -> None:
-    """Moving a chunk up in one ranking raises its fused score, or leaves it where it was first already."""
+    """A better rank in one ranking never lowers the fused score of a chunk."""
     ranking = data.draw(st.sampled_from(hits))
     if not ranking:
         return
@@ -52,7 +52,7 @@ def test_a_better_rank_never_lowers_the_score(hits: list[list[Hit]], data: st.Da
 
 
 def test_score_is_that_of_the_paper() -> None:
-    """A chunk that is first here and third there has 1/61 + 1/63."""
+    """The score is the sum of 1 / (60 + rank) over the rankings."""
     one = [Hit("a", 3.0), Hit("b", 2.0), Hit("c", 1.0)]
     other = [Hit("c", 9.0), Hit("d", 8.0), Hit("a", 7.0)]
     scores = {hit.id: hit.score for hit in reciprocal_rank([one, other])}
@@ -61,14 +61,14 @@ def test_score_is_that_of_the_paper() -> None:
 
 
 def test_ranks_can_be_weighted() -> None:
-    """A ranking of weight 0 says nothing, and brings nothing."""
+    """Ranks are weighted by their ranking."""
     one, other = [Hit("a", 2.0), Hit("b", 1.0)], [Hit("c", 9.0), Hit("b", 8.0)]
     assert [hit.id for hit in reciprocal_rank([one, other], [1.0, 0.0])] == ["a", "b"]
     assert [hit.id for hit in reciprocal_rank([one, other], [0.5, 1.5])] == ["b", "c", "a"]
 
 
 def test_scores_are_shares_of_the_best() -> None:
-    """The mean of both shares, by their weights; a negative cosine counts as none."""
+    """The score is the weighted mean of both shares of the best, and a negative cosine counts as 0."""
     fused = combined([{"a": 0.8, "b": 0.4, "c": -0.2}], {"a": 0.0, "b": 10.0, "c": 5.0}, 0.5)
     assert fused == [Hit("b", 0.75), Hit("a", 0.5), Hit("c", 0.25)]
     assert combined([{"a": 0.8, "b": 0.4}], {"b": 10.0}, 1.0) == [Hit("a", 1.0), Hit("b", 0.5)]
@@ -76,7 +76,7 @@ def test_scores_are_shares_of_the_best() -> None:
 
 
 def test_each_models_cosines_are_by_themselves() -> None:
-    """The best of each model is as good as the other's."""
+    """The best passage of each model has the full share."""
     fused = combined([{"a": 0.9, "b": 0.45}, {"c": 0.3}], {}, 1.0)
     assert fused == [Hit("a", 1.0), Hit("c", 1.0), Hit("b", 0.5)]
 
@@ -86,7 +86,7 @@ scores = st.dictionaries(ids, st.floats(-1, 50, width=16), max_size=12)
 
 @given(scores, scores, st.floats(0, 1))
 def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, float], weight: float) -> None:
-    """From 0 to 1, of every chunk that either search knows, in one order; those of 0 by their cosines."""
+    """Combined scores are between 0 and 1, for every chunk of either search. Scores of 0 are ordered by cosine."""
     fused = combined([dense], words, weight)
     assert {hit.id for hit in fused} == dense.keys() | words.keys()
     assert all(0 <= hit.score <= 1 + 1e-9 for hit in fused)

@@ -1,4 +1,4 @@
-"""Search results reveal nothing about hidden documents: scores and order do not depend on them."""
+"""Scores and order of search results do not depend on hidden documents."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,14 +28,14 @@ QUERIES: list[dict[str, Any]] = [
 
 @pytest.fixture(params=["memory", "edge", "qdrant", "qdrant-grpc", "example"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """All stores."""
+    """Parametrize the tests with all stores."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 async def town(bench: Bench) -> Bench:
-    """An index with enough documents for further words; every third is the crew's."""
+    """An index with enough documents for expansion. Only the crew may see every third document."""
     for number in range(30):
         words = [ABOUT[(number * step) % len(ABOUT)] for step in (1, 2, 3, 5)]
         text = f"The {words[0]} and the {words[1]} matter to the {words[2]}. Number {number} is about a {words[3]}."
@@ -48,7 +48,7 @@ async def town(bench: Bench) -> Bench:
 
 
 async def found(bench: Bench, principal: Principal) -> list[list[Passage]]:
-    """Return what a caller finds by each of the queries, without what changes from time to time."""
+    """Return the passages that a caller finds by each query, without changing members."""
     return [await bench.ask(QUESTION, principal, top=12, **query) for query in QUERIES]
 
 
@@ -77,7 +77,7 @@ async def test_hidden_documents_move_nothing(town: Bench) -> None:
 
 
 async def test_another_tenant_moves_nothing(town: Bench) -> None:
-    """Documents of another tenant, in an index of the same name, change nothing, for an administrator as well."""
+    """Documents of another tenant in an index of the same name do not change the results."""
     before = {principal: await found(town, principal) for principal in (ANN, LOCAL)}
     other = Principal("other", roles=("admin",))
     await town.put(

@@ -23,7 +23,7 @@ def last() -> ReadableSpan:
 
 
 async def test_a_search_is_measured(bench: Bench) -> None:
-    """Its steps in seconds, its passages, the best cosine; and a span that says where, how, how many, not what."""
+    """A search measures its steps, passages and best cosine. Its span has no words of the query."""
     await bench.put(Document("d", "harbour.pdf", generation=1), ["the ferry leaves", "tickets for the ferry"])
     measured("")
     traced("")
@@ -45,7 +45,7 @@ async def test_a_search_is_measured(bench: Bench) -> None:
 
 
 def test_the_words_of_a_query_where_they_are_wanted() -> None:
-    """They stand in the span then, under the conventions' name."""
+    """The span has the query if the setting allows it, under the name of the conventions."""
     traced("")
     with SearchSpan(Query((INDEX,), "ferry", mode=Mode.TEXT), StepTimer(), content=True):
         pass
@@ -53,7 +53,7 @@ def test_the_words_of_a_query_where_they_are_wanted() -> None:
 
 
 async def test_a_search_that_fails(bench: Bench) -> None:
-    """The span says so, and why."""
+    """The span of a failed search has an error status and the type of the error."""
     traced("")
     with pytest.raises(CausewayError):
         await bench.retrieval.retrieve(LOCAL, Query(("nowhere",), "ferry"))

@@ -1,4 +1,4 @@
-"""RankingOptions: the query says, else its indexes, else the defaults."""
+"""The options of a ranking come from the query, else from its indexes, else from the defaults."""
 
 from itertools import product
 
@@ -24,14 +24,14 @@ def asked(**said: object) -> Query:
 
 
 def test_without_a_word_it_is_by_scores() -> None:
-    """Half each, and further words only where hybrid search fuses scores."""
+    """By default, scores are fused with equal weights, and only a hybrid fusion of scores expands."""
     assert resolve_options(asked(), [NOTHING]) == RankingOptions(Fusion.SCORES, DENSE_WEIGHT, expand=True)
     assert not resolve_options(asked(mode=Mode.TEXT), [NOTHING]).expand
     assert not resolve_options(asked(fusion=Fusion.RANKS), [NOTHING]).expand
 
 
 def test_an_index_says_what_the_query_does_not() -> None:
-    """Each setting by itself."""
+    """An index sets each option that the query does not set."""
     assert resolve_options(asked(), [BY_RANKS]) == RankingOptions(Fusion.RANKS, 0.25, expand=True)
     said = asked(fusion=Fusion.SCORES, dense_weight=0.0, expand=False)
     assert resolve_options(said, [BY_RANKS]) == RankingOptions(Fusion.SCORES, 0.0, expand=False)
@@ -39,7 +39,7 @@ def test_an_index_says_what_the_query_does_not() -> None:
 
 
 def test_indexes_that_differ_say_nothing() -> None:
-    """Of several indexes only what all of them say holds."""
+    """An option of several indexes holds only if all of them have the same value."""
     other = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.75)
     assert resolve_options(asked(), [BY_RANKS, other]) == RankingOptions(Fusion.RANKS, DENSE_WEIGHT, expand=False)
     assert resolve_options(asked(), [BY_RANKS, BY_RANKS]) == resolve_options(asked(), [BY_RANKS])
@@ -48,7 +48,7 @@ def test_indexes_that_differ_say_nothing() -> None:
 
 @given(st.lists(settings, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_the_order_of_the_indexes_says_nothing(several: list[IndexSettings], random: object) -> None:
-    """The same indexes weigh alike, however they are listed."""
+    """The order of the indexes does not change the options."""
     shuffled = list(several)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
     assert resolve_options(asked(), several) == resolve_options(asked(), shuffled)
@@ -56,7 +56,7 @@ def test_the_order_of_the_indexes_says_nothing(several: list[IndexSettings], ran
 
 @given(settings)
 def test_nothing_is_expanded_where_nothing_may_be(own: IndexSettings) -> None:
-    """Not without a search by words, and not where missing scores are to stay unknown."""
+    """A search by vectors and a search that skips missing scores are never expanded."""
     for mode, skip in product(Mode, (False, True)):
         found = resolve_options(asked(mode=mode, skip_missing_scores=skip, expand=True), [own])
         assert found.expand == (mode is not Mode.VECTORS and not skip)

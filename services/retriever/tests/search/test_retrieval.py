@@ -34,7 +34,7 @@ def by_text(passages: list[Passage]) -> dict[str, Passage]:
 
 
 async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
-    """Each passage has cosine and BM25, whichever search found it; BM25 is 0 where no word is shared."""
+    """Each passage has its cosine and its BM25 score, which is 0 without a common word."""
     passages = by_text(await harbour.ask("bridge tickets"))
     assert set(passages) == set(TEXTS)
     dense = by_text(await harbour.ask("bridge tickets", mode=Mode.VECTORS))
@@ -46,7 +46,7 @@ async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
 
 
 async def test_an_index_says_how_its_searches_are_weighed(harbour: Bench) -> None:
-    """Where the query does not say it, from the moment that it is set; the query's own word comes first."""
+    """The settings of an index hold for its searches at once. The options of a query take precedence."""
     usual = await harbour.ask("bridge tickets")
     by_words = await harbour.ask("bridge tickets", dense_weight=0.0, expand=False)
     assert [each.score for each in by_words] != [each.score for each in usual]
@@ -60,7 +60,7 @@ async def test_an_index_says_how_its_searches_are_weighed(harbour: Bench) -> Non
 
 
 async def test_cosines_are_compared_above_their_models_floor(harbour: Bench) -> None:
-    """Of a model with a floor the part above it counts: for thresholds, and for shares of the best one."""
+    """Thresholds and shares use the part of a cosine above its model's floor."""
     plain = by_text(await harbour.ask("bridge tickets", mode=Mode.VECTORS))
     model = EmbeddingModel.of(harbour.embedder, cosine_floor=0.25)
     harbour.retrieval = harbour.retrieval_over(QueryVectors(EmbeddingModels([model])))
@@ -80,14 +80,14 @@ async def test_cosines_are_compared_above_their_models_floor(harbour: Bench) -> 
 
 
 async def test_an_index_of_a_model_that_is_not_installed(harbour: Bench) -> None:
-    """It is searched by text; else the message says how the model is installed, if that is known."""
+    """A vector search of an index whose model is not installed is refused with the way to install it."""
     spec = IndexSpec("", "notes", "multilingual-e5-small", 384)
     with pytest.raises(Conflict, match=r"search it by text\. `make multilingual` builds 'multilingual-e5-small'"):
         await QueryVectors(harbour.models).needed("ferry", [spec])
 
 
 async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> None:
-    """A passage below the candidates of one search gets that search's score all the same."""
+    """A passage outside the candidates of one search gets that search's score too."""
     many = [f"filler word{number} and tickets" for number in range(120)]
     await harbour.put(Document("filler", generation=1), many)
     passages = await harbour.ask("tickets", top=100)
@@ -100,7 +100,7 @@ async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> 
 
 
 async def test_every_mode_knows_both_scores(harbour: Bench) -> None:
-    """Whatever the order is by, each passage has its cosine and BM25 score, the same in all modes."""
+    """Each passage has the same cosine and BM25 score in all modes."""
     hybrid = by_text(await harbour.ask("ferry tickets"))
     assert len(hybrid) == len(TEXTS)
     for mode in (Mode.VECTORS, Mode.TEXT):
@@ -110,7 +110,7 @@ async def test_every_mode_knows_both_scores(harbour: Bench) -> None:
 
 
 async def test_missing_scores_can_be_left_out(harbour: Bench) -> None:
-    """With `skip_missing_scores` only the scores that a search brought by itself are known."""
+    """With `skip_missing_scores`, a passage has only the scores of the searches that found it."""
     passages = by_text(await harbour.ask("bridge", skip_missing_scores=True))
     assert passages[TEXTS[2]].sparse_score is not None
     assert passages[TEXTS[3]].sparse_score is None
@@ -118,7 +118,10 @@ async def test_missing_scores_can_be_left_out(harbour: Bench) -> None:
 
 
 async def test_modes_order_by_their_own_score(harbour: Bench) -> None:
-    """Vectors order by cosine; text by BM25, and only what has a word of the query; hybrid by the fused score."""
+    """Vectors order by cosine, text by BM25, and hybrid by the fused score.
+
+    Text finds only passages with a query word.
+    """
     for mode, own in ((Mode.VECTORS, "dense_score"), (Mode.TEXT, "sparse_score")):
         passages = await harbour.ask("ferry tickets", mode=mode)
         assert [passage.score for passage in passages] == [getattr(passage, own) for passage in passages]
@@ -132,7 +135,7 @@ async def test_modes_order_by_their_own_score(harbour: Bench) -> None:
 
 
 async def test_ties_are_ordered_by_id(bench: Bench) -> None:
-    """Chunks with the same text come in the order of their ids, every time."""
+    """Passages with equal scores are ordered by id."""
     for number in range(5):
         await bench.put(Document(f"d{number}", generation=1), ["the same text"])
     for mode in Mode:
@@ -142,7 +145,7 @@ async def test_ties_are_ordered_by_id(bench: Bench) -> None:
 
 
 async def test_passages_say_where_they_are_from(harbour: Bench) -> None:
-    """Document, number, page, headings and the citation are those of the chunk."""
+    """Passages have the document, number, page, headings and citation of their chunk."""
     passage = (await harbour.ask("bridge tolls"))[0]
     assert (passage.index, passage.number, passage.page, passage.headings) == (INDEX, 2, 3, ("Part",))
     assert passage.document.cited_as(passage.page) == "harbour.pdf#page=3"
@@ -249,7 +252,7 @@ async def test_an_index_of_a_model_that_is_gone(harbour: Bench) -> None:
 
 
 class Counting(HashingEmbedder):
-    """Records the embedded texts. Can be made to fail or hang."""
+    """Record the embedded texts. The model can be made to fail or hang."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
@@ -325,7 +328,7 @@ async def test_a_model_that_is_away(harbour: Bench) -> None:
 
 
 async def test_steps_say_where_the_time_went(harbour: Bench) -> None:
-    """The steps that ran are named in order, each with its time."""
+    """The steps of a search are listed in order, each with its time."""
     for mode, names in (
         (Mode.HYBRID, ["embed", "dense", "sparse", "fuse"]),
         (Mode.VECTORS, ["embed", "dense", "fuse", "sparse"]),

@@ -32,7 +32,7 @@ def texts(passages: tuple[Passage, ...] | list[Passage]) -> list[str]:
 
 
 async def test_weights_of_a_hybrid_search(harbour: Bench) -> None:
-    """With all the weight on one side the order is that side's."""
+    """A weight of 1 on one side gives the order of that side."""
     for fusion in Fusion:
         for weight, mode in ((1.0, Mode.VECTORS), (0.0, Mode.TEXT)):
             hybrid = await harbour.ask("bridge tickets", fusion=fusion, dense_weight=weight, expand=False)
@@ -41,7 +41,7 @@ async def test_weights_of_a_hybrid_search(harbour: Bench) -> None:
 
 
 async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -> None:
-    """A passage without a word of the query, but with those that its best passages have in common, comes in."""
+    """A passage without a query word is found by words that the best passages have in common."""
     fares = [f"ferry fare discount for pensioners number{number}" for number in range(6)]
     other = [f"harbour office opens at hour{number}" for number in range(20)]
     await bench.put(Document("d", generation=1), [*fares, "fare discount for pensioners", *other])
@@ -58,7 +58,7 @@ async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -
 
 
 async def test_a_rerankers_order(harbour: Bench) -> None:
-    """Passages by its scores, which they have; those that it rates too low are left out."""
+    """Passages have the order of the reranker's scores. Passages below the least score are left out."""
     found = await retrieved(harbour, "map of the bridge", rerank=Rerank(), top=2)
     assert texts(found.passages) == [TEXTS[3], TEXTS[0]]
     assert [each.reranker_score for each in found.passages] == [0.75, 0.25]
@@ -70,7 +70,7 @@ async def test_a_rerankers_order(harbour: Bench) -> None:
 
 
 async def test_without_a_reranker_nothing_happens(harbour: Bench) -> None:
-    """Where there are none, and where it is not asked for; one of another name is not found."""
+    """A search without a reranker keeps its order. An unknown reranker causes NotFound."""
     plain = await retrieved(harbour, "ferry tickets")
     assert plain.reranker == ""
     assert harbour.reranker.asked == []
@@ -85,7 +85,10 @@ async def test_without_a_reranker_nothing_happens(harbour: Bench) -> None:
 
 
 async def test_a_reranker_that_fails(harbour: Bench) -> None:
-    """The search's own order stays, with a word about why; a required one fails the search."""
+    """The order stays if the reranker fails, and the result has the reason.
+
+    A required reranker fails the search.
+    """
     plain = await retrieved(harbour, "ferry tickets")
     harbour.reranker.failure = Unavailable("The reranker 'words' cannot be reached.")
     found = await retrieved(harbour, "ferry tickets", rerank=Rerank(minimum_score=5.0))
@@ -98,7 +101,7 @@ async def test_a_reranker_that_fails(harbour: Bench) -> None:
 
 
 async def test_what_a_reranker_is_not_given_stands_behind(harbour: Bench) -> None:
-    """It gets as many as it is configured for."""
+    """Passages beyond the reranker's number of candidates follow the reranked ones."""
     harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", candidates=2)])
     retrieval = harbour.retrieval_with(harbour.embedder)
     found = (await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry tickets", rerank=Rerank(), top=4))).passages
@@ -106,7 +109,7 @@ async def test_what_a_reranker_is_not_given_stands_behind(harbour: Bench) -> Non
 
 
 async def test_diverse_passages(bench: Bench) -> None:
-    """A copy of the best one stands behind what is new."""
+    """A copy of the best passage follows a different passage."""
     copies = ["ferry tickets at the harbour office"] * 3
     await bench.put(Document("d", generation=1), [*copies, "ferry timetable"])
     assert texts(await bench.ask("ferry tickets", top=2)) == copies[:2]
@@ -124,7 +127,7 @@ async def section(bench: Bench) -> None:
 
 
 async def test_neighbours_of_the_same_section(bench: Bench) -> None:
-    """The text goes on to both sides, as far as page and section do; no chunk is shown twice."""
+    """Neighbours extend a passage within its page and section, and no chunk is shown twice."""
     await section(bench)
     [passage] = await bench.ask("part 2", top=1, mode=Mode.TEXT, neighbours=1)
     assert (passage.number, passage.first, passage.last) == (2, 1, 3)
@@ -139,7 +142,7 @@ async def test_neighbours_of_the_same_section(bench: Bench) -> None:
 
 
 async def test_neighbours_are_seen_by_who_sees_the_passage(bench: Bench) -> None:
-    """No other caller finds them."""
+    """A caller that may not see a passage does not find it by its neighbours."""
     await section(bench)
     for oid, count in (("ann", 1), ("bob", 0)):
         asker = Principal(tenant=LOCAL.tenant, user=oid, oids=(oid,))
@@ -147,7 +150,7 @@ async def test_neighbours_are_seen_by_who_sees_the_passage(bench: Bench) -> None
 
 
 async def test_captions_are_the_best_sentences(bench: Bench) -> None:
-    """One or two of a passage, in the order of its text, word for word; none where no word of the query occurs."""
+    """Captions are the best sentences of a passage, unchanged. A passage without a query word has none."""
     text = "The office is closed on Sunday. Tickets for the ferry cost 12 crowns. The map hangs outside."
     await bench.put(Document("d", generation=1), [text, "A bridge. It is long and has two lanes."])
     found = {each.text: each.captions for each in await bench.ask("what do ferry tickets cost?", captions=True)}
@@ -165,7 +168,7 @@ async def test_captions_do_not_end_at_an_abbreviation(bench: Bench) -> None:
 
 
 async def test_wrong_wishes_are_refused(harbour: Bench) -> None:
-    """With the name of the field."""
+    """A wrong option is refused with its field."""
     wrong: list[tuple[str, Any]] = [("neighbours", 11), ("diversity", 1.5), ("dense_weight", -0.1)]
     wrong += [("indexes", tuple(f"i{number}" for number in range(101))), ("diversity", float("nan"))]
     for field, value in wrong:
