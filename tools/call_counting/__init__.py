@@ -1,0 +1,1 @@
+"""The work whose calls tools/call_counts.py counts, by process."""
