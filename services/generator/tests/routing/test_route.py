@@ -134,7 +134,7 @@ async def test_one_deployment_is_asked_again_within_bounds(
     [
         ("fault-500", Retries(most=9, within=0.05), 60),  # no time for a pause
         ("fault-503", Retries(most=9, within=1.0), 60),  # it asks for two seconds
-        ("fault-500", Retries(most=9), 0.09),  # the deadline would pass in the pause
+        ("fault-503", Retries(most=9), 1.5),  # the deadline would pass in the pause
         ("fault-hang-before", Retries(most=9), 60),  # too slow is not asked twice
         ("fault-429", Retries(most=9), 60),  # nor is who says that it is too many
     ],
