@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-MEMBERS := libs/contracts libs/servicekit libs/embedding libs/text services/gateway services/retriever services/generator services/guardrails services/ingest cli tests/support
+MEMBERS := libs/contracts libs/servicekit libs/embedding libs/text libs/detection services/gateway services/retriever services/generator services/guardrails services/ingest cli tests/support
 READY := $(VENV)/.ready
 # Each image has its own lock: requirements/NAME.txt.
 IMAGES := gateway retriever generator guardrails ingest cli

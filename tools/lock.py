@@ -73,6 +73,7 @@ MEMBERS = [
     "servicekit",
     "embedding",
     "text",
+    "detection",
     "gateway",
     "retriever",
     "generator",

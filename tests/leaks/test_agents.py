@@ -23,6 +23,10 @@ from causeway_testing.gateway.indexes import FakeIndexes
 from causeway_testing.gateway.records import FakeRecords
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import grpc_service
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.regex import regex
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
 from gateway.adapters import Services
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.dialects.mcp.tools import DEFINITIONS
@@ -30,11 +34,7 @@ from gateway.domain import Delta, Finish, Passage, Start, Usage
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
-from guardrails.detectors.patterns.matching import Limits
-from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.servicer import GuardrailsServicer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,21 +17,21 @@ from typing import Any
 
 import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector, ScriptedJudge
+from detection import domain
+from detection.chunking.chunkers import Chunking
+from detection.detectors.ban_substrings import ban_substrings
+from detection.detectors.factory import DetectorFactory
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.port import Detector, Judge
+from detection.detectors.regex import regex
+from detection.moderation.rules import Rule
+from detection.moderation.session import Session
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
 from gateway.answering.guard import OutputGuard
 from gateway.domain import Action, Batch, Delta, Detections, Event, Finding, Finish
 from gateway.ports.answering import Clearance
-from guardrails import domain
-from guardrails.chunking.chunkers import Chunking
-from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.factory import DetectorFactory
-from guardrails.detectors.patterns.matching import Limits
-from guardrails.detectors.port import Detector, Judge
-from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
-from guardrails.moderation.rules import Rule
-from guardrails.moderation.session import Session
-from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.moderation.whole_text import judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -13,6 +13,11 @@ from causeway_testing.gateway.application import FakePictures
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.guardrails.fake import ScriptedJudge
 from causeway_testing.servers import eventually, grpc_service
+from detection.chunking.chunkers import Chunking
+from detection.detectors.factory import ConfiguredDetector
+from detection.domain import DetectorInfo, DetectorKind, Health
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
 from gateway.answering.pipeline import Pipeline
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.domain import (
@@ -30,11 +35,6 @@ from gateway.domain import (
     Turn,
 )
 from gateway.ports.answering import Prompt
-from guardrails.chunking.chunkers import Chunking
-from guardrails.detectors.factory import ConfiguredDetector
-from guardrails.domain import DetectorInfo, DetectorKind, Health
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.servicer import GuardrailsServicer
 from servicekit.deadline import Deadline
 from servicekit.principal import LOCAL

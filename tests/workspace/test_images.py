@@ -31,7 +31,7 @@ def source(image: str) -> Path:
 @pytest.mark.parametrize("service", IMAGES)
 def test_an_image_holds_what_its_service_imports(service: str) -> None:
     """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
-    ours = {"causeway", "embedding", "servicekit", "text", service}
+    ours = {"causeway", "embedding", "servicekit", "text", "detection", service}
     distributions = packages_distributions()
     pinned = {environment: _pinned(environment) for environment in (service, *SEPARATE.values())}
     for file in (source(service) / "src").rglob("*.py"):

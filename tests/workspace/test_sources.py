@@ -135,7 +135,19 @@ def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["servicekit", "embedding", "text", "gateway", "retriever", "generator", "guardrails", "ingest", "cli"]
+    "name",
+    [
+        "servicekit",
+        "embedding",
+        "text",
+        "detection",
+        "gateway",
+        "retriever",
+        "generator",
+        "guardrails",
+        "ingest",
+        "cli",
+    ],
 )
 def test_a_package_declares_what_it_imports(root: Path, name: str) -> None:
     """Each package's pyproject names the distribution of everything that its sources import."""

@@ -7,16 +7,16 @@ import aiohttp
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.guardrails.detectors import slow
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.regex import regex
+from detection.domain import DetectionContext, DetectorKind
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
 from embedding.port import Embedder
 from guardrails.detector_api import DetectorServer
 from guardrails.detectors.file_type import file_type
 from guardrails.detectors.groundedness.detector import groundedness
-from guardrails.detectors.patterns.matching import Limits
-from guardrails.detectors.regex import regex
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
-from guardrails.domain import DetectionContext, DetectorKind
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteFactory
 from servicekit.errors import Unavailable

@@ -9,11 +9,11 @@ from types import ModuleType
 
 import pytest
 from causeway_testing.guardrails.detectors import resources
+from detection.domain import Action, DetectionContext, DetectorSpec, OnError
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
 from guardrails.detectors import registry
-from guardrails.domain import Action, DetectionContext, DetectorSpec, OnError
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.moderation.whole_text import judge
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
 _NAME = "ticket_numbers"

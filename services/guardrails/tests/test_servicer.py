@@ -15,16 +15,16 @@ from causeway.identity.v1 import principal_pb2
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.guardrails.remote import DetectorStub, detector_server
 from causeway_testing.servers import eventually, grpc_service
+from detection.detectors.ban_substrings import ban_substrings
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.regex import regex
+from detection.domain import Action, DetectorKind, DetectorSpec
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
 from embedding.port import Embedder
 from grpc.aio import EOF, AioRpcError
-from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.groundedness.detector import groundedness
-from guardrails.detectors.patterns.matching import Limits
-from guardrails.detectors.regex import regex
-from guardrails.domain import Action, DetectorKind, DetectorSpec
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.ragengine_policy import Policy
-from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.ragengine_policy import Policy
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteFactory
 from guardrails.servicer import GuardrailsServicer, batches

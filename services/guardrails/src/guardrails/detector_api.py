@@ -7,12 +7,12 @@ from typing import TypeVar
 import msgspec
 import structlog
 from aiohttp import web
+from detection.domain import Detection, DetectionContext, DetectorKind, DetectorSpec, Direction, Verdict
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
 from servicekit.errors import CausewayError, NotFound, PayloadTooLarge, Unavailable
 
-from guardrails.domain import Detection, DetectionContext, DetectorKind, DetectorSpec, Direction, Verdict
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.moderation.whole_text import judge
 from guardrails.remote import messages
 
 _MOST_CALLS = 256

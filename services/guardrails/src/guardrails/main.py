@@ -7,22 +7,22 @@ from contextlib import AsyncExitStack
 
 import aiohttp
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from detection.detectors.patterns.matching import Limits
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.hold_back import HoldLimits
+from detection.moderation.thread_pool import ThreadPool
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
 from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 
+from guardrails import ragengine_policy
 from guardrails.detector_api import DetectorServer
 from guardrails.detectors.child_processes import ChildProcesses
-from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.presidio.detector import pii_processes
 from guardrails.detectors.registry import Resources, built_in
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
-from guardrails.moderation import ragengine_policy
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.hold_back import HoldLimits
-from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer

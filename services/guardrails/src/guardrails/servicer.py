@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import grpc
 from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
+from detection.domain import Piece
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.hold_back import HoldLimits
+from detection.moderation.session import Session
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
 from servicekit.errors import InvalidRequest, PayloadTooLarge
 from servicekit.principal import Principal
 
 from guardrails import wire
-from guardrails.domain import Piece
-from guardrails.moderation.catalogue import Catalogue
-from guardrails.moderation.hold_back import HoldLimits
-from guardrails.moderation.ragengine_policy import NO_POLICY, Policy
-from guardrails.moderation.session import Session
-from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.moderation.whole_text import judge
+from guardrails.ragengine_policy import NO_POLICY, Policy
 
 T = TypeVar("T")
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from causeway.guardrails.v1 import guardrails_pb2 as pb
-from servicekit.errors import InvalidRequest
-
-from guardrails.chunking.chunkers import Chunking
-from guardrails.domain import (
+from detection.chunking.chunkers import Chunking
+from detection.domain import (
     Action,
     DetectionContext,
     DetectorInfo,
@@ -21,6 +19,7 @@ from guardrails.domain import (
     Progress,
     Verdict,
 )
+from servicekit.errors import InvalidRequest
 
 _ACTIONS = {
     pb.ACTION_UNSPECIFIED: Action.REPORT,

@@ -2,8 +2,8 @@
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
+from detection.detectors.params import BadParam
 from guardrails.detectors.counting import reading_time, token_limit
-from guardrails.detectors.params import BadParam
 
 
 def test_token_limit() -> None:

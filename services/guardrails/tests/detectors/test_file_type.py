@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from causeway_testing.guardrails.detectors import slow
+from detection.detectors.params import BadParam
+from detection.domain import Action, DetectionContext, OnError, Piece
+from detection.moderation.rules import Rule
+from detection.moderation.session import Session
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
 from guardrails.detectors.file_type import file_type
-from guardrails.detectors.params import BadParam
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
-from guardrails.domain import Action, DetectionContext, OnError, Piece
-from guardrails.moderation.rules import Rule
-from guardrails.moderation.session import Session
-from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.moderation.whole_text import judge
 
 _SCHEMA = json.dumps(
     {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "pattern": "^(x+)+$"}}}

@@ -2,8 +2,8 @@
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
+from detection.detectors.params import BadParam
 from guardrails.detectors.language import language
-from guardrails.detectors.params import BadParam
 
 _KIND = language(1000)
 _TEXTS = {

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from causeway_testing.guardrails.detectors import resources
+from detection.moderation.catalogue import Catalogue
 from guardrails.detectors.presidio.detector import pii_processes
 from guardrails.detectors.registry import Resources, built_in
-from guardrails.moderation.catalogue import Catalogue
 
 _PAGE = Path(__file__).resolve().parents[4] / "docs" / "guardrails.md"
 

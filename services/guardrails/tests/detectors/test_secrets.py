@@ -2,7 +2,7 @@
 
 import pytest
 from causeway_testing.guardrails.detectors import quick
-from guardrails.detectors.patterns.matching import Limits
+from detection.detectors.patterns.matching import Limits
 from guardrails.detectors.secrets import secrets
 
 _DETECTOR = quick(secrets(Limits()))

@@ -4,10 +4,10 @@ from functools import cache
 
 import pytest
 from causeway_testing.guardrails.detectors import quick, resources
-from guardrails.detectors.patterns.named import NAMED
-from guardrails.detectors.port import Detector
+from detection.detectors.patterns.named import NAMED
+from detection.detectors.port import Detector
+from detection.domain import DetectorKind
 from guardrails.detectors.registry import built_in
-from guardrails.domain import DetectorKind
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,9 +15,9 @@ from causeway.caikit.v1 import chunkers_pb2 as pb
 from causeway.caikit.v1 import chunkers_pb2_grpc
 from causeway_testing.guardrails.remote import DetectorStub, detector_server
 from causeway_testing.servers import eventually, free_ports
-from guardrails.chunking.chunkers import TooLong, Windows
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.moderation.judge_calls import windows
+from detection.chunking.chunkers import TooLong, Windows
+from detection.detectors.port import DetectorFailed, Judge
+from detection.moderation.judge_calls import windows
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import ChunkerConfig
 from guardrails.remote.registry import RemoteDetectors

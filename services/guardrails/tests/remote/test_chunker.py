@@ -15,14 +15,14 @@ from causeway.guardrails.v1 import chunker_pb2 as pb
 from causeway.guardrails.v1 import chunker_pb2_grpc
 from causeway_testing.guardrails.remote import DetectorStub, detector_server
 from causeway_testing.servers import eventually, free_ports, grpc_service
-from guardrails.chunking.chunkers import TooLong, Windows
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Action, OnError, Piece
-from guardrails.moderation.hold_back import HoldLimits
-from guardrails.moderation.judge_calls import windows
-from guardrails.moderation.rules import Rule
-from guardrails.moderation.session import Session
-from guardrails.moderation.thread_pool import ThreadPool
+from detection.chunking.chunkers import TooLong, Windows
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Action, OnError, Piece
+from detection.moderation.hold_back import HoldLimits
+from detection.moderation.judge_calls import windows
+from detection.moderation.rules import Rule
+from detection.moderation.session import Session
+from detection.moderation.thread_pool import ThreadPool
 from guardrails.remote.chunker import RemoteChunker
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import ChunkerConfig

@@ -1,8 +1,8 @@
 """guardrails.remote.config: the file of remote detectors."""
 
 import pytest
-from guardrails.chunking.chunkers import Chunking
-from guardrails.domain import DetectorKind
+from detection.chunking.chunkers import Chunking
+from detection.domain import DetectorKind
 from guardrails.remote.config import ChunkerConfig, parse
 from servicekit.yaml_file import BadFile
 

@@ -10,12 +10,12 @@ import pytest
 from causeway_testing.guardrails.detectors import slow
 from causeway_testing.guardrails.remote import DetectorStub, detector_server
 from causeway_testing.servers import eventually, free_ports
-from guardrails.chunking.chunkers import Window
-from guardrails.detectors.params import BadParam
-from guardrails.detectors.port import DetectorFailed
-from guardrails.domain import Action, DetectionContext, DetectorKind, Direction, OnError
-from guardrails.moderation.judge_calls import ask
-from guardrails.moderation.rules import Rule
+from detection.chunking.chunkers import Window
+from detection.detectors.params import BadParam
+from detection.detectors.port import DetectorFailed
+from detection.domain import Action, DetectionContext, DetectorKind, Direction, OnError
+from detection.moderation.judge_calls import ask
+from detection.moderation.rules import Rule
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteFactory
 from yarl import URL

@@ -5,8 +5,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from causeway_testing.servers import eventually
-from guardrails.domain import DetectorSpec
-from guardrails.moderation.catalogue import Catalogue
+from detection.domain import DetectorSpec
+from detection.moderation.catalogue import Catalogue
 from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.registry import RemoteDetectors
 from servicekit.errors import InvalidRequest, NotFound

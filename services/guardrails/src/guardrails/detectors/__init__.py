@@ -1,4 +1,4 @@
-"""The built-in detectors, one module each, and the interfaces that all detectors implement.
+"""The built-in detectors that need a model, a process or a large library, one module each.
 
-A detector knows only texts and its parameters. The actions for its findings belong in `guardrails.moderation`.
+A detector knows only texts and its parameters. The actions for its findings belong in `detection.moderation`.
 """

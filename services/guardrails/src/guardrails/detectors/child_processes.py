@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from guardrails.detectors.port import DetectorFailed
+from detection.detectors.port import DetectorFailed
 
 PREFIX = 4  # bytes of a frame's length field
 _START_SECONDS = 60.0

@@ -7,11 +7,10 @@ from functools import cache
 from typing import Annotated, Literal
 
 import msgspec
-
-from guardrails.detectors.factory import BuiltIn
-from guardrails.detectors.params import Params
-from guardrails.detectors.port import DetectorStream
-from guardrails.domain import Detection
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import Params
+from detection.detectors.port import DetectorStream
+from detection.domain import Detection
 
 _INLINE = 16_384
 _WORDS_A_MINUTE = 200

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
+from detection.chunking.chunkers import Chunking
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import BadParam, Params
+from detection.detectors.port import Judge
+from detection.domain import Detection, DetectionContext, DetectorKind
 
-from guardrails.chunking.chunkers import Chunking
-from guardrails.detectors.factory import BuiltIn
-from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.port import Judge
 from guardrails.detectors.structure.formats import FORMATS, SCHEMA, validator
 from guardrails.detectors.structure.process import CheckProcesses
-from guardrails.domain import Detection, DetectionContext, DetectorKind
 
 _TYPE = "file_type"
 _LONGEST_SCHEMA = 20_000

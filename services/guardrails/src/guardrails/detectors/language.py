@@ -8,11 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-
-from guardrails.detectors.factory import BuiltIn
-from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.port import WholeTextDetector
-from guardrails.domain import Detection
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import BadParam, Params
+from detection.detectors.port import WholeTextDetector
+from detection.domain import Detection
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types

@@ -3,20 +3,20 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from detection.detectors.ban_substrings import ban_substrings
+from detection.detectors.factory import DetectorFactory
+from detection.detectors.invisible_text import invisible_text
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.prompt_injection import prompt_injection
+from detection.detectors.regex import regex
 from embedding.port import Embedder
 
-from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.child_processes import ChildProcesses
 from guardrails.detectors.counting import reading_time, token_limit
-from guardrails.detectors.factory import DetectorFactory
 from guardrails.detectors.file_type import file_type
 from guardrails.detectors.groundedness.detector import groundedness
-from guardrails.detectors.invisible_text import invisible_text
 from guardrails.detectors.language import language
-from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.presidio.detector import pii
-from guardrails.detectors.prompt_injection import prompt_injection
-from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
 from guardrails.detectors.structure.process import CheckProcesses
 

@@ -17,12 +17,11 @@ from functools import cache
 from detect_secrets import plugins
 from detect_secrets.plugins.base import RegexBasedDetector
 from detect_secrets.plugins.keyword import DENYLIST
-
-from guardrails.detectors.factory import BuiltIn
-from guardrails.detectors.params import Params
-from guardrails.detectors.patterns.detector import PatternDetector
-from guardrails.detectors.patterns.engine import Unsupported
-from guardrails.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import Params
+from detection.detectors.patterns.detector import PatternDetector
+from detection.detectors.patterns.engine import Unsupported
+from detection.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
 
 _TYPE = "secret"
 # An IP address is not a secret. The library matches only the first line of a private key; this module matches all.

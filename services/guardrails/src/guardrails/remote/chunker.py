@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import structlog
 from causeway.guardrails.v1 import chunker_pb2, chunker_pb2_grpc
+from detection.detectors.port import DetectorFailed
 from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, http_status
 
-from guardrails.detectors.port import DetectorFailed
 from guardrails.remote.config import ChunkerConfig
 
 DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]

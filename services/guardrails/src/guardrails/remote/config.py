@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from detection.chunking.chunkers import Chunking
+from detection.domain import DetectorKind
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from servicekit.yaml_file import Document, Key
 from yarl import URL
-
-from guardrails.chunking.chunkers import Chunking
-from guardrails.domain import DetectorKind
 
 # Headers of one connection, of the body, or of the detector API itself.
 # fmt: off

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 import structlog
+from detection.chunking.chunkers import Chunker
+from detection.detectors.factory import ConfiguredDetector
+from detection.detectors.params import BadParam, decode_members
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Detection, DetectionContext, DetectorInfo, DetectorKind, Direction, Health
 
-from guardrails.chunking.chunkers import Chunker
-from guardrails.detectors.factory import ConfiguredDetector
-from guardrails.detectors.params import BadParam, decode_members
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectionContext, DetectorInfo, DetectorKind, Direction, Health
 from guardrails.remote import messages
 from guardrails.remote.config import RemoteConfig
 

@@ -5,12 +5,12 @@ import json
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.guardrails.detectors import slow
+from detection.chunking.chunkers import Chunking, windows_of
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Detection, DetectionContext, DetectorKind
 from embedding.errors import CacheMissing
 from embedding.port import Embedder
-from guardrails.chunking.chunkers import Chunking, windows_of
 from guardrails.detectors.groundedness.detector import groundedness
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectionContext, DetectorKind
 
 _PASSAGES = ("The bearing will be renewed in 2027. It costs 300 euros.", "The pump is painted green.")
 

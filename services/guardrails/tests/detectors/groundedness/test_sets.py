@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 from causeway_testing.guardrails.detectors import slow
+from detection.detectors.port import Judge
+from detection.domain import DetectionContext
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
 from guardrails.detectors.groundedness.detector import groundedness
-from guardrails.detectors.port import Judge
-from guardrails.domain import DetectionContext
 
 _HERE = Path(__file__).parent
 

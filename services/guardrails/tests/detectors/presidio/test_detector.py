@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from causeway_testing.guardrails.detectors import resources, slow
+from detection.detectors.port import DetectorFailed
+from detection.domain import DetectionContext
 from guardrails.detectors.child_processes import ChildProcesses
-from guardrails.detectors.port import DetectorFailed
 from guardrails.detectors.presidio.detector import pii, pii_processes
 from guardrails.detectors.registry import built_in
-from guardrails.domain import DetectionContext
 
 PYTHON = Path(sys.prefix) / "pii" / "bin" / "python"
 _AROUND = DetectionContext()

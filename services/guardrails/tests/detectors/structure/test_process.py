@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from guardrails.detectors.port import DetectorFailed
+from detection.detectors.port import DetectorFailed
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 
 SCRIPT = """

@@ -2,10 +2,10 @@
 
 import json
 
+from detection.detectors.factory import DetectorFactory
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.port import Detector, Judge
 from embedding.port import Embedder
-from guardrails.detectors.factory import DetectorFactory
-from guardrails.detectors.patterns.matching import Limits
-from guardrails.detectors.port import Detector, Judge
 from guardrails.detectors.registry import Resources
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 

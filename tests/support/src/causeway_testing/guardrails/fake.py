@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from guardrails.chunking.chunkers import Chunking
-from guardrails.detectors.port import DetectorFailed, DetectorStream, Judge, WholeTextStream
-from guardrails.domain import Detection, DetectionContext, DetectorKind
+from detection.chunking.chunkers import Chunking
+from detection.detectors.port import DetectorFailed, DetectorStream, Judge, WholeTextStream
+from detection.domain import Detection, DetectionContext, DetectorKind
 
 
 class ScriptedDetector:

@@ -17,16 +17,16 @@ from typing import Annotated
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from detection.chunking.chunkers import Chunking, windows_of
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import Params
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Detection, DetectionContext, DetectorKind, Health
 from embedding.errors import SetupError, UnembeddableText
 from embedding.port import Embedder
 from servicekit.errors import CausewayError
 
-from guardrails.chunking.chunkers import Chunking, windows_of
-from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.groundedness.comparison import Difference, Place, Sources
-from guardrails.detectors.params import Params
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 _TYPE = "groundedness"
 _UNPROCESSABLE = 422

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+from detection.chunking.chunkers import Chunking
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import Params
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Detection, DetectionContext, DetectorKind, Health
 
-from guardrails.chunking.chunkers import Chunking
 from guardrails.detectors.child_processes import ChildProcesses
-from guardrails.detectors.factory import BuiltIn
-from guardrails.detectors.params import Params
-from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")

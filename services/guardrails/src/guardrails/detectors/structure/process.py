@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from detection.detectors.port import DetectorFailed
 
 from guardrails.detectors.child_processes import ChildProcesses
-from guardrails.detectors.port import DetectorFailed
 from guardrails.detectors.structure import child
 from guardrails.detectors.structure.child import Answer, Failed, Request
 

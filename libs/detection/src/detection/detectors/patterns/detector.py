@@ -1,0 +1,147 @@
+"""The detector that searches for patterns, in whole and in growing texts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from detection.detectors.patterns.engine import Regex
+from detection.detectors.patterns.matching import MEMORY, Limits, Matcher, union
+from detection.detectors.patterns.search import Search, place
+from detection.detectors.patterns.view import View, is_plain
+from detection.detectors.port import DetectorStream
+from detection.domain import Detection
+
+# At most 7 ms with the named patterns, on texts made to be slow.
+_INLINE = 16_384
+# The same for callers' patterns: instructions times characters. RE2 takes up to 8 ns for each. A search in a
+# growing text has three to four times the instructions, and the text may have to be searched in two forms.
+_INLINE_WORK = 2_500_000
+# Whole texts are scanned in slices, with a check of the time limit after each slice.
+_SLICE = 65_536
+
+
+class PatternDetector:
+    """Finds the matches of several patterns.
+
+    Args:
+        matchers: The patterns.
+        limits: The limits for one text.
+        memory: The memory limit in bytes of the combined pattern; see `union`.
+        as_read: Also search the text as people read it; see `view`.
+
+    Raises:
+        Unsupported: The patterns together are too large.
+    """
+
+    def __init__(
+        self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY, *, as_read: bool = True
+    ) -> None:
+        self._matchers = matchers
+        self._any = union(matchers, memory)
+        self._limits = limits
+        self._as_read = as_read
+        foreign = sum(matcher.size for matcher in matchers if matcher.pattern.foreign)
+        self.inline_limit = min(_INLINE, _INLINE_WORK // foreign) if foreign else _INLINE
+
+    def detect(self, text: str) -> list[Detection]:
+        """See `Detector.detect`."""
+        limits = Limits(len(text), self._limits.detections, self._limits.seconds)
+        stream = PatternStream(self._matchers, self._any, limits, as_read=self._as_read)
+        deadline = time.monotonic() + limits.seconds
+        found: list[Detection] = []
+        for start in range(0, max(len(text), 1), _SLICE):
+            end = start + _SLICE
+            found += stream.feed(text[start:end], end >= len(text))[1]
+            if len(found) > limits.detections:
+                raise limits.too_many()
+            if time.monotonic() > deadline:
+                raise limits.too_slow()
+        found.sort(key=place)
+        return found
+
+    def stream(self) -> DetectorStream:
+        """See `Detector.stream`."""
+        return PatternStream(self._matchers, self._any, self._limits, as_read=self._as_read)
+
+
+class PatternStream:
+    """Searches a growing text and, from where they differ, its view as people read it.
+
+    Most texts therefore cost only one search. A match that both searches find is returned once.
+    """
+
+    def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
+        self._search = Search(matchers, any_pattern, limits)
+        self._limits = limits
+        self._as_read = as_read
+        self._reading: _Reading | None = None
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """See `DetectorStream.feed`."""
+        search = self._search
+        if self._reading is None:
+            if not self._as_read or text.isascii() or is_plain(text):
+                detections = search.feed(text, last)
+                return search.decided, detections
+            self._reading = _Reading(search)
+        reading = self._reading
+        if not last and search.length - reading.decided > self._limits.held:
+            raise self._limits.too_long()
+        detections = reading.feed(text, last, search.feed(text, last))
+        decided = min(search.decided, reading.decided)
+        if reading.is_over(search):
+            self._reading = None
+        return decided, detections
+
+
+class _Reading:
+    """The search of a text's view, from the position where the view differs from the text.
+
+    Args:
+        search: The search of the text.
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._search = search.copy()
+        self._first, self._text = search.kept  # the text that may have detections, and its position
+        self._view = View(self._text[-1:], search.length)
+        self._told: dict[Detection, list[int]] = {}  # how often each search found it: the text's, the view's
+
+    @property
+    def decided(self) -> int:
+        """The number of decided code points of the text."""
+        return self._view.start(self._search.decided)
+
+    def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
+        """Search the next piece; return the detections of both searches that were not returned before."""
+        self._text += text
+        found = [self._in_text(each) for each in self._search.feed(self._view.feed(text), last)]
+        new = [*self._untold(known, 0), *self._untold(found, 1)]
+        new.sort(key=place)
+        self._view.forget(self._search.decided)
+        first = self.decided
+        self._text = self._text[first - self._first :]
+        self._first = first
+        return new
+
+    def is_over(self, search: Search) -> bool:
+        """Return whether both searches will find the same from here on; drop old entries."""
+        decided = min(search.decided, self.decided)
+        self._told = {each: counts for each, counts in self._told.items() if place(each)[0] >= decided}
+        if not search.goes_on_like(self._search):
+            return False
+        return self._view.is_same_behind(self._view.length - len(search.kept[1]))
+
+    def _in_text(self, detection: Detection) -> Detection:
+        start, end = place(detection)
+        start, end = self._view.start(start), self._view.end(end)
+        return replace(detection, text=self._text[start - self._first : end - self._first], start=start, end=end)
+
+    def _untold(self, found: Sequence[Detection], by: int) -> list[Detection]:
+        new = []
+        for each in found:
+            counts = self._told.setdefault(each, [0, 0])
+            counts[by] += 1
+            if counts[by] > counts[1 - by]:
+                new.append(each)
+        return new

@@ -1,0 +1,189 @@
+"""The view of a text as people read it: look-alike characters are unified, invisible characters removed.
+
+Patterns are searched for in the text and in this view. Each code point is converted by itself, with NFKC, so that a
+growing text does not have to wait for the next character:
+
+- dashes become ``-``, dots in the middle or at the foot of a line become ``.``, spaces become a space;
+- characters without a width (Unicode's Default_Ignorable_Code_Point) are removed;
+- a combining mark on an ASCII character is removed, unless Unicode has a composed character for both.
+
+A letter and its mark that are two characters in the text stay two characters: `canonical` makes patterns accept
+both spellings.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable
+from functools import lru_cache
+
+from detection.detectors.patterns.partial import TOKEN
+
+# https://www.unicode.org/Public/UCD/latest/ucd/DerivedCoreProperties.txt, Default_Ignorable_Code_Point
+_IGNORABLE_RANGES = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_IGNORABLE = frozenset(chr(code) for first, last in _IGNORABLE_RANGES for code in range(first, last + 1))
+_LAST_OF_MARKS = 0x20000  # all marks above are ignorable
+_POINTS = [chr(code) for code in range(0x80, _LAST_OF_MARKS)]
+_OF_CATEGORY = {point: unicodedata.category(point) for point in _POINTS}
+_DASHES = frozenset(point for point in _POINTS if _OF_CATEGORY[point] == "Pd") | set("\u02d7\u2043\u2212")
+_DOTS = frozenset("\u00b7\u0387\u2022\u2027\u2219\u22c5\u3002\u30fb")
+_SPACES = frozenset(point for point in _POINTS if _OF_CATEGORY[point] == "Zs")
+_MARKS = frozenset(point for point in _POINTS if _OF_CATEGORY[point] in ("Mn", "Me")) - _IGNORABLE
+_FOLDED = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_DOTS, "."), **dict.fromkeys(_SPACES, " ")}
+_REMEMBERED = 8192  # characters
+
+
+def _class(points: Iterable[str]) -> str:
+    """Return a character class of ranges. The engine is slow with thousands of single characters."""
+    ranges: list[list[int]] = []
+    for code in sorted(map(ord, points)):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges) + "]"
+
+
+_SUSPECT = re.compile(_class(_IGNORABLE | _MARKS | set(_FOLDED)))
+_READ_OTHERWISE = re.compile(rf"{_class(_IGNORABLE | set(_FOLDED))}|(?:\A|[\0-\x7f]){_class(_MARKS)}")
+
+_RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
+
+
+def is_plain(text: str) -> bool:
+    """Return whether the view of a text is certainly the text itself, even if the text goes on."""
+    if text.isascii():
+        return True
+    suspect = _SUSPECT.search(text)
+    if suspect is not None and _READ_OTHERWISE.search(text, max(suspect.start() - 1, 0)) is not None:
+        return False
+    return unicodedata.is_normalized("NFKC", text)
+
+
+def readable(text: str) -> str:
+    """Return the view of a whole text."""
+    return View("").feed(text)
+
+
+def canonical(expression: str) -> str:
+    r"""Return a pattern that also matches the decomposed spelling of its letters with marks.
+
+    Args:
+        expression: In RE2's syntax. Letters in classes (``[é]``) are unchanged, because a class matches one
+            character.
+    """
+    if expression.isascii():
+        return expression
+    parts = []
+    for token in TOKEN.finditer(expression):
+        text = token.group()
+        if token.lastgroup == "quoted":
+            parts += [_spellings(each, re.escape(each)) for each in token["quoted"]]
+        else:
+            parts.append(_spellings(text, text) if token.lastgroup == "atom" and len(text) == 1 else text)
+    return "".join(parts)
+
+
+def _spellings(character: str, expression: str) -> str:
+    decomposed = unicodedata.normalize("NFD", character)
+    return expression if decomposed == character else f"(?:{expression}|{decomposed})"
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read(character: str) -> str:
+    normal = unicodedata.normalize("NFKC", character)
+    return "".join(_FOLDED.get(each, each) for each in normal if each not in _IGNORABLE)
+
+
+class View:
+    """The view of one growing text, and the mapping of its positions to the text.
+
+    Args:
+        before: The character before the first piece; empty at the beginning of the text.
+
+    Attributes:
+        length: Code points of the view so far.
+        text_length: Code points of the text so far.
+    """
+
+    def __init__(self, before: str, length: int = 0) -> None:
+        self.length = self.text_length = length
+        self._before = before
+        # Segments: the start of each in the view and in the text, and whether its characters are the same in both.
+        self._views = [0]
+        self._texts = [0]
+        self._same = [True]
+
+    def feed(self, text: str) -> str:
+        """Convert the next piece; return the text to append to the view."""
+        parts = []
+        for run in _RUN.finditer(text):
+            part = run.group()
+            if part.isascii():
+                self._append(part[0], part[0])
+                self.length += len(part) - 1
+                self.text_length += len(part) - 1
+                self._before = part[-1]
+                parts.append(part)
+            else:
+                parts += map(self._character, part)
+        return "".join(parts)
+
+    def start(self, place: int) -> int:
+        """Return the start in the text of the character at a position of the view."""
+        if place >= self.length:
+            return self.text_length
+        at = bisect_right(self._views, place) - 1
+        return self._texts[at] + (place - self._views[at] if self._same[at] else 0)
+
+    def end(self, place: int) -> int:
+        """Return the end in the text of the character before a position of the view."""
+        at = bisect_right(self._views, place - 1) - 1
+        return self._texts[at] + (place - self._views[at] if self._same[at] else 1)
+
+    def is_same_behind(self, place: int) -> bool:
+        """Return whether view and text have the same characters from a position of the view on."""
+        return (
+            self._same[-1]
+            and self._views[-1] <= place
+            and self.start(place) + self.length - place == self.text_length
+        )
+
+    def forget(self, place: int) -> None:
+        """Drop the segments before a position of the view."""
+        first = max(bisect_right(self._views, place) - 1, 0)
+        del self._views[:first], self._texts[:first], self._same[:first]
+
+    def _character(self, character: str) -> str:
+        read = self._without_marks(_read(character))
+        self._append(character, read)
+        if read:
+            self._before = read[-1]
+        return read
+
+    def _without_marks(self, read: str) -> str:
+        if _MARKS.isdisjoint(read):
+            return read
+        kept = ""
+        for each in read:
+            before = kept[-1:] or self._before
+            if not (
+                each in _MARKS and "" < before < "\x80" and len(unicodedata.normalize("NFC", before + each)) > 1
+            ):
+                kept += each
+        return kept
+
+    def _append(self, character: str, read: str) -> None:
+        same = read == character
+        if read:
+            offset = self._texts[-1] - self._views[-1]
+            if not (same and self._same[-1] and self.text_length - self.length == offset):
+                self._views.append(self.length)
+                self._texts.append(self.text_length)
+                self._same.append(same)
+        self.length += len(read)
+        self.text_length += 1

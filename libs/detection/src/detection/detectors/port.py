@@ -1,0 +1,159 @@
+"""The interfaces of detectors."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from detection.chunking.chunkers import Chunker, Chunking
+from detection.domain import Detection, DetectionContext, DetectorKind, Health
+
+_UNPROCESSABLE = 422
+
+
+class DetectorFailed(Exception):
+    """A detector cannot judge a text; the message is for the client. The request's ``on_error`` decides the effect.
+
+    Args:
+        message: The reason.
+        status: The HTTP status of a remote detector's refusal, or 0.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotAsked(DetectorFailed):
+    """The detector was not called, because the request has no passages to compare the text with.
+
+    A caller that only wants reports goes on without the detector, even if ``on_error`` is to block.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("there are no passages to compare the text with", _UNPROCESSABLE)
+
+
+class DetectorStream(Protocol):
+    """The state of a detector for one growing text."""
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """Judge the next piece; must not be called after the last one.
+
+        Over all pieces, the detections are the same as those of `Detector.detect` for the whole text.
+
+        Returns:
+            The length of the decided text in code points, and the detections that became certain with this piece.
+            No later detection begins in decided text. The length never decreases. After the last piece, it is the
+            length of the whole text.
+
+        Raises:
+            DetectorFailed: The text cannot be judged; the stream must not be used any more.
+        """
+        ...
+
+
+class Detector(Protocol):
+    """Finds something in texts. Requests and threads share a detector, so it holds no state of a request."""
+
+    @property
+    def inline_limit(self) -> int:
+        """The length in code points up to which a text is judged on the event loop, because it is fast enough."""
+        ...
+
+    def detect(self, text: str) -> list[Detection]:
+        """Return all detections in a whole text, ordered by start.
+
+        Raises:
+            DetectorFailed: The text cannot be judged.
+        """
+        ...
+
+    def stream(self) -> DetectorStream:
+        """Return a stream for a growing text."""
+        ...
+
+
+class Judge(ABC):
+    """A slow detector: it asks a model or a server about windows of the text.
+
+    Requests share a judge, so it holds no state of a request.
+
+    Attributes:
+        kind: The kind of input that it takes.
+        chunking: The kind of its windows.
+        seconds: Time limit of one answer. After that, the detector has failed.
+        cross_choice: It judges all choices of an answer together, and its findings count for each of them.
+        judges_blank: It also judges empty texts and texts of white space; only for whole texts.
+    """
+
+    kind: DetectorKind
+    chunking: Chunking
+    seconds: float
+    cross_choice: bool = False
+    judges_blank: bool = False
+
+    def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # remote chunkers use it
+        """Return a chunker for one text; it calls ``ready`` on the event loop when it has further ends of
+        chunks.
+        """
+        return self.chunking.chunker()
+
+    @abstractmethod
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
+        """Return the detections in each window, in code points of the window, ordered by start.
+
+        Raises:
+            DetectorFailed: The windows cannot be judged.
+        """
+
+    async def health(self) -> Health:
+        """Return its health; called rarely, never during a request."""
+        return Health(healthy=True)
+
+
+class WholeTextStream:
+    """The stream of a detector that only judges whole texts: it decides nothing before the last piece.
+
+    Args:
+        detector: Judges the complete text.
+        limit: The limit on held-back code points.
+    """
+
+    def __init__(self, detector: Detector, limit: int) -> None:
+        self._detector = detector
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """See `DetectorStream.feed`."""
+        self._pieces.append(text)
+        self._length += len(text)
+        if self._length > self._limit:
+            raise DetectorFailed(f"more than {self._limit} characters would have to be held back")
+        if not last:
+            return 0, []
+        return self._length, self._detector.detect("".join(self._pieces))
+
+
+class WholeTextDetector:
+    """Judges complete texts; holds growing texts back until they are complete.
+
+    Args:
+        judge: Returns the detections in a text; raises `DetectorFailed`.
+        limit: The limit on held-back code points.
+        inline_limit: See `Detector`.
+    """
+
+    def __init__(self, judge: Callable[[str], list[Detection]], limit: int, inline_limit: int) -> None:
+        self._judge = judge
+        self._limit = limit
+        self.inline_limit = inline_limit
+
+    def detect(self, text: str) -> list[Detection]:
+        """See `Detector.detect`."""
+        return self._judge(text)
+
+    def stream(self) -> DetectorStream:
+        """See `Detector.stream`."""
+        return WholeTextStream(self, self._limit)

@@ -1,0 +1,99 @@
+"""The detector ``prompt_injection``: finds phrases by which texts try to command a model.
+
+It searches for known phrases. So it is quick and works on growing texts, but misses other wordings. For those, use
+a model behind the detector API as well.
+"""
+
+from typing import Annotated, Literal, get_args
+
+import msgspec
+
+from detection.detectors.factory import BuiltIn
+from detection.detectors.params import Params
+from detection.detectors.patterns.detector import PatternDetector
+from detection.detectors.patterns.matching import Limits, Matcher, Pattern
+
+Sort = Literal["override", "role_change", "prompt_leak", "role_marker", "exfiltration"]
+
+_GAP = r"[\s*_\"'\x{201c}\x{201d},:-]+"
+_EARLIER = (
+    r"(?:previous|prior|preceding|earlier|above|former|original|initial|existing|current|system|other|safety|your)"
+)
+_RULES = (
+    r"(?:instructions?|prompts?|rules?|directives?|guidelines?|commands?|context|messages?|restrictions?|policies)"
+)
+_FILL = rf"(?:{_GAP}(?:all|any|every|each|of|the|these|those|my|our|your|{_EARLIER}|and))*"
+
+
+def _words(*words: str) -> str:
+    return rf"(?i:\b(?:{'|'.join(word.replace(' ', _GAP) for word in words)})\b)"
+
+
+_EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
+    "override": (
+        rf"(?i:\b(?:ignore|disregard|forget|override|bypass|overlook|do{_GAP}not{_GAP}follow|don't{_GAP}follow|"
+        rf"stop{_GAP}following){_FILL}{_GAP}{_RULES}\b)",
+        _words("ignore everything (?:above|before|you were told)", "forget everything (?:above|you know|before)"),
+        _words("(?:here are )?(?:your )?new instructions (?:are|follow|for you)"),
+        # German, French, Spanish, Italian, Portuguese.
+        _words(
+            r"(?:ignoriere|missachte|vergiss) (?:bitte )?(?:alle )?(?:deine |die )?"
+            r"(?:vorherigen|bisherigen|obigen|vorigen|früheren) (?:anweisungen|instruktionen|befehle|regeln)",
+            r"(?:ignore[rz]?|oublie[rz]?) (?:toutes )?(?:les |tes |vos )?(?:instructions|consignes|règles) "
+            r"(?:précédentes|antérieures|ci-dessus)",
+            r"(?:ignora|olvida|ignore|olvide) (?:todas )?(?:las |tus |sus )?(?:instrucciones|reglas) "
+            r"(?:anteriores|previas)",
+            r"(?:ignora|dimentica) (?:tutte )?(?:le )?(?:istruzioni|regole) (?:precedenti|sopra)",
+            r"(?:ignore|esqueça) (?:todas )?(?:as )?(?:instruções|regras) (?:anteriores|acima)",
+        ),
+    ),
+    "role_change": (
+        _words("you are (?:now )?(?:DAN|jailbroken|unrestricted|in developer mode|in god mode)"),
+        _words("(?:enable|enter|activate|switch to) (?:developer|jailbreak|god|DAN|sudo|debug) mode"),
+        _words("pretend (?:that )?(?:you are|to be|you're) (?:not an ai|an? unrestricted|an? unfiltered)"),
+        _words(
+            "(?:act|respond|answer|behave) as (?:if )?(?:you (?:have|had) no (?:rules|restrictions|limits|filters))"
+        ),
+        _words(
+            "do anything now", "without (?:any )?(?:restrictions|filters|censorship) or (?:limits|rules|filters)"
+        ),
+    ),
+    "prompt_leak": (
+        rf"(?i:\b(?:reveal|show|print|repeat|display|output|tell|give|expose|leak|recite){_GAP}(?:me{_GAP})?"
+        rf"(?:(?:all|the|your|verbatim|full|entire|exact|of){_GAP})*(?:system|initial|hidden|secret|original)"
+        rf"{_GAP}(?:prompts?|instructions?|messages?|rules?)\b)",
+        _words("what (?:is|are|were) your (?:system|initial|hidden|secret|original) (?:prompt|instructions|rules)"),
+        _words("repeat (?:everything|the words|the text|all) above"),
+    ),
+    "role_marker": (
+        r"<\|(?:im_start|im_end|system|user|assistant|endoftext|start_header_id|end_header_id|eot_id)\|>",
+        r"\[/?INST\]|<</?SYS>>",
+        r"(?i:(?m:^)[\t ]{0,8}#{2,4}[\t ]{0,4}(?:system|instruction)s?[\t ]{0,4}:)",
+    ),
+    "exfiltration": (
+        r"!\[[^\]\n]{0,80}\]\(https?://[^)\s]{1,200}\?[^)\s=]{1,40}=",  # an image whose address carries data out
+        _words("(?:send|post|forward|email|upload) (?:the |this |all )?(?:conversation|chat history|user data) to"),
+    ),
+}
+
+
+class PromptInjectionParams(Params, frozen=True, kw_only=True):
+    """Parameters of the detector."""
+
+    sorts: Annotated[
+        list[Sort], msgspec.Meta(min_length=1, description="The sorts of phrases to find; the default is all.")
+    ] = msgspec.field(default_factory=lambda: list(get_args(Sort)))
+
+
+def prompt_injection(limits: Limits) -> BuiltIn[PromptInjectionParams]:
+    """Return the factory of the detector."""
+    matchers = {
+        sort: [Matcher(Pattern("prompt_injection", sort, expression)) for expression in expressions]
+        for sort, expressions in _EXPRESSIONS.items()
+    }
+
+    def build(params: PromptInjectionParams) -> PatternDetector:
+        return PatternDetector([each for sort in dict.fromkeys(params.sorts) for each in matchers[sort]], limits)
+
+    description = "Finds phrases by which texts try to command a model."
+    return BuiltIn("prompt_injection", description, PromptInjectionParams, build)

@@ -1,0 +1,109 @@
+"""The catalogue of the available detectors, with a cache of configured ones."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from servicekit.errors import InvalidRequest, NotFound
+
+from detection.detectors.factory import ConfiguredDetector, DetectorFactory
+from detection.detectors.params import BadParam
+from detection.domain import DetectorInfo, DetectorSpec, Health
+from detection.moderation.rules import Rule
+
+_MOST_RULES = 32
+
+
+def _none() -> Sequence[DetectorFactory]:
+    return ()
+
+
+class Catalogue:
+    """Makes the detectors that requests ask for. It caches the latest ones, because compiling patterns takes time.
+
+    Args:
+        factories: The built-in detectors.
+        size: Number of cached detectors.
+        remote: Returns the current remote detectors; a built-in detector with the same id takes precedence.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[DetectorFactory],
+        size: int = 64,
+        remote: Callable[[], Sequence[DetectorFactory]] = _none,
+    ) -> None:
+        self._built_in = {factory.detector_id: factory for factory in factories}
+        self._remote = remote
+        self._size = size
+        self._made: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
+
+    def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
+        """Return the rules that a request asks for.
+
+        Raises:
+            NotFound: A detector does not exist.
+            InvalidRequest: The request names no detector or too many, or a parameter is wrong; names the field.
+        """
+        if not 0 < len(specs) <= _MOST_RULES:
+            raise InvalidRequest(f"`detectors` must name 1 to {_MOST_RULES} detectors.", field="detectors")
+        rules = []
+        for index, spec in enumerate(specs):
+            made = self._detector(spec, f"detectors[{index}].params")
+            rules.append(
+                Rule(
+                    spec.detector_id,
+                    made.detector,
+                    spec.action,
+                    spec.on_error,
+                    made.replacement,
+                    made.threshold,
+                    made.about_answer,
+                )
+            )
+        return tuple(rules)
+
+    def info(self, detector_id: str) -> DetectorInfo:
+        """Return the description of one detector.
+
+        Raises:
+            NotFound: The detector does not exist.
+        """
+        return self._factory(detector_id).info()
+
+    def infos(self) -> list[DetectorInfo]:
+        """Return the descriptions of all detectors, ordered by id."""
+        return [factory.info() for factory in self._factories()]
+
+    async def healths(self) -> list[Health]:
+        """Return the health of each detector of `infos`."""
+        return list(await asyncio.gather(*(factory.health() for factory in self._factories())))
+
+    def _factories(self) -> list[DetectorFactory]:
+        factories = {factory.detector_id: factory for factory in self._remote()} | self._built_in
+        return [factories[detector_id] for detector_id in sorted(factories)]
+
+    def _factory(self, detector_id: str) -> DetectorFactory:
+        factory = self._built_in.get(detector_id)
+        if factory is None:
+            factory = next((each for each in self._remote() if each.detector_id == detector_id), None)
+        if factory is None:
+            raise NotFound(f"detector `{detector_id}` not found", resource=detector_id)
+        return factory
+
+    def _detector(self, spec: DetectorSpec, field: str) -> ConfiguredDetector:
+        factory = self._factory(spec.detector_id)
+        key = (factory, spec.params)
+        made = self._made.get(key)
+        if made is not None:
+            self._made.move_to_end(key)
+            return made
+        try:
+            made = factory.make(spec.params)
+        except BadParam as error:
+            path = f"{field}.{error.path}" if error.path else field
+            raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error
+        self._made[key] = made
+        if len(self._made) > self._size:
+            self._made.popitem(last=False)
+        return made

@@ -1,0 +1,136 @@
+"""A rule whose detector judges all growing choices of an answer together."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from detection.chunking.chunkers import Window
+from detection.detectors.port import DetectorFailed
+from detection.domain import Detection, DetectionContext
+from detection.moderation.judge_calls import ask
+from detection.moderation.rules import Rule
+
+_Found = list[list[Detection]]
+
+
+class CrossChoice:
+    """Collects the choices, and calls the detector when all of them are complete.
+
+    Args:
+        rule: The rule; its detector is a `Judge`.
+        context: The input of the detector besides the texts.
+        limit: The limit on the code points of a text.
+        ready: Called when `CrossChoicePart.collect` has a result.
+    """
+
+    def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:
+        self.rule = rule
+        self.limit = limit
+        self._context = context
+        self._ready = ready
+        self._parts: dict[int, CrossChoicePart] = {}
+        self.task: asyncio.Task[_Found] | None = None
+
+    def part(self, number: int) -> "CrossChoicePart":
+        """Add a choice."""
+        part = self._parts[number] = CrossChoicePart(self, number)
+        return part
+
+    def close(self, number: int) -> None:
+        """Remove a choice, or cancel the call of the detector."""
+        if self.task is None:
+            self._parts.pop(number, None)
+        else:
+            self.task.cancel()
+
+    def ask(self) -> None:
+        """Call the detector; all choices must be complete."""
+        if self._parts and self.task is None:
+            for at, number in enumerate(sorted(self._parts)):
+                self._parts[number].place = at
+            texts = [Window(0, self._parts[number].text) for number in sorted(self._parts)]
+            self.task = asyncio.create_task(self._asked(texts))
+            self.task.add_done_callback(self._told)
+
+    async def _asked(self, texts: Sequence[Window]) -> _Found:
+        return spread(await ask(self.rule, texts, self._context))
+
+    def _told(self, task: "asyncio.Task[_Found]") -> None:
+        if not task.cancelled():
+            task.exception()  # retrieved because `collect` may not be called again
+        self._ready()
+
+
+class CrossChoicePart:
+    """One choice, with the interface of `Windowed`.
+
+    Attributes:
+        rule: The rule.
+        decided: Judged code points.
+        whole: The text is judged as a whole.
+        waiting: Always 0: the text waits for the other choices, so it must not stop the stream.
+        text: The text so far.
+        place: The index among the choices.
+    """
+
+    whole = True
+    waiting = 0
+
+    def __init__(self, cross_choice: CrossChoice, number: int) -> None:
+        self.rule = cross_choice.rule
+        self._number = number
+        self.decided = 0
+        self.text = ""
+        self.place = 0
+        self._cross_choice = cross_choice
+        self._collected = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether the detector is running, or its result is not collected."""
+        return self._cross_choice.task is not None and not self._collected
+
+    @property
+    def done(self) -> bool:
+        """Whether the text is judged and the result collected."""
+        return self._collected
+
+    def feed(self, text: str, last: bool, reply: bytes) -> None:  # noqa: ARG002  # the interface of `Windowed`
+        """Append a piece.
+
+        Raises:
+            DetectorFailed: The text is longer than the limit.
+        """
+        self.text += text
+        if len(self.text) > self._cross_choice.limit:
+            raise DetectorFailed(f"more than {self._cross_choice.limit} characters would have to be held back")
+
+    def collect(self) -> list[Detection]:
+        """Return the detections, once.
+
+        Raises:
+            DetectorFailed: The detector failed.
+        """
+        task = self._cross_choice.task
+        if task is None or not task.done() or self._collected:
+            return []
+        self._collected = True
+        found = task.result()
+        self.decided = len(self.text)
+        return found[self.place]
+
+    def close(self) -> None:
+        """Cancel the call of the detector."""
+        self._cross_choice.close(self._number)
+
+
+def spread(answers: Sequence[Sequence[Detection]]) -> list[list[Detection]]:
+    """Return all detections for every text; in the other texts they have no span."""
+    return [
+        [
+            detection if own == other else replace(detection, start=None, end=None)
+            for other, detections in enumerate(answers)
+            for detection in detections
+        ]
+        for own in range(len(answers))
+    ]

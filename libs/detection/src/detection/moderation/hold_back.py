@@ -1,0 +1,260 @@
+"""Decides how much of one growing text may be released under the rules of a request."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from detection.chunking.chunkers import Chunking
+from detection.detectors.port import DetectorStream, Judge, WholeTextStream
+from detection.domain import Action, Detection, DetectionContext, Failure, Finding, Piece, Progress
+from detection.moderation.cross_choice import CrossChoice, CrossChoicePart
+from detection.moderation.metrics import FOUND, Hold, Work
+from detection.moderation.rules import Rule, arranged, place, strictest, unions
+from detection.moderation.windowed import Windowed
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """Limits on the held-back part of a growing text. Above them, the detector fails.
+
+    Attributes:
+        window: Code points of a sentence.
+        whole: Code points of a text that is judged as a whole.
+    """
+
+    window: int = 8192
+    whole: int = 49_152
+
+    def of(self, chunking: Chunking) -> int:
+        """Return the limit of a window."""
+        return self.whole if chunking is Chunking.WHOLE else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The result of the quick detectors for a piece."""
+
+    piece: Piece
+    found: tuple[Finding, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    blocked: bool = False
+
+
+class _Running:
+    """A rule with a quick detector, and its state for one text."""
+
+    __slots__ = ("decided", "rule", "stream", "whole", "work")
+
+    def __init__(self, rule: Rule, stream: DetectorStream) -> None:
+        self.rule = rule
+        self.stream = stream
+        self.decided = 0
+        self.whole = isinstance(stream, WholeTextStream)
+        self.work = Work(rule.detector_id)
+
+
+class GrowingText:
+    """One growing text.
+
+    The text is cleared up to the position of the slowest protecting rule. Rules that only report hold nothing back.
+    A span to be redacted is cleared as a whole or not at all. A finding is reported when its end is cleared.
+
+    Args:
+        number: The number of the choice.
+        rules: The rules.
+        context: The input of detectors besides the text.
+        chunking: The chunks in which the text is released; None: it may be cut anywhere.
+        holding: The limits on held-back text.
+        ready: Called on the event loop when `settle` has a result.
+        cross_choices: For each rule that judges all choices together, its object; else None.
+        all_hold: The text also waits for rules that only report, except for those that judge it as a whole.
+        clears: Whether the text may be released; otherwise it is only judged.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        rules: Sequence[Rule],
+        context: DetectionContext,
+        chunking: Chunking | None,
+        holding: HoldLimits,
+        ready: Callable[[], None],
+        *,
+        all_hold: bool = False,
+        clears: bool = True,
+        cross_choices: Sequence[CrossChoice | None] = (),
+    ) -> None:
+        self._number = number
+        self._running: list[_Running] = []
+        self._windowed: list[Windowed | CrossChoicePart] = []
+        self._all_hold = all_hold
+        self._clears = clears
+        for rule, cross_choice in zip(rules, cross_choices or [None] * len(rules), strict=True):
+            detector = rule.detector
+            if cross_choice is not None:
+                self._windowed.append(cross_choice.part(number))
+            elif isinstance(detector, Judge):
+                self._windowed.append(Windowed(rule, context, holding.of(detector.chunking), ready))
+            else:
+                self._running.append(_Running(rule, detector.stream()))
+        self._works = [running.work for running in self._running]
+        self._hold = Hold()
+        self._chunker = None if chunking is None else chunking.chunker()
+        self._cuts: list[int] = []
+        self._pending: list[Finding] = []  # found, but not reported yet
+        self._length = 0
+        self._cleared = 0
+        self._last = False
+        self._finished = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last piece has arrived."""
+        return self._last
+
+    @property
+    def undecided(self) -> int:
+        """The number of code points that a quick rule will look at again."""
+        if self._last:
+            return 0
+        return self._length - min((running.decided for running in self._running), default=self._length)
+
+    @property
+    def waiting(self) -> int:
+        """The number of code points that wait for a running detector."""
+        return max((windowed.waiting for windowed in self._windowed), default=0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a detector is running."""
+        return any(windowed.busy for windowed in self._windowed)
+
+    def scan(self, piece: Piece) -> Scan:
+        """Return the result of the quick detectors; may run in a thread."""
+        self._last = piece.last
+        self._length += len(piece.text)
+        found: list[Finding] = []
+        failures: list[Failure] = []
+        blocked = False
+        begin = time.perf_counter()
+        for running in tuple(self._running):
+            try:
+                running.decided, detections = running.stream.feed(piece.text, piece.last)
+            except Exception as error:  # a failed detector must not fail the request
+                failures.append(running.rule.failure(error))
+                blocked = blocked or running.rule.blocks_on(error)
+                self._running.remove(running)
+                running.work.failed(error)
+            else:
+                if detections:
+                    found += running.rule.findings(detections)
+                    running.work.outcome = FOUND
+            now = time.perf_counter()
+            running.work.seconds += now - begin
+            begin = now
+        return Scan(piece, tuple(found), tuple(failures), blocked)
+
+    def apply(self, scan: Scan) -> list[Progress]:
+        """Pass a scanned piece to the slow detectors, and return the steps. Runs on the event loop."""
+        piece = scan.piece
+        self._hold.came(self._length)
+        if self._chunker is not None:
+            self._cuts += self._chunker.feed(piece.text, piece.last)
+        if not self._windowed:
+            return self._advance(list(scan.found), list(scan.failures), scan.blocked)
+        return self._windows(
+            lambda windowed: windowed.feed(piece.text, piece.last, piece.reply),
+            scan,
+        )
+
+    def settle(self) -> list[Progress]:
+        """Return the steps after results of slow detectors. Runs on the event loop."""
+        return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
+
+    def close(self) -> None:
+        """Stop the detectors and record their work."""
+        for windowed in self._windowed:
+            windowed.close()
+        for work in self._works:
+            work.end()
+        self._hold.end()
+
+    def _windows(
+        self, step: Callable[[Windowed | CrossChoicePart], Sequence[Detection] | None], scan: Scan
+    ) -> list[Progress]:
+        found, failures, blocked = list(scan.found), list(scan.failures), scan.blocked
+        for windowed in tuple(self._windowed):
+            try:
+                found += windowed.rule.findings(step(windowed) or ())
+            except Exception as error:  # as in `scan`
+                failures.append(windowed.rule.failure(error))
+                blocked = blocked or windowed.rule.blocks_on(error)
+                windowed.close()
+                self._windowed.remove(windowed)
+        return self._advance(found, failures, blocked)
+
+    def _advance(self, found: list[Finding], failures: list[Failure], blocked: bool) -> list[Progress]:
+        if found:
+            blocking = sorted((finding for finding in found if finding.action is Action.BLOCK), key=place)
+            if blocking or blocked:
+                return [self._progress(tuple(blocking), failures, blocks=True)]
+            self._pending = sorted([*self._pending, *found], key=place)
+        elif blocked:
+            return [self._progress((), failures, blocks=True)]
+        before, finished = self._cleared, self._finished
+        self._finished = self._last and not any(not windowed.done for windowed in self._windowed)
+        steps = []
+        for cleared in self._clearable():
+            self._cleared = cleared
+            self._hold.left(cleared)
+            steps.append(self._progress(self._told(), ()))
+        findings = self._told() if self._pending else ()
+        ended = self._finished and not finished
+        if findings or failures or (ended and self._cleared == before):
+            steps.append(self._progress(findings, failures))
+        if ended:
+            steps[-1] = replace(steps[-1], judged=True)
+        return steps
+
+    def _progress(
+        self, findings: tuple[Finding, ...], failures: Sequence[Failure], *, blocks: bool = False
+    ) -> Progress:
+        action = Action.BLOCK if blocks else strictest(findings)
+        return Progress(self._number, self._cleared, findings, action, tuple(failures))
+
+    def _clearable(self) -> list[int]:
+        """Return the positions up to which the text may be released now, ascending."""
+        if not self._clears:
+            return []
+        cleared = self._length
+        for running in self._running:
+            if running.decided < cleared and self._waits_for(running.rule, whole=running.whole):
+                cleared = running.decided
+        for windowed in self._windowed:
+            if windowed.decided < cleared and self._waits_for(windowed.rule, whole=windowed.whole):
+                cleared = windowed.decided
+        spans = unions(self._pending) if self._pending else ()
+        for start, end, _ in spans:
+            if start < cleared < end:
+                cleared = start
+                break
+        if cleared <= self._cleared:
+            return []
+        if self._chunker is None:
+            return [cleared]
+        cuts = [cut for cut in self._cuts if cut <= cleared]
+        self._cuts = self._cuts[len(cuts) :]
+        return [cut for cut in cuts if not any(start < cut < end for start, end, _ in spans)]
+
+    def _waits_for(self, rule: Rule, *, whole: bool) -> bool:
+        return rule.protects or (self._all_hold and not whole)
+
+    def _told(self) -> tuple[Finding, ...]:
+        ready: list[Finding] = []
+        waiting: list[Finding] = []
+        for finding in self._pending:
+            end = finding.detection.end
+            told = self._finished and self._cleared == self._length if end is None else end <= self._cleared
+            (ready if told else waiting).append(finding)
+        self._pending = waiting
+        return arranged(ready)

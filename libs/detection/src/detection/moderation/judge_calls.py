@@ -1,0 +1,70 @@
+"""Calls a slow detector within its time limit, and maps its detections to positions in the text."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from detection.chunking.chunkers import Window, Windows
+from detection.detectors.port import DetectorFailed, Judge, NotAsked
+from detection.domain import Detection, DetectionContext, DetectorKind
+from detection.moderation.metrics import FOUND, working
+from detection.moderation.rules import Rule
+
+_TIMEOUT = 504
+
+
+async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
+    """Return the detections of a rule's `Judge` in each window, with positions in the text of the windows.
+
+    Blank windows are skipped, except for conversations (a message may consist of tool calls only) and for detectors
+    that judge blank texts.
+
+    Raises:
+        DetectorFailed: The detector failed, or exceeded its time limit.
+        NotAsked: The detector compares texts with passages, and the request has no passages.
+    """
+    judge = rule.detector
+    assert isinstance(judge, Judge)
+    blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
+    asked = [(index, window) for index, window in enumerate(windows) if blank or window.text.strip()]
+    answers: list[list[Detection]] = [[] for _ in windows]
+    if not asked:
+        return answers
+    with working(rule.detector_id) as work:
+        if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, context.passages)):
+            raise NotAsked
+        try:
+            async with asyncio.timeout(judge.seconds):
+                found = await judge.judge([window.text for _, window in asked], context)
+        except TimeoutError:
+            raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
+        if any(found):
+            work.outcome = FOUND
+    for (index, window), detections in zip(asked, found, strict=True):
+        answers[index] = [_placed(detection, window.start) for detection in detections]
+    return answers
+
+
+async def windows(judge: Judge, text: str) -> list[Window]:
+    """Return the windows of a whole text.
+
+    Raises:
+        DetectorFailed: The text cannot be split.
+    """
+    ready = asyncio.Event()
+    cutting = Windows(judge.chunker(ready.set), len(text))
+    try:
+        found = cutting.feed(text, last=True)
+        while not cutting.complete:
+            await ready.wait()
+            ready.clear()
+            found += cutting.feed("", last=False)
+    finally:
+        cutting.close()
+    return found
+
+
+def _placed(detection: Detection, start: int) -> Detection:
+    if detection.start is None or detection.end is None or not start:
+        return detection
+    return replace(detection, start=detection.start + start, end=detection.end + start)

@@ -1,0 +1,96 @@
+"""Metrics of detectors: their duration, their failures, and how long text waits for them."""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from servicekit import metrics
+
+from detection.detectors.port import NotAsked
+
+_BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
+_durations = metrics.durations(
+    __name__,
+    "causeway.detector.duration",
+    "Seconds that a detector took: for a call, if it asks a model or a server; otherwise for a text.",
+    _BUCKETS,
+)
+_holds = metrics.durations(
+    __name__,
+    "causeway.guardrails.hold.duration",
+    "Longest time in seconds that a growing text was held back, including the time in which no text came.",
+    _BUCKETS,
+)
+
+CLEAN, FOUND, FAILED, NOT_ASKED = "clean", "found", "failed", "not_asked"
+"""The outcomes of a detector's work."""
+
+
+class Work:
+    """The work of one detector on one text.
+
+    Attributes:
+        seconds: The time so far.
+        outcome: The outcome so far.
+    """
+
+    __slots__ = ("_detector_id", "outcome", "seconds")
+
+    def __init__(self, detector_id: str) -> None:
+        self._detector_id = detector_id
+        self.seconds = 0.0
+        self.outcome = CLEAN
+
+    def failed(self, error: Exception) -> None:
+        """Note that the detector failed."""
+        self.outcome = NOT_ASKED if isinstance(error, NotAsked) else FAILED
+
+    def end(self) -> None:
+        """Record the work."""
+        labels = {"causeway.detector": self._detector_id, "causeway.outcome": self.outcome}
+        _durations.record(self.seconds, labels)
+
+
+@contextlib.contextmanager
+def working(detector_id: str) -> Iterator[Work]:
+    """Record the work of a detector in the block, unless the block is cancelled. An error in the block is a
+    failure.
+    """
+    work, begin = Work(detector_id), time.perf_counter()
+    try:
+        yield work
+    except Exception as error:
+        work.failed(error)
+        work.seconds = time.perf_counter() - begin
+        work.end()
+        raise
+    work.seconds = time.perf_counter() - begin
+    work.end()
+
+
+class Hold:
+    """Measures how long the pieces of a growing text wait."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, float]] = deque()
+        self._longest: float | None = None
+
+    def came(self, length: int) -> None:
+        """Note that the text has grown to this length in code points."""
+        self._waiting.append((length, time.perf_counter()))
+
+    def left(self, cleared: int) -> None:
+        """Note that the text is cleared up to this code point."""
+        waiting = self._waiting
+        if waiting and waiting[0][0] <= cleared:
+            # The first piece has waited longest.
+            seconds = time.perf_counter() - waiting[0][1]
+            self._longest = max(self._longest or 0.0, seconds)
+            while waiting and waiting[0][0] <= cleared:
+                waiting.popleft()
+
+    def end(self) -> None:
+        """Record the longest wait, if any text was released."""
+        if self._longest is not None:
+            _holds.record(self._longest)

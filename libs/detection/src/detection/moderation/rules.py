@@ -1,0 +1,150 @@
+"""Rules turn detections into actions: report, redact or block. The strictest action applies."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from detection.detectors.port import Detector, DetectorFailed, Judge, NotAsked
+from detection.domain import Action, Detection, DetectorKind, Failure, Finding, OnError
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A detector with the action for its findings and the effect of its failure.
+
+    Detections below the threshold are ignored. ``about_answer``: see `ConfiguredDetector`.
+    """
+
+    detector_id: str
+    detector: Detector | Judge
+    action: Action
+    on_error: OnError
+    replacement: str
+    threshold: float = 0.0
+    about_answer: bool = False
+
+    def findings(self, detections: Iterable[Detection]) -> Iterator[Finding]:
+        """Return the findings for the detector's detections."""
+        for detection in detections:
+            if detection.score < self.threshold:
+                continue
+            action = self.action
+            if action is Action.REDACT and detection.start is None:
+                action = Action.BLOCK  # there is no span to replace
+            replacement = self.replacement if action is Action.REDACT else ""
+            yield Finding(detection, self.detector_id, action, replacement)
+
+    def failure(self, error: Exception) -> Failure:
+        """Return the failure for the client, and log the cause."""
+        if isinstance(error, DetectorFailed):
+            log = _log.info if isinstance(error, NotAsked) else _log.warning
+            log("detector failed", detector=self.detector_id, error=str(error))
+            return Failure(self.detector_id, str(error), error.status, isinstance(error, NotAsked))
+        _log.error("detector failed", detector=self.detector_id, exc_info=error)
+        return Failure(self.detector_id, "the detector met an unexpected error")
+
+    @property
+    def protects(self) -> bool:
+        """Whether text must wait for the rule."""
+        return self.action in (Action.REDACT, Action.BLOCK)
+
+    @property
+    def judges_beside(self) -> bool:
+        """Whether the rule judges texts beside the content of an answer."""
+        if self.about_answer:
+            return False
+        detector = self.detector
+        return not isinstance(detector, Judge) or (
+            detector.kind is DetectorKind.CONTENTS and not detector.cross_choice
+        )
+
+    def blocks_on(self, error: Exception) -> bool:
+        """Return whether a failure of the detector blocks the text."""
+        if isinstance(error, NotAsked) and not self.protects:
+            return False
+        return self.on_error is OnError.BLOCK
+
+
+def strictest(findings: Iterable[Finding]) -> Action:
+    """Return the strictest action of the findings."""
+    return max((finding.action for finding in findings), default=Action.NONE)
+
+
+def place(finding: Finding) -> tuple[float, float]:
+    """Return the sort key of a finding: its start, then its end; findings without a span come last."""
+    start, end = finding.detection.start, finding.detection.end
+    if start is None or end is None:
+        return (float("inf"), float("inf"))
+    return (start, end)
+
+
+def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
+    """Return the spans to replace, ordered and disjoint: start, end and replacement.
+
+    Overlapping spans are merged, with the replacement of the first.
+
+    Args:
+        findings: Ordered by `place`.
+    """
+    merged: list[tuple[int, int, str]] = []
+    for finding in findings:
+        start, end = finding.detection.start, finding.detection.end
+        if finding.action is not Action.REDACT or start is None or end is None:
+            continue
+        if merged and start < merged[-1][1]:
+            first, furthest, replacement = merged[-1]
+            merged[-1] = (first, max(furthest, end), replacement)
+        else:
+            merged.append((start, end, finding.replacement))
+    return merged
+
+
+def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings, with the replacement of merged spans only at the first span.
+
+    A client that replaces the spans in order, and skips parts that are already replaced, replaces each union once.
+
+    Args:
+        findings: Ordered by `place`; either all findings of a union or none.
+    """
+    arranged_findings = []
+    replaced = -1
+    for finding in findings:
+        start, end = finding.detection.start, finding.detection.end
+        if finding.action is Action.REDACT and start is not None and end is not None:
+            if start < replaced:
+                finding = replace(finding, replacement="")
+            replaced = max(replaced, end)
+        arranged_findings.append(finding)
+    return tuple(arranged_findings)
+
+
+def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
+    """Return the text with the spans to be redacted replaced.
+
+    Args:
+        text: The text of the findings' spans.
+        findings: Ordered by `place`.
+        joint: Inserted where a replacement cuts a word, so that the rest does not become a word and thus a finding.
+    """
+    parts: list[str] = []
+    done, edge = 0, ""
+    for start, end, replacement in unions(findings):
+        kept = text[done:start]
+        parts += [joint if _cuts(kept[:1], text[done - 1 : done], edge) else "", kept]
+        parts += [joint if _cuts(kept[-1:], text[start : start + 1], replacement[:1]) else "", replacement]
+        done, edge = end, replacement[-1:]
+    rest = text[done:]
+    return "".join([*parts, joint if _cuts(rest[:1], text[done - 1 : done], edge) else "", rest])
+
+
+def _cuts(kept: str, taken: str, edge: str) -> bool:
+    """Return whether a word is cut between two characters and the replacement's edge would be a word boundary."""
+    return bool(edge) and _is_word(kept) and _is_word(taken) and not _is_word(edge)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

@@ -1,0 +1,239 @@
+"""The growing texts of one answer."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+
+from servicekit.errors import InvalidRequest
+
+from detection.chunking.chunkers import Chunking
+from detection.detectors.port import Judge
+from detection.domain import Action, DetectionContext, Direction, Piece, Progress
+from detection.moderation.cross_choice import CrossChoice
+from detection.moderation.hold_back import GrowingText, HoldLimits, Scan
+from detection.moderation.rules import Rule
+from detection.moderation.seen_text import SeenText, apart, joining
+from detection.moderation.thread_pool import ThreadPool
+
+_MOST_CHOICES = 128
+_MOST_BESIDE = 1024
+
+# Limit of code points that wait for running detectors. Above it, no piece is read, so that the client's stream
+# stops.
+_AHEAD = 4096
+
+
+class Session:
+    """Judges the growing choices of one answer separately; a block ends all of them.
+
+    Args:
+        rules: The rules.
+        context: The input of detectors besides the choices.
+        chunking: The chunks in which the choices are released; None: they may be cut anywhere.
+        holding: The limits on held-back text of each choice.
+        all_hold: Text also waits for rules that only report.
+
+    Attributes:
+        blocked: Whether a rule has blocked; after that, `feed` must not be called.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        context: DetectionContext | None = None,
+        chunking: Chunking | None = None,
+        holding: HoldLimits | None = None,
+        *,
+        all_hold: bool = False,
+    ) -> None:
+        self._rules = rules
+        self._context = context or DetectionContext()
+        self._chunking = chunking
+        self._holding = holding or HoldLimits()
+        self._all_hold = all_hold
+        quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
+        self._slow = len(quick) < len(rules)
+        self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
+        self._quick = bool(quick)
+        self._texts: dict[int, GrowingText | SeenText] = {}
+        self._ready = asyncio.Event()
+        output = self._context.direction is Direction.OUTPUT
+        self._cross_choices = [
+            CrossChoice(rule, self._context, self._holding.whole, self._ready.set)
+            if isinstance(rule.detector, Judge) and rule.detector.cross_choice and output
+            else None
+            for rule in rules
+        ]
+        self._beside = 0
+        self.blocked = False
+
+    def run(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        """Yield the steps of the pieces as soon as they are known, until all is judged or a rule blocks.
+
+        Use with ``contextlib.aclosing``, which stops the detectors at once.
+
+        Args:
+            batches: Pieces; not read while too much text waits for detectors.
+            workers: The threads that scan long pieces.
+
+        Raises:
+            InvalidRequest: See `feed`.
+        """
+        return self._waiting_for_judges(batches, workers) if self._slow else self._at_once(batches, workers)
+
+    async def _at_once(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        try:
+            async for pieces in batches:
+                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                if self.blocked:
+                    return
+        finally:
+            self._close()
+
+    async def _waiting_for_judges(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        reading: asyncio.Task[Sequence[Piece] | None] | None = None
+        told = asyncio.create_task(self._ready.wait())
+        ended = False
+        try:
+            while not ended or self._busy():
+                if not ended and reading is None and self._waiting() <= _AHEAD:
+                    reading = asyncio.create_task(_next(batches))
+                await asyncio.wait({told} if reading is None else {told, reading}, return_when="FIRST_COMPLETED")
+                if told.done():
+                    self._ready.clear()
+                    told = asyncio.create_task(self._ready.wait())
+                    yield self.settle()
+                if not self.blocked and reading is not None and reading.done():
+                    taken, reading = reading.result(), None
+                    ended = taken is None
+                    if ended:
+                        for cross_choice in filter(None, self._cross_choices):
+                            cross_choice.ask()
+                    if taken is not None:
+                        yield self.apply(await workers.run(self.inline(taken), self.scan, taken))
+                if self.blocked:
+                    return
+        finally:
+            told.cancel()
+            self._close()
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await reading
+
+    def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
+        """Judge pieces and return the steps; pieces of the same choice are judged together.
+
+        Raises:
+            InvalidRequest: A piece belongs to a complete choice, or there are too many choices.
+        """
+        return self.apply(self.scan(pieces))
+
+    def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
+        """Run the quick detectors, the first half of `feed`; may run in a thread."""
+        return [self._text(piece).scan(piece) for piece in _joined(pieces)]
+
+    def apply(self, scans: Sequence[Scan]) -> list[Progress]:
+        """Apply the scans, the second half of `feed`; runs on the event loop."""
+        return self._steps(self._texts[scan.piece.choice].apply(scan) for scan in scans)
+
+    def settle(self) -> list[Progress]:
+        """Return the steps after results of slow detectors."""
+        return self._steps(text.settle() for text in tuple(self._texts.values()))
+
+    def inline(self, pieces: Sequence[Piece]) -> bool:
+        """Return whether `scan` is fast enough for the event loop."""
+        if not self._quick:
+            return True
+        size = sum(len(piece.text) for piece in pieces)
+        size += sum(text.undecided for text in self._texts.values())
+        return size <= self._inline_limit
+
+    def _steps(self, changes: Iterable[list[Progress]]) -> list[Progress]:
+        steps = []
+        for change in changes:
+            steps += change
+            if change and change[-1].action is Action.BLOCK:
+                self.blocked = True
+                break
+        return steps
+
+    def _close(self) -> None:
+        for text in self._texts.values():
+            text.close()
+
+    def _busy(self) -> bool:
+        return any(text.busy for text in self._texts.values())
+
+    def _waiting(self) -> int:
+        return sum(text.waiting for text in self._texts.values())
+
+    def _text(self, piece: Piece) -> GrowingText | SeenText:
+        text = self._texts.get(piece.choice)
+        if text is None:
+            text = self._texts[piece.choice] = self._begun(piece)
+        if text.complete:
+            raise _complete(piece.choice)
+        return text
+
+    def _begun(self, piece: Piece) -> GrowingText | SeenText:
+        if piece.beside:
+            self._beside += 1
+        if self._beside > _MOST_BESIDE or len(self._texts) - self._beside >= _MOST_CHOICES:
+            raise InvalidRequest(
+                f"There are more than {_MOST_CHOICES} choices, or more than {_MOST_BESIDE} texts beside them.",
+                field="piece.choice",
+            )
+        rules = [rule for rule in self._rules if rule.judges_beside] if piece.beside else self._rules
+        first = joining(rules)
+        text = self._growing(piece, apart(rules) if first else rules)
+        if not first:
+            return text
+        around = GrowingText(piece.choice, first, self._context, None, self._holding, self._ready.set)
+        return SeenText(piece.choice, around, text)
+
+    def _growing(self, piece: Piece, rules: Sequence[Rule]) -> GrowingText:
+        if not piece.beside:
+            return GrowingText(
+                piece.choice,
+                rules,
+                self._context,
+                self._chunking,
+                self._holding,
+                self._ready.set,
+                all_hold=self._all_hold,
+                cross_choices=self._cross_choices,
+            )
+        protects = any(rule.protects for rule in rules) or not any(rule.protects for rule in self._rules)
+        return GrowingText(
+            piece.choice, rules, self._context, None, self._holding, self._ready.set, clears=protects
+        )
+
+
+async def _next(batches: AsyncIterator[Sequence[Piece]]) -> Sequence[Piece] | None:
+    return await anext(batches, None)
+
+
+def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    if len(pieces) == 1:
+        return pieces
+    choices: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        of_choice = choices.setdefault(piece.choice, [])
+        if of_choice and of_choice[-1].last:
+            raise _complete(piece.choice)
+        of_choice.append(piece)
+    return [
+        replace(of_choice[-1], text="".join(piece.text for piece in of_choice)) for of_choice in choices.values()
+    ]
+
+
+def _complete(choice: int) -> InvalidRequest:
+    return InvalidRequest(f"Choice {choice} is complete and takes no further piece.", field="piece.choice")

@@ -1,0 +1,123 @@
+"""Judges whole texts by the rules of a request."""
+
+import asyncio
+from collections.abc import Sequence
+
+from detection.chunking.chunkers import Window
+from detection.detectors.port import Judge
+from detection.domain import (
+    Action,
+    Detection,
+    DetectionContext,
+    DetectorKind,
+    Direction,
+    Failure,
+    Finding,
+    Verdict,
+)
+from detection.moderation.cross_choice import spread
+from detection.moderation.judge_calls import ask, windows
+from detection.moderation.metrics import CLEAN, FOUND, working
+from detection.moderation.rules import Rule, arranged, place, redacted, strictest, unions
+from detection.moderation.seen_text import Cuts, apart, joining, mapped
+from detection.moderation.thread_pool import ThreadPool
+
+_Found = Sequence[Detection] | Exception
+"""The detections of a rule's detector in one text, or its error."""
+
+
+async def judge(
+    texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
+) -> tuple[list[Verdict], list[Failure]]:
+    """Return a verdict for each text, and the failures of detectors.
+
+    If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
+    each with one call for all texts. Text that replacements join is judged again.
+    """
+    first = joining(rules)
+    if not first:
+        return await _judge(texts, rules, context, workers)
+    before, failures = await _judge(texts, first, context, workers)
+    cuts = [Cuts() for _ in texts]
+    for cut, verdict in zip(cuts, before, strict=True):
+        for span in unions(verdict.findings):
+            cut.add(*span)
+    left = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, before, strict=True)]
+    after, more = await _judge(left, apart(rules), context, workers)
+    verdicts = [
+        _both(text, verdict, then, cut) for text, verdict, then, cut in zip(texts, before, after, cuts, strict=True)
+    ]
+    return verdicts, list(dict.fromkeys([*failures, *more]))
+
+
+def _both(text: str, first: Verdict, second: Verdict, cuts: Cuts) -> Verdict:
+    findings = sorted([*first.findings, *mapped(second.findings, cuts)], key=place)
+    blocked = Action.BLOCK in (first.action, second.action)
+    action = Action.BLOCK if blocked else strictest(findings)
+    return Verdict(action, arranged(findings), redacted(text, findings) if action is Action.REDACT else "")
+
+
+async def _judge(
+    texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
+) -> tuple[list[Verdict], list[Failure]]:
+    size = sum(map(len, texts))
+    found = await asyncio.gather(*(_of_rule(rule, texts, size, context, workers) for rule in rules))
+    failures: dict[Failure, None] = {}  # each once, in order
+    verdicts = [_verdict(text, rules, [each[at] for each in found], failures) for at, text in enumerate(texts)]
+    return verdicts, list(failures)
+
+
+def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures: dict[Failure, None]) -> Verdict:
+    findings: list[Finding] = []
+    action = Action.NONE
+    for rule, detections in zip(rules, found, strict=True):
+        if isinstance(detections, Exception):
+            failures[rule.failure(detections)] = None
+            action = Action.BLOCK if rule.blocks_on(detections) else action
+        else:
+            findings += rule.findings(detections)
+    findings.sort(key=place)
+    action = max(action, strictest(findings))
+    text = redacted(text, findings) if action is Action.REDACT else ""
+    return Verdict(action, arranged(findings), text)
+
+
+async def _of_rule(
+    rule: Rule, texts: Sequence[str], size: int, context: DetectionContext, workers: ThreadPool
+) -> Sequence[_Found]:
+    detector = rule.detector
+    if isinstance(detector, Judge):
+        try:
+            return await _asked(rule, detector, texts, context)
+        except Exception as error:  # a failed detector must not fail the request
+            return [error] * len(texts)
+
+    def scan() -> list[_Found]:
+        found: list[_Found] = []
+        with working(rule.detector_id) as work:
+            for text in texts:
+                try:
+                    found.append(detector.detect(text))
+                except Exception as error:  # as above
+                    found.append(error)
+                    work.failed(error)
+            if work.outcome == CLEAN and any(found):
+                work.outcome = FOUND
+        return found
+
+    return await workers.run(size <= detector.inline_limit, scan)
+
+
+async def _asked(
+    rule: Rule, judge: Judge, texts: Sequence[str], context: DetectionContext
+) -> list[list[Detection]]:
+    chunks: Sequence[Sequence[Window]]
+    if judge.judges_blank or judge.kind is DetectorKind.CHAT:
+        chunks = [[Window(0, text)] for text in texts]
+    else:
+        chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
+    if judge.cross_choice and context.direction is Direction.OUTPUT:
+        # Each detection counts for every text; in the other texts it has no span.
+        return spread(await ask(rule, [Window(0, text) for text in texts], context))
+    answers = iter(await ask(rule, [window for each in chunks for window in each], context))
+    return [[detection for _ in each for detection in next(answers)] for each in chunks]

@@ -1,0 +1,120 @@
+"""A rule with a slow detector, and its state for one growing text."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from detection.chunking.chunkers import Chunking, TooLong, Window, Windows
+from detection.detectors.port import DetectorFailed, Judge
+from detection.domain import Detection, DetectionContext, DetectorKind
+from detection.moderation.judge_calls import ask
+from detection.moderation.rules import Rule
+
+_MOST_WINDOWS = 32  # windows in one call of the detector
+
+
+class Windowed:
+    """Passes complete windows to the detector, in order, with one call at a time.
+
+    Windows that arrive during a call are judged together in the next one.
+
+    Args:
+        rule: The rule; its detector is a `Judge`.
+        context: The input of the detector besides the text.
+        limit: The limit on the code points of a window.
+        ready: Called when `collect` has a result.
+
+    Attributes:
+        rule: The rule.
+        decided: Judged code points.
+        whole: The text is judged as a whole.
+    """
+
+    def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:
+        assert isinstance(rule.detector, Judge)
+        self.rule = rule
+        self.decided = 0
+        self._judge = rule.detector
+        self.whole = self._judge.chunking is Chunking.WHOLE
+        self._context = context
+        self._windows = Windows(self._judge.chunker(ready), limit)
+        self._limit = limit
+        self._ready = ready
+        self._queue: list[Window] = []
+        self._asked: list[Window] = []
+        self._task: asyncio.Task[list[list[Detection]]] | None = None
+        self._last = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of code points of complete windows that are not judged, while the text still grows."""
+        if self._last:
+            return 0
+        return self._windows.waiting + sum(len(window.text) for window in (*self._asked, *self._queue))
+
+    @property
+    def busy(self) -> bool:
+        """Whether the detector or its chunker is running."""
+        return self._task is not None or (self._last and not self._windows.complete)
+
+    @property
+    def done(self) -> bool:
+        """Whether all of the text is judged and the results collected."""
+        return self._last and self._task is None and not self._queue and self._windows.complete
+
+    def feed(self, text: str, last: bool, reply: bytes) -> None:
+        """Append a piece.
+
+        Raises:
+            DetectorFailed: A window is longer than the limit.
+        """
+        self._cut(text, last)
+        if last:
+            self._last = True
+            self._context = replace(self._context, replies=(reply,))
+            blank = self._judge.judges_blank or self._judge.kind is DetectorKind.CHAT
+            if blank and not self._queue:
+                self._queue = [Window(0, "")]  # a message without text may still call tools
+        self._ask()
+
+    def collect(self) -> list[Detection]:
+        """Return the new detections.
+
+        Raises:
+            DetectorFailed: The detector failed.
+        """
+        if not self._windows.complete:
+            self._cut("", last=False)
+            self._ask()
+        if self._task is None or not self._task.done():
+            return []
+        task, self._task = self._task, None
+        found = task.result()
+        self.decided = self._asked[-1].start + len(self._asked[-1].text)
+        self._asked = []
+        self._ask()
+        return [detection for detections in found for detection in detections]
+
+    def close(self) -> None:
+        """Cancel the call of the detector."""
+        self._queue = []
+        self._windows.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _cut(self, text: str, last: bool) -> None:
+        try:
+            self._queue += self._windows.feed(text, last)
+        except TooLong:
+            raise DetectorFailed(f"more than {self._limit} characters would have to be held back") from None
+
+    def _ask(self) -> None:
+        if self._queue and self._task is None:
+            self._asked, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
+            self._task = asyncio.create_task(ask(self.rule, self._asked, self._context))
+            self._task.add_done_callback(self._told)
+
+    def _told(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
+        if not task.cancelled():
+            task.exception()  # retrieved because `collect` may not be called again
+        self._ready()

@@ -1,0 +1,63 @@
+"""detection.detectors.patterns.matching: the matches of one pattern."""
+
+import math
+
+import pytest
+from detection.detectors.patterns.matching import Limits, Matcher, Pattern, following, preceding
+from detection.detectors.port import DetectorFailed
+
+
+def _spans(pattern: Pattern, text: str, limits: Limits | None = None) -> list[str]:
+    data = text.encode()
+    spans, rest = Matcher(pattern).scan(data, 0, len(data), limits or Limits(), math.inf)
+    assert rest == len(data)
+    return [data[start:end].decode() for start, end in spans]
+
+
+def test_matches_of_a_complete_text() -> None:
+    """All matches are found from left to right, each after the one before."""
+    assert _spans(Pattern("t", "n", "a+b?"), "aab é ab a") == ["aab", "ab", "a"]
+
+
+def test_a_refused_match_hides_no_other() -> None:
+    """If the check refuses a match, a match that begins inside it is still found."""
+    pattern = Pattern("t", "n", r"\d{3}", accept=lambda text, start, end: text[start:end] == b"234")
+    assert _spans(pattern, "1234") == ["234"]
+
+
+def test_overlapping() -> None:
+    """Overlapping matches are found if the pattern asks for them."""
+    assert _spans(Pattern("t", "n", "aéa"), "aéaéa") == ["aéa"]
+    assert _spans(Pattern("t", "n", "aéa", overlapping=True), "aéaéa") == ["aéa", "aéa"]
+
+
+def test_grouped() -> None:
+    """The text after the group is part of the pattern, and the next match may use it."""
+    assert _spans(Pattern("t", "n", "(ab)(?:a|$)", grouped=True), "ababab") == ["ab", "ab", "ab"]
+
+
+def test_empty_matches_are_none() -> None:
+    """A match without characters is ignored and does not stop the search."""
+    assert _spans(Pattern("t", "n", "a*"), "baéa") == ["a", "a"]
+
+
+def test_growing_text() -> None:
+    """With the sentinel at the end, only certain matches are returned, with the start of the uncertain rest."""
+    matcher = Matcher(Pattern("t", "n", "ab+"))
+    assert matcher.scan(b"abxab\xff", 0, 5, Limits(), math.inf) == ([(0, 2)], 3)
+    assert matcher.scan(b"abx\xff", 0, 3, Limits(), math.inf) == ([(0, 2)], 3)
+
+
+def test_limits() -> None:
+    """If there are too many matches, or the search takes too long, the detector fails."""
+    with pytest.raises(DetectorFailed, match="more than 2 spans"):
+        _spans(Pattern("t", "n", "a"), "aaa", Limits(detections=2))
+    with pytest.raises(DetectorFailed, match="longer than 1 s"):
+        Matcher(Pattern("t", "n", "a")).scan(b"a", 0, 1, Limits(), -math.inf)
+
+
+def test_neighbours() -> None:
+    """Steps to a neighbour count characters instead of bytes, and stay inside the text."""
+    text = "a🔑é".encode()
+    assert [following(text, 0), following(text, 1), following(text, 5)] == [1, 5, 7]
+    assert [preceding(text, 7), preceding(text, 5), preceding(text, 1), preceding(text, 0)] == [5, 1, 0, 0]

@@ -1,0 +1,86 @@
+"""detection.moderation.catalogue: detectors by name."""
+
+import json
+
+import pytest
+from detection.detectors.ban_substrings import ban_substrings
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.port import Judge
+from detection.detectors.regex import regex
+from detection.domain import Action, DetectorSpec, OnError
+from detection.moderation.catalogue import Catalogue
+from servicekit.errors import InvalidRequest, NotFound
+
+
+def _catalogue(size: int = 8) -> Catalogue:
+    return Catalogue([regex(Limits()), ban_substrings(Limits())], size)
+
+
+_EMAIL = json.dumps({"regex": ["email"], "replacement": "<EMAIL>"}).encode()
+
+
+def test_rules() -> None:
+    """A request's detectors become rules, with their actions and replacements."""
+    rules = _catalogue().rules([DetectorSpec("regex", Action.REDACT, OnError.ALLOW, _EMAIL)])
+    assert [(rule.detector_id, rule.action, rule.replacement) for rule in rules] == [
+        ("regex", Action.REDACT, "<EMAIL>")
+    ]
+    assert not rules[0].blocks_on(ValueError())
+    assert not isinstance(rules[0].detector, Judge)
+    assert rules[0].detector.detect("a@b.co")
+
+
+def test_unknown_detector() -> None:
+    """A detector that does not exist is NOT_FOUND, with its name."""
+    with pytest.raises(NotFound, match=r"^detector `pii` not found$") as raised:
+        _catalogue().rules([DetectorSpec("regex", params=_EMAIL), DetectorSpec("pii")])
+    assert raised.value.resource == "pii"
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        (b'{"regex": ["("]}', "detectors[1].params.regex[0]"),
+        (b'{"regexes": []}', "detectors[1].params.regexes"),
+        (b"", "detectors[1].params.regex"),
+        (b"[", "detectors[1].params"),
+    ],
+)
+def test_wrong_params(params: bytes, field: str) -> None:
+    """Each wrong parameter is refused with its path in the request, on every request."""
+    catalogue = _catalogue()
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match=r"^`detectors") as raised:
+            catalogue.rules([DetectorSpec("regex", params=_EMAIL), DetectorSpec("regex", params=params)])
+        assert raised.value.field == field
+
+
+@pytest.mark.parametrize("count", [0, 33])
+def test_number_of_detectors(count: int) -> None:
+    """A request has at least one detector, and at most the limit."""
+    with pytest.raises(InvalidRequest, match="1 to 32"):
+        _catalogue().rules([DetectorSpec("regex", params=_EMAIL)] * count)
+
+
+def test_the_latest_are_kept() -> None:
+    """The catalogue keeps the detectors of the latest parameters, and drops the least recently used one first."""
+    catalogue = _catalogue(size=2)
+
+    def detector(word: str) -> object:
+        spec = DetectorSpec("ban_substrings", params=json.dumps({"substrings": [word]}).encode())
+        return catalogue.rules([spec])[0].detector
+
+    a, b = detector("a"), detector("b")
+    assert detector("a") is a
+    detector("c")
+    assert detector("a") is a
+    assert detector("b") is not b
+
+
+def test_infos() -> None:
+    """The detectors are listed by id, with the schema of their parameters."""
+    infos = _catalogue().infos()
+    assert [info.detector_id for info in infos] == ["ban_substrings", "regex"]
+    schema = json.loads(infos[1].params_schema)
+    assert "regex" in json.dumps(schema)
+    assert all(info.streaming and info.description for info in infos)

@@ -1,0 +1,221 @@
+"""The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
+
+Each scanner is mapped to detectors of this service. A scanner option without a counterpart is refused, and the
+message names the key. Otherwise, a policy would protect less than it says.
+"""
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from detection.domain import Action, DetectorSpec
+from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from servicekit.errors import InvalidRequest
+from servicekit.reloadable import Reloadable
+from servicekit.yaml_file import Document, of_setting
+
+DEFAULT_BLOCK_MESSAGE = "The model output was blocked by output guardrails."
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|-")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The detectors for each answer, and the message that replaces a blocked answer."""
+
+    output: tuple[DetectorSpec, ...]
+    block_message: str
+
+
+NO_POLICY = Policy((), "")
+
+
+Asked = list[tuple[str, dict[str, Any]]]
+"""Detectors and their parameters."""
+
+
+class Scanner(BaseModel):
+    """The common keys of all scanners; a key may be spelt ``redactMode``, ``redact-mode`` or ``redact_mode``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    action: Literal["block", "redact"] | None = Field(
+        None, validation_alias=AliasChoices("action", "action_on_hit")
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, value: Any) -> Any:
+        return {_spelt(key): each for key, each in value.items()} if isinstance(value, dict) else value
+
+    @abstractmethod
+    def asked(self) -> Asked:
+        """Return the detectors that do the work of the scanner."""
+
+
+class RegexScanner(Scanner):
+    """``regex``: a match is a finding. ``is_blocked: false`` is not supported."""
+
+    patterns: list[str] = Field(min_length=1)
+    is_blocked: Literal[True] = True
+    match_type: Literal["search", "all", "fullmatch"] = "search"
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        whole = self.match_type == "fullmatch"
+        patterns = [rf"\A(?:{pattern})\z" if whole else pattern for pattern in self.patterns]
+        return [("regex", {"regex": patterns})]
+
+
+class BanSubstringsScanner(Scanner):
+    """``ban_substrings``: each substring is a finding. ``contains_all`` is not supported."""
+
+    substrings: list[str] = Field(min_length=1)
+    match_type: Literal["word", "str"] = "word"
+    case_sensitive: bool = False
+    contains_all: Literal[False] = False
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        said = {"substrings", "match_type", "case_sensitive"}
+        return [("ban_substrings", self.model_dump(include=said))]
+
+
+class SecretsScanner(Scanner):
+    """``secrets``: the modes that show a part or a hash of a secret replace the whole secret here."""
+
+    redact_mode: Literal["all", "partial", "hash"] = "all"
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [("secrets", {})]
+
+
+_SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-card", "ip_address": "ipv4"}
+
+
+class SensitiveScanner(Scanner):
+    """``sensitive``: personal data, of which each kind is replaced by its name."""
+
+    detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
+        ["email", "phone", "credit_card", "ip_address"], min_length=1
+    )
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [
+            ("regex", {"regex": [_SENSITIVE[name]], "replacement": f"<{name.upper()}>"})
+            for name in dict.fromkeys(self.detectors)
+        ]
+
+
+class InvisibleTextScanner(Scanner):
+    """``invisible_text``."""
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [("invisible_text", {})]
+
+
+class JsonScanner(Scanner):
+    """``json``: the text is only checked; ``repair`` has no effect."""
+
+    required_elements: int = Field(0, ge=0)
+    repair: bool = True
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [("file_type", {"file_type": ["json-within"], "required_elements": self.required_elements})]
+
+
+class TokenLimitScanner(Scanner):
+    """``token_limit``."""
+
+    limit: int = Field(4096, ge=1)
+    encoding_name: Literal["cl100k_base", "o200k_base"] = "cl100k_base"
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [("token_limit", {"limit": self.limit, "encoding": self.encoding_name})]
+
+
+class ReadingTimeScanner(Scanner):
+    """``reading_time``, in minutes: a too long answer is always blocked, even if ``truncate`` is set."""
+
+    max_time: float = Field(gt=0)
+    truncate: bool = False
+
+    def asked(self) -> Asked:
+        """See `Scanner.asked`."""
+        return [("reading_time", {"max_time": self.max_time})]
+
+
+def _spelt(key: Any) -> Any:
+    return _WORD_BREAK.sub("_", key).replace("__", "_").lower() if isinstance(key, str) else key
+
+
+def _type(value: Any) -> str:
+    named = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return str(_spelt(named)).strip()
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    action: Literal["block", "redact"] = "redact"
+    block_message: str = Field(DEFAULT_BLOCK_MESSAGE, alias="blockMessage", min_length=1)
+    scanners: list[
+        Annotated[
+            Annotated[RegexScanner, Tag("regex")]
+            | Annotated[BanSubstringsScanner, Tag("ban_substrings")]
+            | Annotated[SecretsScanner, Tag("secrets")]
+            | Annotated[SensitiveScanner, Tag("sensitive")]
+            | Annotated[InvisibleTextScanner, Tag("invisible_text")]
+            | Annotated[JsonScanner, Tag("json")]
+            | Annotated[TokenLimitScanner, Tag("token_limit")]
+            | Annotated[ReadingTimeScanner, Tag("reading_time")],
+            Discriminator(_type),
+        ]
+    ] = []
+
+
+def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloadable[Policy]:
+    """Load the policy of a file, which is read again when it changes.
+
+    Args:
+        path: The file.
+        check: Makes the detectors; raises `InvalidRequest` for an invalid one.
+
+    Raises:
+        InvalidRequest: The file cannot be read, or is invalid.
+    """
+    with of_setting("guardrails_policy_file"):
+        return Reloadable(path, partial(parse, name=str(path), check=check))
+
+
+def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], object]) -> Policy:
+    """Return the policy of a file.
+
+    Raises:
+        BadFile: Not YAML, an unknown scanner or key, or an invalid value; the message names the line and the key.
+    """
+    document = Document(raw, name)
+    file = document.validated(_File)
+    specs: list[DetectorSpec] = []
+    for index, scanner in enumerate(file.scanners):
+        action = Action[(scanner.action or file.action).upper()]
+        own = [
+            DetectorSpec(detector_id, action, params=msgspec.json.encode(params))
+            for detector_id, params in scanner.asked()
+        ]
+        try:
+            check(own)
+        except InvalidRequest as error:
+            raise document.wrong(("scanners", index), error.message) from error
+        specs += own
+    return Policy(tuple(specs), file.block_message)
