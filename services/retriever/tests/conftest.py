@@ -1,4 +1,4 @@
-"""Stores of all kinds, and the logic over them, each test's own."""
+"""Stores of all kinds, and the services over them, separate for each test."""
 
 import importlib.util
 import re
@@ -32,7 +32,7 @@ def _blocks() -> list[str]:
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """The store of docs/extending.md, as the module that the page names."""
+    """Load the store of docs/extending.md as the module that the page names."""
     path = tmp_path_factory.mktemp("example") / "file.py"
     path.write_text(_blocks()[0])
     spec = importlib.util.spec_from_file_location(_EXAMPLE, path)
@@ -46,20 +46,20 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def example_registration() -> str:
-    """The registration of the store of docs/extending.md."""
+    """Return the registration of the store of docs/extending.md."""
     return _blocks()[1]
 
 
 @pytest.fixture(params=["memory", "edge"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which store; a test file may have its own list, with others of those that `reopen` knows."""
+    """Name the store. A test file may override the list with other kinds that `reopen` knows."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterator[Callable[[], Store]]:
-    """Opens the test's one store, again after it was closed."""
+    """Give a function that opens the test's only store, also again after it was closed."""
     if kind.startswith("qdrant-server"):
         async with running_server(shared=kind.endswith("shared")) as opens:
             yield opens
@@ -81,7 +81,7 @@ async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterato
 
 @pytest.fixture
 async def store(reopen: Callable[[], Store]) -> AsyncIterator[Store]:
-    """An empty store."""
+    """Open an empty store."""
     opened = reopen()
     yield opened
     await opened.aclose()
@@ -89,7 +89,7 @@ async def store(reopen: Callable[[], Store]) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def bench(store: Store) -> AsyncIterator[Bench]:
-    """The logic over an empty store of either kind."""
+    """Open the services over an empty store of each kind."""
     opened = await Bench.open(store)
     yield opened
     await opened.indexes.aclose()
@@ -97,7 +97,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def edge_bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """The logic over an empty store on disk."""
+    """Open the services over an empty store on disk."""
     scheduler = Scheduler()
     opened = await Bench.open(EdgeStore(tmp_path / "edge", scheduler), scheduler)
     yield opened

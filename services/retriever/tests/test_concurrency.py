@@ -1,4 +1,4 @@
-"""Writers and readers at the same time: consistent answers, and an event loop that stays free."""
+"""Concurrent readers and writers get consistent answers, and the event loop stays free."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ LONGEST_WORK = 0.5  # CPU seconds of the event loop's thread between two turns; 
 
 
 async def test_replacing_while_searching(bench: Bench) -> None:
-    """While a document is replaced again and again, each search finds it in exactly one version, whole."""
+    """While documents are replaced, each search finds all chunks of exactly one version."""
     sizes = [20 + 30 * (generation % 3) for generation in range(25)]
     searches = 0
 
@@ -58,7 +58,7 @@ async def test_replacing_while_searching(bench: Bench) -> None:
 
 @contextlib.asynccontextmanager
 async def watched_loop() -> AsyncIterator[list[float]]:
-    """Collects how long the loop's thread worked between two turns, in CPU seconds."""
+    """Collect the CPU seconds of the loop's thread between two turns."""
     gaps: list[float] = []
 
     async def watch() -> None:
@@ -69,7 +69,7 @@ async def watched_loop() -> AsyncIterator[list[float]]:
             gaps.append(now - last)
             last = now
 
-    # What earlier tests left would be searched for garbage between two turns, half a second in a long run.
+    # Collecting the garbage of earlier tests between two turns takes up to half a second in a long run.
     gc.collect()
     gc.freeze()
     task = asyncio.create_task(watch())
@@ -83,7 +83,7 @@ async def watched_loop() -> AsyncIterator[list[float]]:
 async def test_searches_go_on_while_documents_come_in(
     edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """While 20 documents of 200 chunks come in at once, the loop is never blocked for long, and searches answer."""
+    """While 20 documents of 200 chunks are stored, searches answer, and the loop is never blocked for long."""
     bench = edge_bench
     await bench.put(Document("first", generation=1), [f"ferry number {number}" for number in range(500)])
     busy: list[float] = []
@@ -107,7 +107,7 @@ async def test_searches_go_on_while_documents_come_in(
         )
         while not writing.done():
             busy.append(await search())
-            await asyncio.sleep(0)  # a client's next call comes over the loop
+            await asyncio.sleep(0)  # the next call of a client needs a turn of the loop
         await writing
     busy.sort()
     record_testsuite_property("search_p50_idle_ms", sorted(idle)[len(idle) // 2] * 1000)
@@ -123,7 +123,7 @@ async def test_searches_go_on_while_documents_come_in(
 async def test_searches_go_on_while_an_index_is_compacted(
     edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """While the index is rebuilt in a child, and documents come in, searches answer."""
+    """Searches answer during a compaction with concurrent writes."""
     bench = edge_bench
     for number in range(20):
         await bench.put(Document(f"d{number}", generation=1), [f"ferry {number} {part}" for part in range(60)])

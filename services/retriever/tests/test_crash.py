@@ -1,4 +1,4 @@
-"""Whenever the process dies, the next start finds exactly one version of each document, whole."""
+"""After a crash at any time, the next start finds all chunks of exactly one version of each document."""
 
 import asyncio
 import itertools
@@ -97,12 +97,12 @@ class PhotographedStore:
 
     def _take(self, step: str) -> None:
         photo = self._album / f"{next(self._numbers):03d}-{step}"
-        subprocess.run(["cp", "-a", self._directory, photo], check=True)  # keeps the log's holes
+        subprocess.run(["cp", "-a", self._directory, photo], check=True)  # keeps sparse files sparse
         self.photos.append(photo)
 
 
 async def found_in(directory: Path) -> list[str] | None:
-    """What a retriever that starts on the files finds of the document; None where there is no index."""
+    """Return the document's texts that a retriever on these files finds, or None if the index does not exist."""
     bench = await Bench.open(EdgeStore(directory, Scheduler()))
     try:
         if not await bench.catalogue.indexes(LOCAL):
@@ -128,7 +128,7 @@ async def found_in(directory: Path) -> list[str] | None:
 async def photograph(
     tmp_path: Path, before: Callable[[Bench], Awaitable[Any]], then: Callable[[Bench], Awaitable[Any]]
 ) -> list[tuple[str, list[str] | None]]:
-    """What is found after a crash at each step of ``then``."""
+    """Return what is found after a crash at each step of ``then``."""
     directory, album = tmp_path / "store", tmp_path / "album"
     album.mkdir()
     store = PhotographedStore(directory, album)
@@ -142,7 +142,7 @@ async def photograph(
 
 
 async def nothing(bench: Bench) -> None:
-    """No preparation."""
+    """Prepare nothing."""
 
 
 async def put_old(bench: Bench) -> None:
@@ -154,7 +154,7 @@ async def put_new(bench: Bench) -> None:
 
 
 async def test_crash_while_replacing(tmp_path: Path) -> None:
-    """Before the record is replaced the old version is found, from then on the new one; never both or neither."""
+    """Before the new record is stored the old version is found, and afterwards the new one."""
     found = await photograph(tmp_path, put_old, put_new)
     steps = [step for step, _ in found]
     assert steps == ["mark", *["add_chunks"] * 3, "put_record", "sync", "remove_chunks", "unmark"]
@@ -163,7 +163,7 @@ async def test_crash_while_replacing(tmp_path: Path) -> None:
 
 
 async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
-    """Before the index is published it does not exist, from then on it does, with the whole document."""
+    """Before its publication the index does not exist. Afterwards it has the complete document."""
     found = await photograph(tmp_path, nothing, put_new)
     steps = [step for step, _ in found]
     commit = steps.index("publish")
@@ -172,7 +172,7 @@ async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
 
 
 async def test_crash_while_a_small_document_comes(tmp_path: Path) -> None:
-    """It is stored in one step, the first one of an index as well as one that replaces another."""
+    """The first small document is stored in one step."""
 
     async def put_small(bench: Bench) -> None:
         await bench.put(Document("d", generation=1), OLD[:3])
@@ -182,7 +182,7 @@ async def test_crash_while_a_small_document_comes(tmp_path: Path) -> None:
 
 
 async def test_crash_while_a_small_document_replaces_another(tmp_path: Path) -> None:
-    """From the one step on the new version is found, whole, and nothing of the old one."""
+    """After the single step, only the new version is found."""
 
     async def put_small(bench: Bench) -> None:
         await bench.put(Document("d", generation=2), NEW[:3])
@@ -192,7 +192,7 @@ async def test_crash_while_a_small_document_replaces_another(tmp_path: Path) -> 
 
 
 async def test_crash_while_an_upsert_fails(tmp_path: Path) -> None:
-    """However far the clearing away of a failed upsert gets, the old version is whole."""
+    """At each step of the cleanup of a failed upsert, the old version is complete."""
 
     async def fail(bench: Bench) -> None:
         async def broken() -> Any:
@@ -211,7 +211,7 @@ async def test_crash_while_an_upsert_fails(tmp_path: Path) -> None:
 
 
 async def test_crash_while_deleting(tmp_path: Path) -> None:
-    """A document that is being deleted is whole or gone."""
+    """At each step of a deletion, the document is complete or absent."""
 
     async def delete(bench: Bench) -> None:
         await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
@@ -250,7 +250,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def note(acknowledged: dict[str, int], line: bytes) -> None:
-    """Notes what the writer says, unless it was killed in the middle of the line."""
+    """Record a line of the writer unless it is incomplete."""
     if line.endswith(b"\n"):
         name, generation = line.decode().split()
         acknowledged[name] = int(generation)
@@ -323,9 +323,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.parametrize("stage", ["copying", "building", "replaying", "swapping", "swapped", "any"])
 async def test_killed_while_compacting(tmp_path: Path, stage: str) -> None:
-    """Killed at any stage of a rebuild, with writers at work: all that was acknowledged is there, each once.
-
-    What the rebuild left is cleared away, and no child goes on.
+    """A process that is killed at any stage of a compaction keeps all acknowledged documents, each once. The next
+    start removes the unfinished files.
     """
     directory = tmp_path / "store"
     acknowledged: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The store of docs/extending.md works as the page says; stores/test_contract.py runs the contract on it."""
+"""The store of docs/extending.md works as the page says. stores/test_contract.py runs the contract on it."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 @pytest.fixture
 def kinds(example: ModuleType, example_registration: str) -> tuple[StoreKind[Any], ...]:
-    """The kinds of stores, with the example registered as the page says."""
+    """Return the kinds of stores, with the example registered as on the page."""
     del example  # the registration imports it
     namespace = dict(vars(registry))
     exec(example_registration, namespace)
@@ -30,7 +30,7 @@ def kinds(example: ModuleType, example_registration: str) -> tuple[StoreKind[Any
 async def test_the_registered_store_is_chosen_and_keeps_documents(
     kinds: tuple[StoreKind[Any], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its setting in the environment chooses it; what is stored is found, also after a restart."""
+    """The environment variable selects the store, which keeps documents over a restart."""
     monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", str(tmp_path / "indexes"))
     settings = with_stores(kinds)()
     assert [kind.name for kind in kinds] == ["edge", "qdrant", "file"]
@@ -61,7 +61,7 @@ def test_several_stores_are_refused(kinds: tuple[StoreKind[Any], ...], monkeypat
 def test_a_store_refuses_the_vectors_that_it_cannot_keep(
     kinds: tuple[StoreKind[Any], ...], monkeypatch: pytest.MonkeyPatch, setting: str, value: str
 ) -> None:
-    """A store that keeps full vectors alone refuses the settings by name; the other stores take them."""
+    """A store that supports only full vectors refuses the settings by name. The other stores accept them."""
     monkeypatch.setenv(f"CAUSEWAY_QDRANT_{setting}", value)
     assert registry.chosen(with_stores(kinds)(), kinds).name == "edge"
     monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", "indexes")

@@ -1,4 +1,4 @@
-"""The process: starts, serves, drains on SIGTERM, and has everything when it starts again."""
+"""The process starts, serves, drains on SIGTERM, and keeps everything over a restart."""
 
 import asyncio
 import os
@@ -77,7 +77,9 @@ async def messages(texts: Sequence[str]) -> list[retriever_pb2.UpsertRequest]:
 
 
 async def test_process(tmp_path: Path) -> None:
-    """With the real model: a question finds its passage; SIGTERM ends with 0; a second process has all of it."""
+    """With the real model, a question finds its passage. SIGTERM ends the process with 0, and a second process has
+    all documents.
+    """
     (port,) = free_ports(1)
     questions = {"Can I bring my pet?": TEXTS[1], "crossing during a storm": TEXTS[2]}
     for run in range(2):
@@ -99,7 +101,7 @@ async def test_process(tmp_path: Path) -> None:
 
 
 async def test_a_successor_takes_over(tmp_path: Path) -> None:
-    """One that is started early waits for the store, and has it when the other has ended; told to stop, it does."""
+    """A second process waits for the store and serves it after the first has ended. SIGTERM ends a third one."""
     first, second, third = free_ports(3)
     old = await start(tmp_path, first)
     async with open_channel(f"127.0.0.1:{first}", [SERVICE]) as channel:
@@ -124,14 +126,14 @@ async def test_a_successor_takes_over(tmp_path: Path) -> None:
 
 
 async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
-    """An embedding model that was not built is an error that names the command, not a stack."""
+    """A missing embedding model causes an error that names the command to build it."""
     settings = Settings(data_dir=tmp_path, model_cache=tmp_path / "empty", retriever_port=0)
     with pytest.raises(Unavailable, match=r"embedding\.build"):
         await serve(settings, asyncio.Event())
 
 
 async def test_a_wrong_file_is_named(tmp_path: Path) -> None:
-    """A file of embedding models that cannot be used ends the process with the variable, the line and the key."""
+    """An invalid file of embedding models ends the process with the variable, the line and the key."""
     file = tmp_path / "embeddings.yaml"
     file.write_text("models:\n- {kind: minilm, size: 3}\n")
     settings = Settings(data_dir=tmp_path, embeddings_file=file, retriever_port=0)

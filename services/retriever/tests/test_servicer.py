@@ -1,4 +1,4 @@
-"""The service over a real gRPC server: messages, statuses and reasons."""
+"""The service over a real gRPC server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +34,7 @@ METADATA = b'{ "year" : 2024 }'
 
 @pytest.fixture
 async def channel(edge_bench: Bench, tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to the service over an empty store on disk."""
+    """Open a channel to the service over an empty store on disk."""
     servicer = RetrieverServicer(
         edge_bench.retrieval,
         edge_bench.upserts,
@@ -52,7 +52,7 @@ async def channel(edge_bench: Bench, tmp_path: Path) -> AsyncIterator[grpc.aio.C
 
 @pytest.fixture
 def stub(channel: grpc.aio.Channel) -> Any:
-    """The service's stub."""
+    """Return the service's stub."""
     return retriever_pb2_grpc.RetrieverServiceStub(channel)
 
 
@@ -61,7 +61,7 @@ def soon() -> Deadline:
 
 
 def begin(bench: Bench, generation: int = 1, **document: Any) -> retriever_pb2.UpsertRequest:
-    """The first message."""
+    """Return the first message of an upsert."""
     return retriever_pb2.UpsertRequest(
         begin=retriever_pb2.UpsertBegin(
             principal=ME,
@@ -84,7 +84,7 @@ def begin(bench: Bench, generation: int = 1, **document: Any) -> retriever_pb2.U
 
 
 async def chunks(bench: Bench, *texts: str) -> retriever_pb2.UpsertRequest:
-    """A message of chunks."""
+    """Return a message of chunks."""
     made = [
         document_pb2.Chunk(
             number=chunk.number,
@@ -112,7 +112,7 @@ async def upsert(stub: Any, *messages: Message) -> retriever_pb2.UpsertResponse:
     return response
 
 
-async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
+async def test_a_document_is_stored_read_and_deleted(stub: Any, edge_bench: Bench) -> None:
     """An upserted document can be retrieved, read, listed, counted and deleted with all its fields."""
     texts = ["the ferry leaves", "bridge tolls"]
     upserted = await upsert(stub, begin(edge_bench), await chunks(edge_bench, *texts), commit(2))
@@ -199,7 +199,7 @@ def filtered(**condition: Any) -> retriever_pb2.RetrieveRequest:
 
 
 def wrong_requests() -> Iterator[tuple[retriever_pb2.RetrieveRequest, type[CausewayError], str | None]]:
-    """Requests to retrieve, the error for each, and its field."""
+    """Yield wrong requests with their error and field."""
     yield retriever_pb2.RetrieveRequest(indexes=[INDEX], query="x"), Unauthenticated, "principal.tenant"
     yield (
         retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query="x", mode=9),  # type: ignore[arg-type]  # what a newer client may send
@@ -226,7 +226,7 @@ def wrong_requests() -> Iterator[tuple[retriever_pb2.RetrieveRequest, type[Cause
 
 
 async def test_wrong_requests(stub: Any) -> None:
-    """Each wrong request is refused with its class and the name of its field."""
+    """Each wrong request is refused with its error and the name of its field."""
     for request, error, field in wrong_requests():
         with pytest.raises(error) as caught:
             await rpc.unary(stub.Retrieve, request, soon())
@@ -234,7 +234,7 @@ async def test_wrong_requests(stub: Any) -> None:
 
 
 async def test_statuses_and_messages(stub: Any, edge_bench: Bench) -> None:
-    """Codes and reasons are those of the one table, and messages are for clients."""
+    """Each error has its status code and its message for clients."""
     await upsert(stub, begin(edge_bench, 5), commit(0))
     for call, code, text in (
         (
@@ -261,7 +261,7 @@ async def test_statuses_and_messages(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_wrong_upserts(stub: Any, edge_bench: Bench) -> None:
-    """A wrong stream is refused with the name of the field, also while the client still sends; nothing is left."""
+    """A wrong stream is refused with its field, also while the client is still sending, and leaves no index."""
     body = await chunks(edge_bench, "one", "two")
     too_many = await chunks(edge_bench, *["text"] * 65)
     no_tenant = begin(edge_bench)
@@ -283,7 +283,7 @@ async def test_wrong_upserts(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
-    """A client that cancels, or whose deadline passes, in the middle of an upsert leaves nothing behind."""
+    """An upsert that the client cancels, or whose deadline passes, leaves nothing."""
     body = await chunks(edge_bench, "one")
     reached = asyncio.Event()
 
@@ -306,25 +306,10 @@ async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
     assert len(await edge_bench.ask("one")) == 1
 
 
-async def test_documents_of_others_do_not_exist(stub: Any, edge_bench: Bench) -> None:
-    """The principal of the message decides what is seen: over the wire a stranger finds nothing either."""
-    secret = Document("s", generation=1)
-    message = begin(edge_bench, document_id=secret.document_id)
-    message.begin.document.access.oids.append("ann")
-    await upsert(stub, message, await chunks(edge_bench, "secret"), commit(1))
-    for principal, count in (
-        (principal_pb2.Principal(tenant=LOCAL.tenant, oids=["bob"]), 0),
-        (principal_pb2.Principal(tenant=LOCAL.tenant, oids=["ann"]), 1),
-        (ME, 1),
-    ):
-        request = retriever_pb2.RetrieveRequest(principal=principal, indexes=[INDEX], query="secret")
-        assert len((await rpc.unary(stub.Retrieve, request, soon())).passages) == count
-        listing = retriever_pb2.ListDocumentsRequest(principal=principal, index=INDEX)
-        assert (await rpc.unary(stub.ListDocuments, listing, soon())).total == count
-
-
 async def test_updating_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """An update's fields arrive, and its outcome says whether anything is other; another content is NOT_FOUND."""
+    """An update changes the given fields, and its outcome says whether anything but the generation has changed.
+    Other content causes NotFound.
+    """
     await upsert(stub, begin(edge_bench, sha256="ab" * 32), await chunks(edge_bench, "the ferry"), commit(1))
     document = document_pb2.Document(
         document_id="d",
@@ -358,7 +343,7 @@ async def test_updating_over_the_wire(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """Text is given where its length is, also where it is 0; overlaps and separators arrive; pages have offsets."""
+    """A document has its text if a length is given, also 0. Overlaps, separators, offsets and pages count."""
     body = await chunks(edge_bench, "one two", "two three", "four")
     body.chunks.chunks[1].overlap = 3
     body.chunks.chunks[2].separator = "\n"
@@ -397,7 +382,7 @@ async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> No
 
 
 async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """An index goes to a snapshot and comes from it; each refusal has its status."""
+    """An index is saved, loaded and listed as a snapshot. Each refusal has its status."""
     await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry", "the bridge"), commit(2))
     persist = retriever_pb2.PersistIndexRequest(principal=ME, index=INDEX, path="a/b")
     written = await rpc.unary(stub.PersistIndex, persist, soon())
@@ -444,7 +429,7 @@ async def test_compacting_over_the_wire(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """Vectors come in the texts' order with their counts; the models are those that can be named."""
+    """Vectors have the order of the texts and their numbers of tokens. Errors name the wrong field."""
     models = (
         await rpc.unary(stub.ListEmbeddingModels, retriever_pb2.ListEmbeddingModelsRequest(principal=ME), soon())
     ).models
@@ -470,8 +455,10 @@ async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
         assert caught.value.field == field
 
 
-async def test_how_to_weigh_what_is_found_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """Fusion, weights, a reranker, neighbours and captions go in; scores, captions and what failed come back."""
+async def test_ranking_options_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """A search accepts a fusion, weights, a reranker and captions. It returns scores, captions and the failure of a
+    reranker.
+    """
     await edge_bench.put(Document("d", "d.pdf", generation=1), ["ferry tickets", "the ferry", "bridge tolls"])
     request = retriever_pb2.RetrieveRequest(
         principal=ME,
@@ -579,7 +566,9 @@ async def test_access_lists_hold_for_every_call(
 
 
 async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """An index is made with settings, described, and rebuilt by administrators; what is wrong is named."""
+    """An index is created, described, updated and rebuilt with settings. Only administrators can rebuild it, and
+    errors name the wrong setting.
+    """
     settings = retriever_pb2.IndexSettings(chunk_tokens=100, chunk_overlap=10)
     create = retriever_pb2.CreateIndexRequest(principal=ME, index=INDEX, settings=settings)
     made = (await rpc.unary(stub.CreateIndex, create, soon())).index

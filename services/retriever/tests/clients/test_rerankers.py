@@ -1,4 +1,4 @@
-"""Rerankers: the contract, the servers behind them, the file, and what keeps a search from waiting."""
+"""Rerankers: the port's contract, the adapters, the file of rerankers, and the limits on failures and time."""
 
 import asyncio
 import itertools
@@ -37,14 +37,14 @@ WORDS = ["when", "does", "the", "ferry", "leave", "harbour", "bridge", "tolls", 
 
 @pytest.fixture
 async def server() -> AsyncIterator[RerankServer]:
-    """A rerank server."""
+    """Start a rerank server."""
     async with rerank_server() as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer.json."""
+    """Write a `tokenizer.json`."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     write_tokenizer(path, WORDS)
     return path
@@ -52,7 +52,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Triton server with a cross-encoder; its address."""
+    """Start a real Triton server with two cross-encoders, and give its address."""
     repository = tmp_path_factory.mktemp("repository")
     for name, configuration in (
         ("pairs", CONFIGURATION),
@@ -80,7 +80,7 @@ def triton_entry(url: str, tokenizer: Path, **members: Any) -> reranker_file.Tri
 async def reranker(
     request: pytest.FixtureRequest, server: RerankServer, tokenizer: Path
 ) -> AsyncIterator[Reranker]:
-    """Each adapter, in front of what answers it."""
+    """Give each adapter with a server behind it, and the fake."""
     made: Reranker = WordsReranker()
     if request.param == "cohere":
         made = HttpReranker(http_entry(f"{server.url}/v1"))
@@ -95,7 +95,7 @@ async def reranker(
 
 
 async def test_each_text_gets_its_score(reranker: Reranker) -> None:
-    """In the order of the texts, however many; the same text the same score."""
+    """The scores have the order of the texts, and equal texts have equal scores."""
     texts = ["bridge tolls rise", "the ferry", "when does the ferry leave"] * 3
     ratings = await reranker.rate("when does the ferry leave", texts)
     scores = [rating.score for rating in ratings]
@@ -106,13 +106,13 @@ async def test_each_text_gets_its_score(reranker: Reranker) -> None:
 
 
 async def test_any_text_can_be_rated(reranker: Reranker) -> None:
-    """Also one that is long, or that spells a special token."""
+    """A reranker rates long texts, texts with special tokens, and texts in any script."""
     texts = ["ferry " * 500, "[SEP] [CLS]", "\u00e9\u4e2d\U0001f6a2"]
     assert len(await reranker.rate("the ferry \ufeff", texts)) == 3
 
 
 async def test_a_renewed_key_goes_with_the_next_request(server: RerankServer, tmp_path: Path) -> None:
-    """The key's file may change while the service runs."""
+    """A changed key file takes effect with the next request."""
     (tmp_path / "key").write_text("old")
     times = itertools.count(step=10)
     key = SecretFile(tmp_path / "key", check_sendable, clock=lambda: next(times))
@@ -125,7 +125,7 @@ async def test_a_renewed_key_goes_with_the_next_request(server: RerankServer, tm
 
 
 async def test_what_http_servers_are_sent(server: RerankServer) -> None:
-    """Model, query and texts, and the key; all texts are to be rated."""
+    """An HTTP server gets the model, the query, the texts and the key, and rates all texts."""
     one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=SecretStr("k")))
     await one.rate("ferry", ["a", "b"])
     await one.aclose()
@@ -140,7 +140,7 @@ async def test_what_http_servers_are_sent(server: RerankServer) -> None:
 
 
 async def test_captions_of_a_server(server: RerankServer) -> None:
-    """They are kept, as texts or as objects with one."""
+    """The rating keeps the captions of a server, which are texts or objects with a text."""
     server.script = [{"results": [{"index": 0, "relevance_score": 0.5, "captions": [{"text": "one"}, "two"]}]}]
     reranker = HttpReranker(http_entry(f"{server.url}/v1"))
     assert await reranker.rate("q", ["one two"]) == [Rating(0.5, ("one", "two"))]
@@ -165,8 +165,8 @@ async def test_captions_of_a_server(server: RerankServer) -> None:
         ("[1]", Unranked),
     ],
 )
-async def test_answers_that_are_none(server: RerankServer, step: Any, error: type[CausewayError]) -> None:
-    """Refusals, and scores for other texts, or none."""
+async def test_invalid_answers_are_refused(server: RerankServer, step: Any, error: type[CausewayError]) -> None:
+    """A refusal causes an error that names the reranker. So does an answer without a valid score for each text."""
     server.script = [step]
     reranker = HttpReranker(http_entry(f"{server.url}/v1"))
     with pytest.raises(error, match="reranker 'r'"):
@@ -174,8 +174,8 @@ async def test_answers_that_are_none(server: RerankServer, step: Any, error: typ
     await reranker.aclose()
 
 
-async def test_servers_that_are_away(tokenizer: Path, triton: str) -> None:
-    """No server listens, or Triton does not have the model."""
+async def test_unavailable_servers(tokenizer: Path, triton: str) -> None:
+    """A server that is not running and a model that Triton does not have cause an error that names the reranker."""
     (port,) = free_ports(1)
     for made in (
         HttpReranker(http_entry(f"http://127.0.0.1:{port}")),
@@ -188,15 +188,15 @@ async def test_servers_that_are_away(tokenizer: Path, triton: str) -> None:
 
 
 def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
-    """Its path is told."""
+    """The error names the file."""
     path = tmp_path / "tokenizer.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         TritonReranker(triton_entry("localhost:1", path))
 
 
-async def test_a_search_does_not_wait_for_ever(server: RerankServer) -> None:
-    """Longer than the time out; waiting for a turn counts."""
+async def test_a_search_waits_at_most_the_time_out(server: RerankServer) -> None:
+    """A call fails after the time-out, which includes the wait for a free slot."""
     server.hold.clear()
     reranker = ResilientReranker(HttpReranker(http_entry(f"{server.url}/v1")), "r", timeout=0.2, concurrency=2)
     answers = await asyncio.gather(*(reranker.rate("q", ["a"]) for _ in range(6)), return_exceptions=True)
@@ -213,8 +213,10 @@ class Clock:
         return self.now
 
 
-async def test_one_that_fails_again_and_again_is_left_alone() -> None:
-    """After three failures, for a while; then one search tries, and its success ends it."""
+async def test_a_failing_reranker_rests() -> None:
+    """After three failures the reranker is not called for a while. Then one search tries it again, and a success
+    ends the rest.
+    """
     fake, clock = WordsReranker(), Clock()
     reranker = ResilientReranker(fake, "r", rest=10, now=clock)
     fake.failure = Unavailable("It is away.")
@@ -237,7 +239,7 @@ async def test_one_that_fails_again_and_again_is_left_alone() -> None:
 
 
 async def test_a_defect_of_a_reranker_is_a_failure() -> None:
-    """The search continues after any exception."""
+    """Any exception of a reranker becomes Unranked."""
 
     class Broken(WordsReranker):
         async def rate(self, *_: Any) -> list[Rating]:
@@ -248,7 +250,7 @@ async def test_a_defect_of_a_reranker_is_a_failure() -> None:
 
 
 async def test_captions_are_the_passages_own_words() -> None:
-    """Those that a server makes up are none; and none come where none were asked for."""
+    """A caption that is not in the passage is dropped. A query without captions gets none."""
 
     class Captions(WordsReranker):
         async def rate(self, *_: Any) -> list[Rating]:
@@ -263,7 +265,7 @@ async def test_captions_are_the_passages_own_words() -> None:
 
 @pytest.fixture
 def write(tmp_path: Path, tokenizer: Path) -> Callable[[str], Path]:
-    """Writes a file beside a tokenizer."""
+    """Give a function that writes a file of rerankers beside a tokenizer."""
     (tmp_path / "tokenizer.json").write_bytes(tokenizer.read_bytes())
 
     def written(text: str) -> Path:
@@ -283,7 +285,7 @@ rerankers:
 
 
 async def test_a_file(write: Callable[[str], Path]) -> None:
-    """Its rerankers by their names, the default first; nothing is connected."""
+    """The file's rerankers have their names, the default is the named one, and none connects at the start."""
     rerankers = open_rerankers(write(GOOD), {"KEY": "k"})
     first, second = rerankers.get("first"), rerankers.get("")
     assert first is not None
@@ -310,7 +312,7 @@ async def test_a_file(write: Callable[[str], Path]) -> None:
     ],
 )
 def test_files_that_are_wrong(write: Callable[[str], Path], text: str, said: str) -> None:
-    """The place is told, the secret is not."""
+    """The error says what is wrong in the file and does not contain the secret."""
     with pytest.raises(InvalidRequest, match=said) as caught:
         open_rerankers(write(text), {"KEY": "geheim"})
     assert caught.value.field == "rerankers_file"
@@ -320,7 +322,7 @@ def test_files_that_are_wrong(write: Callable[[str], Path], text: str, said: str
 
 
 async def test_the_example_is_right() -> None:
-    """The file in examples/ can be used."""
+    """The service accepts the file in examples/."""
     rerankers = open_rerankers(Path(__file__).parents[4] / "examples" / "rerankers.yaml", {})
     assert rerankers.default is not None
     assert rerankers.default.name == "bge-reranker"
@@ -328,7 +330,7 @@ async def test_the_example_is_right() -> None:
 
 
 def test_the_page_has_every_key() -> None:
-    """The documentation's table of rerankers lists them all."""
+    """The documentation's table of rerankers lists every key."""
     page = (Path(__file__).parents[4] / "docs" / "retrieval.md").read_text()
     for field in reranker_file.HttpEntry.model_fields.keys() | reranker_file.TritonEntry.model_fields.keys():
         assert f"`{field}`" in page

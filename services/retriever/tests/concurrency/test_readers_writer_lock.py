@@ -1,4 +1,4 @@
-"""The readers-writer lock: many readers or one writer, in the order in which they come."""
+"""The readers-writer lock admits many readers or one writer, in the order of arrival."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ SECONDS = 60.0  # never reached: every holder leaves
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
 def test_one_writer_or_many_readers(tasks: list[tuple[bool, int, int]]) -> None:
-    """Whatever comes when, and stays how long: while one task holds the lock alone, no other task holds it."""
+    """While one task holds the lock alone, no other task holds it, for any order and duration."""
 
     async def run() -> None:
         lock = ReadersWriterLock()
@@ -47,7 +47,7 @@ def test_one_writer_or_many_readers(tasks: list[tuple[bool, int, int]]) -> None:
 
 
 async def test_two_writers() -> None:
-    """A second writer waits for the first one, and a reader for both."""
+    """A second writer waits for the first one, and a reader waits for both."""
     lock, order = ReadersWriterLock(), []
 
     async def hold(name: str) -> None:
@@ -81,7 +81,7 @@ async def test_readers_that_do_not_leave() -> None:
 
 
 async def test_a_writer_that_is_cancelled_while_it_waits() -> None:
-    """A cancelled writer leaves nothing behind that keeps others out."""
+    """A cancelled writer does not block later tasks."""
     lock = ReadersWriterLock()
     async with lock.shared():
         writer = asyncio.create_task(_hold(lock))

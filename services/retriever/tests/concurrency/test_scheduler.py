@@ -1,4 +1,4 @@
-"""Slices of bulk work: one in each turn of the loop, and searches before them."""
+"""The scheduler runs one slice of bulk work in each turn of the loop, after the searches."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def test_one_slice_in_each_turn_of_the_loop() -> None:
 
 
 async def test_searches_go_before_slices() -> None:
-    """A slice waits for the searches under way."""
+    """A slice waits for the running searches."""
     scheduler = Scheduler()
     order: list[str] = []
 
@@ -45,7 +45,7 @@ async def test_searches_go_before_slices() -> None:
 
 
 async def test_searches_without_end_do_not_stop_bulk_work() -> None:
-    """A slice waits for a moment only."""
+    """A slice waits only for a moment if searches never end."""
     scheduler = Scheduler()
     with scheduler.search():
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Access lists, on every route and in every mode."""
+"""Access lists hold on every route and in every mode."""
 
 import itertools
 from typing import Any
@@ -29,14 +29,14 @@ INSIDERS = [
 
 @pytest.fixture
 async def harbour(bench: Bench) -> Bench:
-    """An index with a public document and a secret one, about the same."""
+    """Fill an index with a public and a secret document on the same subject."""
     await bench.put(Document("public", generation=1), ["the ferry leaves at nine"])
     await bench.put(Document("secret", generation=1, access=SECRET), ["the secret ferry leaves at midnight"] * 3)
     return bench
 
 
 def test_a_token_in_common_opens_a_document() -> None:
-    """Oids match oids and groups match groups; a document without lists is open to all."""
+    """Oids match oids, and groups match groups. Every caller may see a document without lists."""
     assert not any(may_see(stranger, SECRET) for stranger in STRANGERS)
     assert all(may_see(insider, SECRET) for insider in INSIDERS)
     assert all(may_see(each, AccessControl()) for each in STRANGERS + INSIDERS)
@@ -47,8 +47,8 @@ def test_a_token_in_common_opens_a_document() -> None:
 LIMITS: list[dict[str, Any]] = [{}, {"minimum_dense_score": -1.0}, {"skip_missing_scores": True}, {"top": 1}]
 
 
-async def test_a_stranger_finds_nothing_of_it(harbour: Bench) -> None:
-    """In every mode a stranger finds the public document alone, even if a secret one answers better."""
+async def test_a_stranger_does_not_find_a_secret_document(harbour: Bench) -> None:
+    """In every mode a stranger finds only the public document, even if the secret one matches better."""
     for mode, limits in itertools.product(Mode, LIMITS):
         for stranger in STRANGERS:
             passages = await harbour.ask("secret ferry midnight", stranger, mode=mode, **limits)
@@ -58,8 +58,8 @@ async def test_a_stranger_finds_nothing_of_it(harbour: Bench) -> None:
             assert passages[0].document.document_id == "secret"
 
 
-async def test_a_stranger_reads_nothing_of_it(harbour: Bench) -> None:
-    """To a stranger the document does not exist, and the index's numbers are without it."""
+async def test_a_stranger_cannot_read_a_secret_document(harbour: Bench) -> None:
+    """For a stranger the secret document does not exist, and the index's counts do not include it."""
     for stranger in STRANGERS:
         with pytest.raises(NotFound):
             await harbour.catalogue.document(stranger, INDEX, "secret")
@@ -73,8 +73,8 @@ async def test_a_stranger_reads_nothing_of_it(harbour: Bench) -> None:
         assert (summary.documents, summary.chunks) == (2, 4)
 
 
-async def test_a_stranger_changes_nothing_of_it(harbour: Bench) -> None:
-    """A stranger can neither delete the document, nor replace it, nor delete the index that holds it."""
+async def test_a_stranger_cannot_change_a_secret_document(harbour: Bench) -> None:
+    """A stranger can neither delete nor replace the document, nor delete its index."""
     for stranger in STRANGERS:
         deleted = await harbour.catalogue.delete_documents(stranger, INDEX, ["secret"])
         assert (deleted.documents, deleted.not_found) == ((), ("secret",))

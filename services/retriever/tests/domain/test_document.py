@@ -1,4 +1,4 @@
-"""Documents."""
+"""The names under which documents are cited."""
 
 import pytest
 from retriever.domain.document import Document
@@ -17,12 +17,12 @@ from retriever.domain.document import Document
     ],
 )
 def test_a_name_opens_as_it_is_cited(name: str, cited: str) -> None:
-    """Nothing in it ends a path of a URL, or the brackets of a citation; different names stay different."""
+    """A cited name escapes the characters that end a URL's path or a citation's brackets."""
     document = Document("id", name, original="original")
     assert document.cited_as(0) == cited
     assert document.cited_as(3) == f"{cited}#page=3"
 
 
 def test_a_text_is_cited_by_the_name_that_its_owner_gave_it() -> None:
-    """There is nothing to open."""
+    """A document without an original file is cited by its plain name."""
     assert Document("C# guide", "C# guide").cited_as(0) == "C# guide"

@@ -9,5 +9,5 @@ scores = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.sampled_from
 
 @given(scores, st.none() | st.integers(0, 40))
 def test_the_best_are_the_first_of_the_order(found: dict[str, float], most: int | None) -> None:
-    """Ties included."""
+    """The best hits are the beginning of the full order, also among equal scores."""
     assert best(found, most) == ranked(map(Hit._make, found.items()))[:most]

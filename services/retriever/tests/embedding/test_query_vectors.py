@@ -1,4 +1,4 @@
-"""Vectors of queries: each model embeds a query once, as long as its vector is kept."""
+"""Vectors of queries: each model embeds a query once while its vector is cached."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 
 
 class Counting(HashingEmbedder):
-    """Records the texts that it embeds, and fails on request."""
+    """Record the embedded texts, and fail on request."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
@@ -21,7 +21,7 @@ class Counting(HashingEmbedder):
         self.failure: Exception | None = None
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds texts."""
+        """Embed the texts."""
         self.asked += texts
         if self.failure is not None:
             raise self.failure
@@ -29,17 +29,17 @@ class Counting(HashingEmbedder):
 
 
 def specs(*embedders: Counting) -> list[IndexSpec]:
-    """Return an index of each model."""
+    """Return the spec of an index for each model."""
     return [IndexSpec("local", f"of-{each.model}", each.model, each.dimension) for each in embedders]
 
 
 def numbers(vectors: Vectors) -> list[Sequence[float]]:
-    """Return what the vectors consist of."""
+    """Return the numbers of the vectors."""
     return [vector.numbers for vector in vectors.values()]
 
 
-async def test_a_query_that_was_asked_before_is_not_embedded_again() -> None:
-    """It has the same vectors, by each model; another query and another model have their own."""
+async def test_a_repeated_query_is_embedded_once() -> None:
+    """Each model embeds a repeated query once. Another query and another model have their own vectors."""
     small, large = Counting(8), Counting(16)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(small), EmbeddingModel.of(large)]))
     first = await vectors.needed("ferry", specs(small))
@@ -50,8 +50,8 @@ async def test_a_query_that_was_asked_before_is_not_embedded_again() -> None:
     assert (small.asked, large.asked) == (["ferry", "bridge"], ["ferry"])
 
 
-async def test_a_failure_is_not_kept() -> None:
-    """The next search asks the model again."""
+async def test_a_failure_is_not_cached() -> None:
+    """A failure is not cached: the next search calls the model again."""
     embedder = Counting(8)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]))
     embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
@@ -62,8 +62,8 @@ async def test_a_failure_is_not_kept() -> None:
     assert embedder.asked == ["ferry", "ferry"]
 
 
-async def test_what_is_kept_is_bounded_in_bytes() -> None:
-    """The query that was asked longest ago is embedded again; a long query takes more of the room."""
+async def test_the_cache_is_bounded_in_bytes() -> None:
+    """The cache drops the least recently used query, and does not keep a query that is too large for it."""
     embedder = Counting(8)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), most_bytes=600)
     for query in ("ferry", "bridge", "ferry", "pier", "ferry", "bridge"):

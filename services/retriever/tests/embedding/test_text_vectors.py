@@ -9,7 +9,7 @@ from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
 
 
 async def test_vectors_and_counts() -> None:
-    """Each text has the vector that the model gives it, its tokens, and how many of them the vector is made of."""
+    """Each text has the model's vector, its number of tokens, and the number of embedded tokens."""
     small, large = HashingEmbedder(8, max_tokens=20), HashingEmbedder(16)
     embeddings = Embeddings(
         EmbeddingModels([EmbeddingModel.of(small, "query: ", "passage: "), EmbeddingModel.of(large)])
@@ -26,7 +26,9 @@ async def test_vectors_and_counts() -> None:
 
 
 async def test_wrong_requests() -> None:
-    """No texts, too many, too long, blank ones, and unknown models are refused by name."""
+    """A request with no, too many, too long or blank texts, or an unknown model, is refused with the field or the
+    model's name.
+    """
     embeddings = Embeddings(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(8))]))
     for texts, error, field in (
         ([], InvalidRequest, "texts"),

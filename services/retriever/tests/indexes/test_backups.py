@@ -1,4 +1,4 @@
-"""Backups of all tenants' indexes: a restore gives the saved index, or changes nothing."""
+"""Backups of all tenants' indexes: a restore reproduces the saved index, or changes nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -19,13 +19,13 @@ OTHER = Principal("other", roles=("admin",))
 
 @pytest.fixture
 def backups(edge_bench: Bench, tmp_path: Path) -> Backups:
-    """Backups of the bench's indexes."""
+    """Open backups of the bench's indexes."""
     return Backups(edge_bench.indexes, tmp_path / "passing", edge_bench.models)
 
 
 @pytest.fixture
 async def empty(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Another store, with nothing in it."""
+    """Open another, empty store."""
     scheduler = Scheduler()
     bench = await Bench.open(EdgeStore(tmp_path / "empty", scheduler), scheduler)
     yield bench
@@ -47,10 +47,10 @@ async def found(bench: Bench, principal: Principal = LOCAL) -> list[tuple[str, s
     return sorted((each.id, each.text, each.document) for each in passages)
 
 
-async def test_what_is_saved_is_restored_as_it_was(
+async def test_a_restore_reproduces_the_saved_indexes(
     edge_bench: Bench, backups: Backups, empty: Bench, tmp_path: Path
 ) -> None:
-    """Ids, texts, records with access lists and generations, settings, of all tenants; no file is left."""
+    """A restore reproduces the ids, texts, records and settings for every tenant, and leaves no file."""
     secret = Document("s", "secret.md", access=AccessControl(oids=("ann",)), generation=5)
     await edge_bench.put(secret, ["ferry in secret"])
     await edge_bench.put(Document("d", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
@@ -71,10 +71,10 @@ async def test_what_is_saved_is_restored_as_it_was(
 
 
 @pytest.mark.parametrize("harm", ["cut off", "longer", "other bytes"])
-async def test_a_snapshot_that_is_not_whole_changes_nothing(
+async def test_a_damaged_backup_changes_nothing(
     edge_bench: Bench, backups: Backups, empty: Bench, tmp_path: Path, harm: str
 ) -> None:
-    """Neither is there an index afterwards, nor a file."""
+    """A damaged backup is refused, and leaves neither an index nor a file."""
     await edge_bench.put(Document("d", generation=1), ["ferry one"])
     manifest, points = await saved(backups)
     whole = b"".join(points)
@@ -86,8 +86,8 @@ async def test_a_snapshot_that_is_not_whole_changes_nothing(
     assert list((tmp_path / "passing").iterdir()) == []
 
 
-async def test_an_index_that_is_there_is_never_replaced(edge_bench: Bench, backups: Backups) -> None:
-    """It is refused, and holds what it held; what is not there cannot be saved."""
+async def test_an_existing_index_is_never_replaced(edge_bench: Bench, backups: Backups) -> None:
+    """A restore over an existing index is refused and changes nothing. An unknown index cannot be saved."""
     await edge_bench.put(Document("d", generation=1), ["ferry one"])
     manifest, points = await saved(backups)
     await edge_bench.put(Document("e", generation=2), ["ferry two"])

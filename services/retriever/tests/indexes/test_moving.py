@@ -1,4 +1,4 @@
-"""Moving indexes between collections of their own and one for many, on the stand-in of a Qdrant server."""
+"""Moves of indexes between unshared and shared collections of a simulated Qdrant server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
 LEASE = 1.0
-"""Of a process that is killed, so that others need not wait for long."""
+"""The lease of a killed process, short so that the others soon take over."""
 DOCUMENTS = 6
 
 
 class Dying(Connection):
-    """A process's connection that nothing passes after a number of writes, as when the process is killed."""
+    """A process's connection that blocks after a number of writes, like that of a killed process."""
 
     left = 10**9
 
@@ -58,7 +58,7 @@ class Dying(Connection):
 
 @asynccontextmanager
 async def process(server: Server, layout: Layout, dies_after: int | None = None) -> AsyncIterator[QdrantStore]:
-    """A process's store."""
+    """Open a process's store."""
     connection = Dying.to(server.url, None, 10.0)
     store = await QdrantStore.open(connection, layout, 30.0 if dies_after is None else LEASE)
     assert isinstance(connection, Dying)
@@ -72,7 +72,7 @@ async def process(server: Server, layout: Layout, dies_after: int | None = None)
 
 @asynccontextmanager
 async def served() -> AsyncIterator[tuple[Server, Bench]]:
-    """A retriever with an index in an unshared collection."""
+    """Open a retriever with an index in an unshared collection."""
     async with serving() as server, process(server, Layout()) as store:
         bench = await Bench.open(store)
         for number in range(DOCUMENTS):
@@ -83,7 +83,7 @@ async def served() -> AsyncIterator[tuple[Server, Bench]]:
 
 @retry_when_replaced
 async def shown(bench: Bench) -> tuple[object, ...]:
-    """Ids, counts and records of an index, as a retriever shows them."""
+    """Return the ids, counts and records of an index, as a retriever shows them."""
     collection = (await bench.indexes.get("local", INDEX)).collection
     vector = (await bench.embedder.embed(["ferry"]))[0].tolist()
     found = await collection.dense(vector, 100, EVERYTHING)
@@ -97,24 +97,24 @@ async def shown(bench: Bench) -> tuple[object, ...]:
 
 
 async def points_left(server: Server) -> int:
-    """Number of points in all collections."""
+    """Return the number of points in all collections."""
     names = [each.name for each in (await server.client.get_collections()).collections]
     return sum([(await server.client.count(name)).count for name in names])
 
 
 async def moved(store: QdrantStore) -> None:
-    """Move indexes until all are in place."""
+    """Move indexes until each is in its place."""
     async with asyncio.timeout(60):
         while True:
             try:
                 await move_all(store)
                 return
-            except Unavailable:  # a process that was killed has left its marks
+            except Unavailable:  # the marks of the killed process are still valid
                 await asyncio.sleep(0.1)
 
 
 async def cleared(server: Server, store: QdrantStore, points: int) -> None:
-    """Wait until no more points are left than one index has."""
+    """Wait until the server has exactly this number of points."""
     async with asyncio.timeout(60):
         while await points_left(server) != points:
             await asyncio.sleep(0.1)
@@ -122,8 +122,8 @@ async def cleared(server: Server, store: QdrantStore, points: int) -> None:
 
 
 async def test_an_index_moves_while_it_is_read_and_written() -> None:
-    """It shows the same before and after, and a search never finds a document twice, or not at all; what is written
-    meanwhile, and its settings and its note, are there in the end; the other way round, too.
+    """Both moves, to a shared collection and back, keep the documents, settings and note, also those written in
+    between. Each search during the first move finds every document once.
     """
     async with served() as (server, bench), process(server, Layout(shared=True)) as mover:
         index = await bench.indexes.get("local", INDEX)
@@ -161,8 +161,8 @@ async def test_an_index_moves_while_it_is_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("writes", [0, 8, 13, 22])
-async def test_a_move_that_was_killed_is_begun_again(writes: int) -> None:
-    """The process dies after a number of writes: the index shows the same, another run ends it, nothing is left."""
+async def test_a_killed_move_is_repeated(writes: int) -> None:
+    """After a killed move the index is unchanged, another process completes the move, and no point is left over."""
     async with served() as (server, bench):
         before, points = await shown(bench), await points_left(server)
         async with process(server, Layout(shared=True), writes) as killed:
@@ -170,7 +170,7 @@ async def test_a_move_that_was_killed_is_begun_again(writes: int) -> None:
             async with asyncio.timeout(60):
                 connection = killed._connection
                 assert isinstance(connection, Dying)
-                while connection.left >= 0 and not dying.done():  # noqa: ASYNC110  # nobody tells
+                while connection.left >= 0 and not dying.done():  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.01)
             assert await shown(bench) == before
             async with process(server, Layout(shared=True)) as mover:

@@ -27,13 +27,13 @@ NOTHING = IndexSettings()
 
 @pytest.fixture(params=["edge", "qdrant"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Those that last."""
+    """Parametrize the tests with the stores that survive a restart."""
     name: str = request.param
     return name
 
 
 class Watched:
-    """A model that signals each call, and can be made to fail."""
+    """A model that counts its texts and calls a hook, which can fail or wait."""
 
     def __init__(self, before: Callable[[], Awaitable[None]] | None = None) -> None:
         self._inner = HashingEmbedder(32)
@@ -51,14 +51,14 @@ class Watched:
 
 
 def model(embedder: Watched) -> Embedder:
-    """As the port has it."""
+    """Return the model with the type of the port."""
     made: Any = embedder
     return cast("Embedder", made)
 
 
 @asynccontextmanager
 async def opened(store: Store, embedder: Watched | None = None) -> Any:
-    """The logic over a store, and rebuilds with a second model."""
+    """Open the services over a store, with rebuilds to a second model."""
     bench = await Bench.open(store)
     rebuilds = bench.rebuilds(model(embedder or Watched()))
     rebuilds.resume()
@@ -70,7 +70,7 @@ async def opened(store: Store, embedder: Watched | None = None) -> Any:
 
 
 async def over(rebuilds: Rebuilds) -> Rebuild:
-    """The rebuild, when it is over."""
+    """Wait until the rebuild has ended, and return it."""
     async with asyncio.timeout(60):
         while True:
             found = await rebuilds.last(LOCAL, INDEX)
@@ -87,7 +87,7 @@ async def texts(bench: Bench, mode: Mode = Mode.TEXT) -> list[str]:
 
 
 async def fill(bench: Bench, count: int = 6) -> list[str]:
-    """Some documents; their texts."""
+    """Store some documents, and return their texts."""
     all_texts = []
     for number in range(count):
         each = [f"the ferry {number} {part}" for part in range(7)]
@@ -97,7 +97,7 @@ async def fill(bench: Bench, count: int = 6) -> list[str]:
 
 
 async def test_an_index_gets_other_vectors(reopen: Callable[[], Store]) -> None:
-    """It has the new model and settings afterwards, finds the same documents, and so it is after a restart."""
+    """A rebuilt index has the new model and settings and all documents, also after a restart."""
     embedder = Watched()
     async with opened(reopen(), embedder) as (bench, rebuilds):
         expected = await fill(bench)
@@ -115,12 +115,14 @@ async def test_an_index_gets_other_vectors(reopen: Callable[[], Store]) -> None:
         assert (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.SUCCEEDED
         collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
         assert await collection.marked() == []
-        with pytest.raises(InvalidRequest):  # whoever has vectors of the old model makes them anew
+        with pytest.raises(InvalidRequest):  # vectors of the old model are refused
             await bench.put(Document("x", generation=1), ["the ferry"])
 
 
-async def test_the_old_one_answers_and_is_written_to_meanwhile(reopen: Callable[[], Store]) -> None:
-    """Until the end every search finds everything; what is added, replaced, removed meanwhile is so afterwards."""
+async def test_searches_and_writes_go_on_during_a_rebuild(reopen: Callable[[], Store]) -> None:
+    """During a rebuild, every search finds all documents, and documents can be added, replaced and deleted. The
+    rebuilt index has these changes.
+    """
     going_on, go = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:
@@ -150,8 +152,8 @@ async def test_the_old_one_answers_and_is_written_to_meanwhile(reopen: Callable[
             assert await texts(bench, mode) == expected
 
 
-async def test_a_restart_goes_on(reopen: Callable[[], Store]) -> None:
-    """Stopped in the middle, a rebuild begins again at the next start; what it had made is gone, and no more."""
+async def test_a_rebuild_begins_again_after_a_restart(reopen: Callable[[], Store]) -> None:
+    """A rebuild that a stop interrupts begins again at the next start and succeeds."""
     going_on = asyncio.Event()
 
     async def hang() -> None:
@@ -168,8 +170,8 @@ async def test_a_restart_goes_on(reopen: Callable[[], Store]) -> None:
         assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == NEW
 
 
-async def test_a_model_that_is_away_is_waited_for() -> None:
-    """A model that fails for a moment is asked again; one that does not come back leaves the index as it was."""
+async def test_a_rebuild_waits_for_an_unavailable_model() -> None:
+    """A rebuild repeats failed calls of the model. If the model stays unavailable, the index does not change."""
     failures = 2
 
     async def fail() -> None:
@@ -196,7 +198,9 @@ async def test_a_model_that_is_away_is_waited_for() -> None:
 
 
 async def test_one_at_a_time(bench: Bench) -> None:
-    """Asked for the same again it is the same rebuild, another is a conflict; the index may be deleted then."""
+    """A repeated request returns the running rebuild, and a different one is a conflict. Deleting the index ends
+    the rebuild.
+    """
     hanging = asyncio.Event()
 
     async def hang() -> None:
@@ -244,7 +248,9 @@ async def test_what_is_refused(bench: Bench) -> None:
 
 
 async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> None:
-    """Those that are named, by administrators, where what comes of it makes sense; a rebuild goes on with them."""
+    """An update changes exactly the named settings, only for administrators and only to valid values. A later
+    rebuild keeps them.
+    """
     async with opened(reopen()) as (bench, rebuilds):
         await fill(bench, 1)
         asked = IndexSettings(100, 10, Fusion.RANKS, 0.25, expand=True)
@@ -276,7 +282,7 @@ async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> Non
 
 
 async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> None:
-    """An index that is made empty is there, with its model and settings, also after a restart, and once only."""
+    """A created index is empty and has its model and settings, also after a restart. Its name is taken."""
     async with opened(reopen()) as (bench, rebuilds):
         settings = IndexSettings(chunk_tokens=200, chunk_overlap=20)
         await rebuilds.create(LOCAL, "mine", NEW, settings)
@@ -295,8 +301,8 @@ async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> No
         ]
 
 
-async def test_two_who_ask_at_once_get_one_rebuild(reopen: Callable[[], Store]) -> None:
-    """The same for both; who asks for another one meanwhile is refused."""
+async def test_concurrent_requests_get_one_rebuild(reopen: Callable[[], Store]) -> None:
+    """Concurrent equal requests get the same rebuild, and a different request is refused."""
     embedder = Watched()
     async with opened(reopen(), embedder) as (bench, rebuilds):
         expected = await fill(bench)

@@ -1,4 +1,4 @@
-"""Writing and loading snapshots: paths, permissions, and no change after a failure."""
+"""Snapshots of indexes: paths, permissions, and no change after a failure."""
 
 import asyncio
 import shutil
@@ -25,13 +25,13 @@ READER = Principal(LOCAL.tenant, roles=("ask",))
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The snapshot directory."""
+    """Return the directory of snapshots."""
     return tmp_path / "snapshots"
 
 
 @pytest.fixture
 def snapshots(bench: Bench, root: Path) -> Snapshots:
-    """Snapshots of the bench's indexes."""
+    """Open the snapshots of the bench's indexes."""
     return bench.snapshots(root)
 
 
@@ -40,7 +40,7 @@ async def texts(bench: Bench, index: str = INDEX, principal: Principal = LOCAL) 
     return sorted(passage.text for passage in found)
 
 
-async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
+async def test_a_snapshot_restores_a_deleted_index(bench: Bench, snapshots: Snapshots) -> None:
     """A snapshot restores a deleted index with its settings."""
     await bench.put(Document("d", "f.pdf", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
     await bench.put(Document("e", generation=8), ["ferry three"])
@@ -54,13 +54,13 @@ async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
     assert [(each.id, each.document) for each in await bench.ask("ferry", top=10)] == [
         (each.id, each.document) for each in before
     ]
-    # It goes on like any index: an older generation is refused, a newer one replaces.
+    # The loaded index accepts a newer generation of a document.
     await bench.put(Document("d", generation=9), ["ferry four"])
     assert await texts(bench) == ["ferry four", "ferry three"]
 
 
 async def test_an_absolute_path_below_the_directory(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """A path may be spelled out, as long as it lies in the tenant's own directory."""
+    """A path may be absolute if it is below the tenant's own directory."""
     await bench.put(Document("d", generation=1), ["ferry"])
     place = root / keys.snapshots(LOCAL.tenant) / "x"
     await snapshots.persist(LOCAL, INDEX, str(place))
@@ -71,7 +71,7 @@ async def test_an_absolute_path_below_the_directory(bench: Bench, snapshots: Sna
 
 
 async def test_several_indexes_at_one_path(bench: Bench, snapshots: Snapshots) -> None:
-    """Each is persisted below the path under its own name, and loaded from there; also deeper, and at the root."""
+    """Each index has its own directory below the path, for any depth of the path and for the root."""
     for name in (INDEX, "other"):
         await bench.put(Document("d", generation=1), [f"ferry of {name}"], index=name)
     for path in ("", f"storage/{INDEX}", "."):
@@ -83,7 +83,7 @@ async def test_several_indexes_at_one_path(bench: Bench, snapshots: Snapshots) -
 
 
 async def test_a_snapshot_of_an_earlier_version(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """It lies at the path itself. It loads as the index that it is of, and as no other."""
+    """A snapshot of an earlier version is at the path itself, and is loaded only under the name of its index."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "new")
     mine = root / keys.snapshots(LOCAL.tenant)
@@ -96,7 +96,7 @@ async def test_a_snapshot_of_an_earlier_version(bench: Bench, snapshots: Snapsho
 
 
 async def test_a_snapshot_of_another_index(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """Where it lies in an index's place it is neither loaded nor overwritten."""
+    """A snapshot under the name of another index is neither loaded nor overwritten."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await bench.put(Document("d", generation=1), ["bridge"], index="other")
     await snapshots.persist(LOCAL, INDEX, "s")
@@ -110,7 +110,7 @@ async def test_a_snapshot_of_another_index(bench: Bench, snapshots: Snapshots, r
 
 
 async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path, tmp_path: Path) -> None:
-    """Whatever resolves to elsewhere, or is no path, is refused for both; nothing is written, nothing loaded."""
+    """A path outside the tenant's directory, or an invalid one, is refused by both calls and changes nothing."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "good")
     mine = root / keys.snapshots(LOCAL.tenant)
@@ -150,8 +150,8 @@ async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path
     assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
 
 
-async def test_what_is_not_there(bench: Bench, snapshots: Snapshots) -> None:
-    """A path where nothing is, and an index that does not exist, are not found; a tenant sees its own alone."""
+async def test_missing_paths_and_indexes(bench: Bench, snapshots: Snapshots) -> None:
+    """A missing path and an unknown index cause NotFound. A tenant sees only its own snapshots."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "mine")
     with pytest.raises(NotFound, match=r"^Path does not exist: no/where/copy$"):
@@ -170,7 +170,7 @@ async def test_what_is_not_there(bench: Bench, snapshots: Snapshots) -> None:
 
 
 async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """What holds other things is neither written to nor loaded from; an empty directory may be written to."""
+    """A directory with other files is neither written nor loaded. An empty one may be written."""
     await bench.put(Document("d", generation=1), ["ferry"])
     mine = root / keys.snapshots(LOCAL.tenant)
     (mine / "empty" / INDEX).mkdir(parents=True)
@@ -189,7 +189,7 @@ async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root:
 
 
 async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
-    """An index that is there is replaced only where that is asked for, and then wholly."""
+    """An existing index is replaced only with `overwrite`, and then completely."""
     await bench.put(Document("d", generation=1), ["ferry old"])
     await snapshots.persist(LOCAL, INDEX, "s")
     await bench.put(Document("e", generation=2), ["ferry new"])
@@ -200,7 +200,7 @@ async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
     assert await texts(bench) == ["ferry old"]
 
 
-async def test_who_may(bench: Bench, snapshots: Snapshots) -> None:
+async def test_permissions(bench: Bench, snapshots: Snapshots) -> None:
     """A caller that may not see all documents can neither persist nor replace an index. Access lists are kept."""
     await bench.put(Document("d", access=AccessControl(oids=("ann",)), generation=1), ["ferry secret"])
     with pytest.raises(PermissionDenied):
@@ -215,7 +215,7 @@ async def test_who_may(bench: Bench, snapshots: Snapshots) -> None:
 
 
 async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """A snapshot whose vectors another model made is refused with the reason: it could not be searched."""
+    """A snapshot with vectors of another model is refused, and the error names the model."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "s")
     same_name = HashingEmbedder(32)
@@ -242,7 +242,7 @@ async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snaps
 
 
 async def test_the_language_of_a_snapshot(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """An index that is loaded knows its words' language; one that this service does not know is refused."""
+    """A loaded index keeps its language. A snapshot with an unknown language is refused."""
     await bench.rebuilds().create(LOCAL, INDEX, "", IndexSettings(), "de")
     await bench.put(Document("d", generation=1), ["Die Häuser am Fluss"])
     await snapshots.persist(LOCAL, INDEX, "s")
@@ -257,7 +257,7 @@ async def test_the_language_of_a_snapshot(bench: Bench, snapshots: Snapshots, ro
 
 
 async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.Event) -> AsyncIterator[UpsertStep]:
-    """An upsert that waits before its second chunk."""
+    """Yield an upsert that waits before its second chunk."""
     yield bench.begin(Document("late", generation=5), index)
     yield chunks[:1]
     await go_on.wait()
@@ -309,7 +309,9 @@ async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Stor
 
 
 async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """The tenant's own, by path, damaged ones too; a deleted one goes with its empty directories, and no other."""
+    """A tenant lists its own snapshots by path, damaged ones too. Deleting one removes it and its empty directories
+    only.
+    """
     for name in (INDEX, "other"):
         await bench.put(Document("d", generation=1), ["ferry", "bridge"], index=name)
         await snapshots.persist(LOCAL, name, "a/b")
@@ -353,8 +355,10 @@ async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapsho
     assert len(await snapshots.stored(LOCAL)) == 1
 
 
-async def test_a_tenant_has_so_many_snapshots(bench: Bench, root: Path) -> None:
-    """One more is refused before anything is written, also while others are; one is replaced all the same."""
+async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> None:
+    """A snapshot above the limit is refused before anything is written, also with concurrent calls. An existing one
+    can be replaced at the limit.
+    """
     snapshots = Snapshots(bench.indexes, root, bench.models, most=2)
     await bench.put(Document("d", generation=1), ["ferry"])
     written = await asyncio.gather(

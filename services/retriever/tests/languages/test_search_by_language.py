@@ -1,4 +1,4 @@
-"""Text search in ten languages, with documents as people write them, in indexes of one language and of several."""
+"""Text search in ten languages, in indexes of one language and of several."""
 # ruff: noqa: RUF001  # letters of other scripts
 
 import asyncio
@@ -18,7 +18,7 @@ NOTHING = IndexSettings()
 
 @pytest.fixture(params=["edge", "qdrant"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Both stores: each counts words in its own way."""
+    """Parametrize the tests with both stores, which count words in different ways."""
     name: str = request.param
     return name
 
@@ -75,7 +75,7 @@ TEXTS: dict[str, list[str]] = {
         "자전거를 빌린 사람은 자정 전에 같은 정류장에 반납해야 한다.",
     ],
 }
-"""Of each language three documents: houses by the river, season tickets of the ferry, bicycles."""
+"""Three documents in each language: houses by the river, season tickets of the ferry, bicycles."""
 
 QUERIES: dict[str, list[str]] = {
     "en": ["house", "ferry ticket", "borrowing a bicycle"],
@@ -89,7 +89,7 @@ QUERIES: dict[str, list[str]] = {
     "th": ["ห้องใต้ดิน", "โบสถ์", "จักรยาน"],
     "ko": ["지하실", "정기권", "자전거"],
 }
-"""In another form than in the text, where the language has several."""
+"""Queries for the three documents. The words have another form than in the text if the language has several."""
 
 
 async def fill(bench: Bench, *languages: str, index: str = INDEX) -> None:
@@ -99,21 +99,23 @@ async def fill(bench: Bench, *languages: str, index: str = INDEX) -> None:
 
 
 async def found(bench: Bench, query: str, index: str = INDEX, **more: Any) -> list[str]:
-    """Ids of the documents that text search brings, best first."""
+    """Return the ids of the documents that text search finds, best first."""
     passages = await bench.ask(query, mode=Mode.TEXT, indexes=(index,), **more)
     return [passage.document.document_id for passage in passages]
 
 
 async def over(rebuilds: Rebuilds) -> Rebuild:
-    """The last rebuild, once it is over."""
-    while (last := await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # it has no event
+    """Wait until the last rebuild has ended, and return it."""
+    while (last := await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # a rebuild has no event
         await asyncio.sleep(0)
     return last
 
 
 @pytest.mark.parametrize("language", TEXTS)
 async def test_an_index_of_one_language(bench: Bench, language: str) -> None:
-    """Each query finds its document first, in other forms of its words; the documents' language was told."""
+    """The service detects the language of the documents. Each query finds its document first, also by other forms
+    of its words.
+    """
     await fill(bench, language)
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     assert set(await index.languages()) == {language}
@@ -130,7 +132,9 @@ async def test_an_index_of_all_languages(bench: Bench) -> None:
 
 
 async def test_the_language_of_an_index(bench: Bench) -> None:
-    """What an index says it is in its documents are in, but for those in another script; no query is detected."""
+    """Documents have the declared language of their index unless their script is another one. A query is analysed
+    in both languages.
+    """
     await bench.rebuilds().create(LOCAL, "german", "", NOTHING, "de")
     await fill(bench, "de", "ru", index="german")
     await bench.put(Document("short", generation=1), ["Häuser"], "german")
@@ -151,7 +155,9 @@ async def test_short_texts(bench: Bench) -> None:
 
 
 async def test_an_index_of_an_earlier_version(bench: Bench) -> None:
-    """It goes on with words as English has them, and says so, until a rebuild; that finds what was not found."""
+    """An index of an earlier version analyses words as English until a rebuild, which finds the words of other
+    languages.
+    """
     await bench.indexes.create(IndexSpec(LOCAL.tenant, INDEX, bench.embedder.model, bench.embedder.dimension))
     await fill(bench, "de", "zh")
     assert (await bench.catalogue.index(LOCAL, INDEX)).language == LEGACY
@@ -169,8 +175,8 @@ async def test_an_index_of_an_earlier_version(bench: Bench) -> None:
     await rebuilds.aclose()
 
 
-async def test_further_words_come_from_texts_that_were_cut_into_words(bench: Bench) -> None:
-    """English rules take a sentence without spaces for a word: such an index gets no further words from it."""
+async def test_unsegmented_text_does_not_expand_a_query(bench: Bench) -> None:
+    """A query is not expanded with text that has no word boundaries for the English rules of an old index."""
     await bench.indexes.create(IndexSpec(LOCAL.tenant, INDEX, bench.embedder.model, bench.embedder.dimension))
     pages = [f"渡轮 {text}" for text in (*TEXTS["zh"], *TEXTS["ja"]) for _ in range(4)]
     await bench.put(Document("pages", generation=1), pages)
@@ -179,7 +185,7 @@ async def test_further_words_come_from_texts_that_were_cut_into_words(bench: Ben
 
 
 async def test_indexes_of_several_languages_are_searched_together(bench: Bench) -> None:
-    """The query is taken for each as that one is."""
+    """In a search of several indexes, the query is analysed in the language of each index."""
     await fill(bench, "de", index="german")
     await fill(bench, "en", index="english")
     names = ("german", "english")

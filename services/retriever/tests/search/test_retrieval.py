@@ -154,7 +154,9 @@ async def test_passages_say_where_they_are_from(harbour: Bench) -> None:
 
 
 async def test_top(harbour: Bench) -> None:
-    """At most `top` passages come, the best; without it the service's default number."""
+    """A search returns at most `top` passages, the best ones. Without `top` it returns the service's default
+    number.
+    """
     best = await harbour.ask("ferry tickets", top=1)
     assert [passage.text for passage in best] == [TEXTS[1]]
     await harbour.put(Document("more", generation=1), [f"ferry number {number}" for number in range(20)])
@@ -162,7 +164,7 @@ async def test_top(harbour: Bench) -> None:
 
 
 async def test_minimum_scores(harbour: Bench) -> None:
-    """Passages below a minimum are left out: the cosine's in every mode, also where words found them."""
+    """Passages below a minimum score are left out. The minimum cosine holds in every mode."""
     cosines = {each.text: each.dense_score for each in await harbour.ask("ferry tickets", mode=Mode.VECTORS)}
     limit = cosines[TEXTS[0]]
     assert limit is not None
@@ -189,7 +191,9 @@ async def test_filter_is_applied_inside_the_search(harbour: Bench) -> None:
 
 
 async def test_several_indexes_are_searched_together(harbour: Bench) -> None:
-    """Passages of several indexes are in one order, each says its index; an index named twice is searched once."""
+    """Passages of several indexes are in one order and name their index. An index that is named twice is searched
+    once.
+    """
     await harbour.put(Document("e", generation=1), ["bridge tolls fall", "ferry"], index="other")
     both = (INDEX, "other", INDEX)
     for mode in Mode:
@@ -222,7 +226,7 @@ async def test_wrong_queries_are_refused(harbour: Bench) -> None:
 
 
 async def test_messages_that_clients_rely_on(harbour: Bench) -> None:
-    """A blank query and an unknown index are answered with these very words."""
+    """The messages about a blank query and an unknown index have exactly this text."""
     with pytest.raises(InvalidRequest, match=r"^Query string cannot be empty\.$"):
         await harbour.ask(" ")
     with pytest.raises(NotFound, match=r"^No such index: 'X' exists\.$") as caught:
@@ -230,8 +234,10 @@ async def test_messages_that_clients_rely_on(harbour: Bench) -> None:
     assert caught.value.resource == "X"
 
 
-async def test_an_index_of_a_model_that_is_gone(harbour: Bench) -> None:
-    """It is searched by words alone; vectors of another model, or of another length, are never compared."""
+async def test_an_index_of_an_unknown_model(harbour: Bench) -> None:
+    """An index of an unknown model is searched by words only. Searches that need vectors are refused with the index
+    and the model.
+    """
     same_name = HashingEmbedder(32)
     same_name.model = harbour.embedder.model
     for configured in (HashingEmbedder(32), same_name):
@@ -270,8 +276,8 @@ class Counting(HashingEmbedder):
 
 
 async def test_indexes_of_several_models(harbour: Bench) -> None:
-    """Each is searched with vectors of its own model, which is asked once; their rankings are fused, not their
-    cosines, and each passage has the cosine that a search of its index alone gives it.
+    """Each index is searched with vectors of its own model, and each model embeds the query once. The fused ranking
+    uses ranks, and each passage has the cosine of a search of its index alone.
     """
     first, second = Counting(64), Counting(32)
     await harbour.put_with(second, Document("e", generation=1), ["bridge tolls fall", "ferry"], index="second")
@@ -300,7 +306,7 @@ async def test_indexes_of_several_models(harbour: Bench) -> None:
 
 
 async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
-    """What the model is asked begins with it."""
+    """The model gets the query with the prefix for queries."""
     embedder = Counting(64)
     models = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ")])
     vectors = QueryVectors(models)
@@ -309,8 +315,10 @@ async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
     assert embedder.asked == ["query: ferry"]
 
 
-async def test_a_model_that_is_away(harbour: Bench) -> None:
-    """Its error is the search's own; a search by words goes on without cosines, and waits for none that hangs."""
+async def test_an_unavailable_model(harbour: Bench) -> None:
+    """A vector search fails with the error of the model. A text search goes on without cosines, and does not wait
+    for a model that hangs.
+    """
     embedder = Counting(64)
     retrieval = harbour.retrieval_with(embedder)
     embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")

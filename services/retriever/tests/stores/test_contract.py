@@ -1,8 +1,6 @@
-"""The contract of the store port: the fake, the embedded engine, a Qdrant server and the store of docs/extending.md
-behave the same.
-
-The server is the client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``), where
-indexes may share a collection (``qdrant-shared``).
+"""The contract of the store port, which the fake, the embedded engine, Qdrant and the store of docs/extending.md
+fulfil. The Qdrant server is the client's local mode, called in the process (``qdrant``) and over gRPC
+(``qdrant-grpc``), where indexes may share a collection (``qdrant-shared``).
 """
 
 import asyncio
@@ -35,24 +33,24 @@ HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge toll
 
 @pytest.fixture(params=kinds("memory", "edge", "qdrant", "qdrant-grpc", "qdrant-shared", "example"))
 def kind(request: pytest.FixtureRequest) -> str:
-    """All stores."""
+    """Parametrize the tests with all stores."""
     name: str = request.param
     return name
 
 
 async def vector(text: str) -> list[float]:
-    """A text's vector."""
+    """Return a text's vector."""
     result: list[float] = (await HashingEmbedder(64).embed([text]))[0].tolist()
     return result
 
 
 def words(text: str) -> Terms:
-    """A query's words."""
+    """Return a query's words."""
     return Bm25Encoder(Scheduler()).query(text, "en")
 
 
 async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
-    """Chunks of a document, one a text."""
+    """Return the chunks of a document, one for each text."""
     terms = await Bm25Encoder(Scheduler()).documents(texts, "en")
     return [
         ChunkPoint(
@@ -65,7 +63,7 @@ async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
 
 
 async def add(collection: Collection, document: Document, texts: Sequence[str]) -> list[str]:
-    """Stores a document's chunks; their ids."""
+    """Store a document's chunks and return their ids."""
     made = await points(document, texts)
     await collection.add_chunks(document, made)
     return [point.id for point in made]
@@ -73,12 +71,12 @@ async def add(collection: Collection, document: Document, texts: Sequence[str]) 
 
 @pytest.fixture
 async def collection(store: Store) -> Collection:
-    """An empty collection."""
+    """Create an empty collection."""
     return await store.create(SPEC)
 
 
 async def test_dense_finds_by_cosine(collection: Collection) -> None:
-    """Each hit has the cosine of its vector and the query's; the number of hits is bounded."""
+    """Each hit has the cosine between its vector and the query's. The number of hits is limited."""
     document = Document("d", generation=1)
     ids = await add(collection, document, HARBOUR)
     query = await vector(HARBOUR[1])
@@ -91,22 +89,22 @@ async def test_dense_finds_by_cosine(collection: Collection) -> None:
 
 
 async def test_sparse_finds_by_bm25(collection: Collection) -> None:
-    """Only chunks that share a word are hits, with the sum over those words of IDF times weight."""
+    """Only chunks that share a word are hits. A score is the sum of IDF times weight over these words."""
     document = Document("d", generation=1)
     ids = await add(collection, document, HARBOUR)
     hits = {hit.id: hit.score for hit in await collection.sparse(words("ferry bridge"), 10, EVERYTHING)}
     assert set(hits) == set(ids[:3])
     (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
-    # Three chunks have words that count, one of them this word.
+    # Three chunks have words that are not stop words, one of them has this word.
     assert hits[ids[2]] == pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
     assert await collection.sparse(words("the"), 10, EVERYTHING) == []
     assert await collection.sparse(words("submarine"), 10, EVERYTHING) == []
 
 
-async def test_words_are_counted_in_what_the_asker_may_see(collection: Collection) -> None:
-    """A BM25 score has the frequencies of all that the readers may see, also in a narrower search; without readers
-    it has those of the whole collection.
+async def test_words_are_counted_in_visible_documents(collection: Collection) -> None:
+    """A BM25 score counts the words of all documents that the readers may see, also in a narrower search. Without
+    readers it counts those of the whole collection.
     """
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     hidden = Document("hidden", generation=1, access=AccessControl(groups=("crew",)))
@@ -128,7 +126,7 @@ async def test_words_are_counted_in_what_the_asker_may_see(collection: Collectio
 
 
 async def test_search_among_given_ids(collection: Collection) -> None:
-    """With ids a search looks at these alone, whatever else is better; with none of them it finds nothing."""
+    """A search with ids considers these only. Without a match among them it finds nothing."""
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     query = await vector(HARBOUR[0])
     assert {hit.id for hit in await collection.dense(query, 10, EVERYTHING, ids[2:])} == set(ids[2:])
@@ -137,7 +135,7 @@ async def test_search_among_given_ids(collection: Collection) -> None:
 
 
 async def seen(collection: Collection) -> set[str]:
-    """Ids of all chunks that are to be seen; searches and counts agree."""
+    """Return the ids of all visible chunks. Searches and counts agree."""
     dense = {hit.id for hit in await collection.dense(await vector("ferry"), 100, EVERYTHING)}
     words_in = {hit.id for hit in await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING)}
     assert words_in <= dense
@@ -145,9 +143,9 @@ async def seen(collection: Collection) -> set[str]:
     return dense
 
 
-async def test_a_marked_document_is_seen_as_its_record_says(reopen: Callable[[], Store]) -> None:
-    """While a document is marked only the chunks of its record's generation are seen, none without a record; it
-    changes with the record, is so after a restart, and other documents do not matter to it.
+async def test_a_marked_document_shows_its_committed_generation(reopen: Callable[[], Store]) -> None:
+    """Of a marked document, only the chunks of its record's generation are visible, and none without a record. This
+    holds after a restart and for each document separately.
     """
     store = reopen()
     collection = await store.create(SPEC)
@@ -192,7 +190,7 @@ async def test_versions_are_those_of_the_records(collection: Collection) -> None
 
 
 async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
-    """A note comes back byte for byte, also after a restart and in the place of another; none is empty."""
+    """A note is stored byte for byte, replaces the earlier one, and survives a restart. It is empty at first."""
     store = reopen()
     collection = await store.create(SPEC)
     assert await collection.note() == b""
@@ -209,7 +207,7 @@ async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
 
 
 async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
-    """Settings come in the place of those that were there, at once and after a restart; all else stays."""
+    """New settings replace the old ones at once and survive a restart. The note and the documents stay."""
     store = reopen()
     collection = await store.create(SPEC)
     await collection.put_settings(IndexSettings(chunk_tokens=64))
@@ -233,7 +231,7 @@ async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
 
 
 async def test_collections_are_found_by_name(store: Store) -> None:
-    """A collection is found from when it is published until it is dropped, under its tenant's name alone."""
+    """A collection is found from its publication until it is dropped, only under its own tenant and name."""
     spec = replace(SPEC, settings=IndexSettings(chunk_tokens=100, chunk_overlap=7))
     collection = await store.create(spec)
     assert await store.find(SPEC.tenant, SPEC.name) is None
@@ -266,7 +264,7 @@ async def test_scope_binds_to_readers(collection: Collection) -> None:
 
 
 async def test_chunks_are_read_back(collection: Collection) -> None:
-    """A chunk comes back with its text, page and headings; an unknown id is left out."""
+    """A chunk is read with its text, page and headings. An unknown id is left out."""
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     unknown = str(keys.point_id("c", "x", 1, 0, ""))
     found = await collection.chunks([ids[1], unknown])
@@ -277,14 +275,16 @@ async def test_chunks_are_read_back(collection: Collection) -> None:
 
 
 async def test_storing_a_chunk_again_changes_nothing(collection: Collection) -> None:
-    """The same points stored twice are there once."""
+    """Points that are stored twice exist once."""
     document = Document("d", generation=1)
     assert await add(collection, document, HARBOUR) == await add(collection, document, HARBOUR)
     assert await collection.count_chunks(EVERYTHING) == len(HARBOUR)
 
 
 async def test_removing_chunks_keeps_one_generation(collection: Collection) -> None:
-    """All of a document's chunks go but those of the generation to keep; other documents' chunks stay."""
+    """A removal deletes all chunks of a document except those of the generation to keep. Chunks of other documents
+    stay.
+    """
     many = [f"page {number}" for number in range(150)]
     for generation in (1, 2):
         await add(collection, Document("d", generation=generation), many)
@@ -296,7 +296,7 @@ async def test_removing_chunks_keeps_one_generation(collection: Collection) -> N
 
 
 async def test_records(collection: Collection) -> None:
-    """A record comes back as it was written, byte for byte; writing again replaces it; removing twice is fine."""
+    """A record is read byte for byte as it was written. A second write replaces it, a second removal succeeds."""
     document = Document(
         "d é/1",
         sourcefile="häfen.pdf",
@@ -324,7 +324,7 @@ async def test_records(collection: Collection) -> None:
 
 
 async def test_records_and_marks_are_in_no_search(collection: Collection) -> None:
-    """Neither a record nor a mark counts as a chunk, or a mark as a record."""
+    """Records and marks do not count as chunks, and marks do not count as records."""
     await collection.put_record(Document("d"))
     await collection.mark("d")
     await collection.mark("e")
@@ -395,7 +395,9 @@ CASES: list[tuple[Condition, bool]] = [
 
 
 async def test_filters(collection: Collection) -> None:
-    """Conditions go by JSON's own equality: types are kept apart, numbers compared by value, lists by item."""
+    """Conditions follow the equality of JSON: types differ, numbers are compared by value, and a list matches by an
+    item.
+    """
     document = Document("d", "f.pdf", metadata_json=METADATA, category="c", generation=1)
     await add(collection, document, ["the ferry"])
     for condition, holds in CASES:
@@ -406,7 +408,7 @@ async def test_filters(collection: Collection) -> None:
 
 
 async def test_filters_on_records(collection: Collection) -> None:
-    """Records answer the same conditions, except on the page, which only chunks have."""
+    """Conditions hold for records as well, except those on the page, which only chunks have."""
     document = Document("d", "f.pdf", metadata_json=METADATA, category="c")
     await collection.put_record(document)
     for condition, holds in (
@@ -418,8 +420,8 @@ async def test_filters_on_records(collection: Collection) -> None:
         assert await collection.count_documents(Scope(Filter(must=(condition,)))) == holds
 
 
-async def test_published_collections_are_there_again(reopen: Callable[[], Store]) -> None:
-    """After closing and opening, published collections have all they had; others, and dropped ones, are gone."""
+async def test_published_collections_survive_a_restart(reopen: Callable[[], Store]) -> None:
+    """A reopened store has the published collections with all their content, and no unpublished or dropped ones."""
     store = reopen()
     kept, unpublished, dropped = [
         await store.create(IndexSpec("local", name, "m", 64)) for name in ("kept", "unpublished", "dropped")
@@ -447,7 +449,7 @@ async def test_published_collections_are_there_again(reopen: Callable[[], Store]
 
 
 async def test_dropped_collection_is_not_found(store: Store, collection: Collection) -> None:
-    """Whatever is asked of a dropped collection, the answer is NotFound; its name can be taken again."""
+    """Every call on a dropped collection raises NotFound, and its name can be used again."""
     await collection.publish()
     await collection.drop()
     for call in (
@@ -463,7 +465,7 @@ async def test_dropped_collection_is_not_found(store: Store, collection: Collect
 
 
 async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
-    """A stretch of a version's chunks comes by number, with what stands between them; other versions stay out."""
+    """A range of a version's chunks is read in order, with overlaps and separators, and without other versions."""
     document = Document("d", generation=2)
     made = await points(document, [f"part {number}" for number in range(80)])
     second = replace(made[1], chunk=replace(made[1].chunk, overlap=3, separator=""))
@@ -479,7 +481,7 @@ async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
 
 
 async def test_points_of_a_version(collection: Collection) -> None:
-    """All chunks of a version come back as they were stored, with both vectors; those of others do not."""
+    """All chunks of a version are read as they were stored, with both vectors, and without other versions."""
     document = Document("d", generation=2)
     made = await points(document, [f"part {number}" for number in range(150)])
     made[7] = replace(made[7], chunk=replace(made[7].chunk, overlap=3, separator=" "))
@@ -496,7 +498,7 @@ async def test_points_of_a_version(collection: Collection) -> None:
 
 
 async def fill(collection: Collection) -> None:
-    """Two documents, of which one has more chunks than the catalogue knows, and marks."""
+    """Store two documents, one with uncommitted chunks and a mark."""
     for name, generation, texts in (("d", 3, HARBOUR), ("e", 2**64 - 1, [f"dock {n}" for n in range(90)])):
         document = Document(name, metadata_json=b'{"year": 2024}', generation=generation, chunk_count=len(texts))
         chunks = [
@@ -510,7 +512,7 @@ async def fill(collection: Collection) -> None:
 
 
 async def everything(collection: Collection) -> object:
-    """All that can be asked of a collection; without BM25's numbers, for which Edge counts removed chunks, too."""
+    """Return what all reads return, without BM25 scores, in which the embedded engine counts removed chunks."""
     near = await collection.dense(await vector("the ferry"), 1000, EVERYTHING)
     having = await collection.sparse(words("ferry dock"), 1000, Scope(Filter(must=(Range("page", lt=50),))))
     ids = sorted(hit.id for hit in near)
@@ -525,7 +527,7 @@ async def everything(collection: Collection) -> object:
 
 
 async def test_compacting_changes_nothing(reopen: Callable[[], Store]) -> None:
-    """What was not removed is found as before, also what is not committed yet; and so it is after a restart."""
+    """After a compaction and a restart, all reads return the same, and uncommitted documents stay marked."""
     store = reopen()
     collection = await store.create(SPEC)
     await collection.publish()
@@ -545,7 +547,7 @@ async def test_compacting_changes_nothing(reopen: Callable[[], Store]) -> None:
 
 
 async def test_snapshot_of_what_the_catalogue_knows(store: Store, collection: Collection, tmp_path: Path) -> None:
-    """A snapshot that is loaded as the same index has all that is committed, and neither marks nor the rest."""
+    """A restored snapshot has everything that is committed, and neither marks nor uncommitted chunks."""
     await collection.publish()
     await fill(collection)
     assert await collection.persist(tmp_path / "deep" / "snapshot") == Contents(2, len(HARBOUR) + 90)
@@ -557,7 +559,7 @@ async def test_snapshot_of_what_the_catalogue_knows(store: Store, collection: Co
 
 
 async def test_snapshot_as_another_index(store: Store, collection: Collection, tmp_path: Path) -> None:
-    """A snapshot can be loaded by another tenant and name; ids are then those of that index."""
+    """A snapshot can be restored under another tenant and name. The ids are then those of that index."""
     await collection.publish()
     await fill(collection)
     await collection.persist(tmp_path)
@@ -574,7 +576,7 @@ async def test_snapshot_as_another_index(store: Store, collection: Collection, t
 
 
 async def test_a_snapshot_replaces_another(store: Store, collection: Collection, tmp_path: Path) -> None:
-    """Written to the same place, the newer one is there alone."""
+    """A snapshot at the same path replaces the earlier one."""
     await collection.publish()
     await fill(collection)
     for _ in range(2):
@@ -586,7 +588,7 @@ async def test_a_snapshot_replaces_another(store: Store, collection: Collection,
 
 
 async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Store], tmp_path: Path) -> None:
-    """From then on the other's methods raise Unavailable, so that who wrote to it tries again; a restart agrees."""
+    """After a replacement the old collection's methods raise Unavailable, and a restart finds the new one."""
     store = reopen()
     old = await store.create(SPEC)
     await old.publish()
@@ -609,7 +611,7 @@ async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Stor
 async def test_a_restored_collection_that_is_not_published_is_gone(
     reopen: Callable[[], Store], tmp_path: Path
 ) -> None:
-    """Until it is published, or when it is dropped, the one of the same name is the one that is there."""
+    """An unpublished or dropped restore does not change the collection of that name."""
     store = reopen()
     old = await store.create(SPEC)
     await old.publish()
@@ -638,7 +640,7 @@ def flipped(data: bytes) -> bytes:
 
 
 async def test_damaged_snapshots_are_refused(store: Store, collection: Collection, tmp_path: Path) -> None:
-    """Whatever is missing, cut off, or other than it was written: it is a wrong request, and nothing is made."""
+    """A snapshot with a missing, truncated or changed file is refused as an invalid path, and creates nothing."""
     await collection.publish()
     await fill(collection)
     await collection.persist(tmp_path)
@@ -663,7 +665,7 @@ async def test_damaged_snapshots_are_refused(store: Store, collection: Collectio
         content = file.read_bytes()
         if spoil is None:
             file.rename(elsewhere)
-            file.symlink_to(elsewhere)  # a link is not followed: it may lead anywhere
+            file.symlink_to(elsewhere)  # a link is not followed because its target may be outside
         else:
             assert spoil(content) != content
             file.write_bytes(spoil(content))
@@ -687,7 +689,7 @@ conditions: st.SearchStrategy[Condition] = st.recursive(
 
 
 def test_both_stores_find_the_same(tmp_path: Path) -> None:
-    """Whatever the filter and the readers, both stores find the same chunks and records."""
+    """For any filter and readers, both stores find the same chunks and records."""
     documents = [
         Document(
             f"d{number}",
@@ -747,7 +749,7 @@ def test_both_stores_find_the_same(tmp_path: Path) -> None:
 
 
 async def test_edge_has_one_owner(tmp_path: Path) -> None:
-    """A second store on the same directory is refused while the first is open, and not after it."""
+    """A second store on an open directory is refused. After closing, the directory can be opened again."""
     first = EdgeStore(tmp_path, Scheduler())
     with pytest.raises(Unavailable):
         EdgeStore(tmp_path, Scheduler())
@@ -756,7 +758,7 @@ async def test_edge_has_one_owner(tmp_path: Path) -> None:
 
 
 async def test_edge_writes_nothing_onto_a_full_disk(tmp_path: Path) -> None:
-    """With less room than asked for chunks are refused; what is there can be searched and removed."""
+    """Below the minimum of free disk space chunks are refused. Searches and removals still work."""
     store = EdgeStore(tmp_path, Scheduler())
     collection = await store.create(SPEC)
     document = Document("d", generation=1)
@@ -775,7 +777,7 @@ async def test_edge_writes_nothing_onto_a_full_disk(tmp_path: Path) -> None:
 
 
 async def test_edge_says_which_index_is_damaged(tmp_path: Path) -> None:
-    """A store with an index that cannot be read does not open, and names it; it is not taken for empty."""
+    """A store with an unreadable index does not open, and the error names the index."""
     store = EdgeStore(tmp_path, Scheduler())
     await (await store.create(SPEC)).publish()
     await store.aclose()

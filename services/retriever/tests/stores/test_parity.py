@@ -1,4 +1,4 @@
-"""All stores rank 1,000 passages of real text, with real vectors, alike."""
+"""All stores rank 1,000 passages of real text with real vectors alike."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 CORPUS = Path(__file__).parents[4] / "examples" / "corpus"
 COUNT = 1000
 WORDS, STRIDE = 24, 9
-DOCUMENT = 20  # chunks
+DOCUMENT = 20  # chunks of each document
 TOP = 20
 TOLERANCE = 0.002
 QUERIES = [
@@ -54,7 +54,7 @@ SCOPES = [
 
 
 @dataclass(frozen=True)
-class Asked:
+class EmbeddedQuery:
     """A query as the stores get it."""
 
     vector: Sequence[float]
@@ -63,16 +63,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is searched, and what for."""
+    """The documents and the queries."""
 
     documents: list[tuple[Document, list[ChunkPoint]]]
-    queries: list[Asked]
+    queries: list[EmbeddedQuery]
     spec: IndexSpec
 
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    """The corpus of the examples in pieces, embedded by the bundled model."""
+    """Split the example corpus into pieces, and embed them with the bundled model."""
 
     async def make() -> Corpus:
         words = [word for path in sorted(CORPUS.glob("*.md")) for word in path.read_text().split()]
@@ -107,7 +107,7 @@ def corpus() -> Corpus:
                 points.append(ChunkPoint(id_, made, terms[place]))
             documents.append((document, points))
         asked = [
-            Asked(vectors[COUNT + place].tolist(), encoder.query(query, "en"))
+            EmbeddedQuery(vectors[COUNT + place].tolist(), encoder.query(query, "en"))
             for place, query in enumerate(QUERIES)
         ]
         return Corpus(documents, asked, spec)
@@ -117,7 +117,7 @@ def corpus() -> Corpus:
 
 @asynccontextmanager
 async def filled(store: Store, corpus: Corpus) -> AsyncIterator[Collection]:
-    """The corpus in a store."""
+    """Store the corpus."""
     collection = await store.create(corpus.spec)
     for document, points in corpus.documents:
         await collection.add_chunks(document, points)
@@ -127,7 +127,7 @@ async def filled(store: Store, corpus: Corpus) -> AsyncIterator[Collection]:
 
 
 def assert_alike(found: list[Hit], expected: dict[str, float], order: list[Hit], what: object) -> None:
-    """The same ids with the same scores, in the same order up to scores that are within the tolerance."""
+    """Assert equal ids and scores, in the same order for scores that differ by more than the tolerance."""
     assert len(found) == min(TOP, len(order)), what
     assert len({hit.id for hit in found}) == len(found), what
     for hit, place in zip(ranked(found), order, strict=False):
@@ -136,8 +136,8 @@ def assert_alike(found: list[Hit], expected: dict[str, float], order: list[Hit],
 
 
 async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
-    """Whatever the query, the filter and the reader: the engine in the process, a server's stand-in in the process
-    and over gRPC, and plain arithmetic find the same passages.
+    """For each query, filter and reader, the embedded engine and the simulated server, in the process and over
+    gRPC, find the same passages as plain arithmetic.
     """
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving())

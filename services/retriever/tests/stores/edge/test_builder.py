@@ -1,4 +1,4 @@
-"""The build process: one at a time, in its own directory, with each outcome handled."""
+"""The build process: one at a time, in its own directory, with every outcome handled."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ SPEC = IndexSpec("local", "notes", "m", 8)
 
 
 def builder(directory: Path, script: str = "", limits: Limits | None = None) -> Builder:
-    """A builder whose child is a script."""
+    """Return a builder whose child runs a script."""
     by = limits or Limits(seconds=20)
     return Builder(directory / "building", lambda _: None, 1000, by, [sys.executable, "-c", script])
 
@@ -28,7 +28,7 @@ async def build(by: Builder) -> Done:
 
 
 async def test_one_at_a_time(tmp_path: Path) -> None:
-    """Each has a directory of its own while it is its turn, and nobody else has one; too many are refused."""
+    """One build runs at a time, in a directory of its own. Builds above the limit of the queue are refused."""
     by = builder(tmp_path)
     root = tmp_path / "building"
     worked: list[Path] = []
@@ -44,7 +44,7 @@ async def test_one_at_a_time(tmp_path: Path) -> None:
     assert [type(result) for result in results if result is not None] == [RateLimited, RateLimited]
     assert len(set(worked)) == 16
     assert list(root.iterdir()) == []
-    await work()  # there is room again
+    await work()  # the queue accepts builds again
 
 
 async def test_what_was_left_is_removed(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ async def test_answers(tmp_path: Path) -> None:
 
 
 async def test_limits(tmp_path: Path) -> None:
-    """A child that takes too long, or too much memory, is killed."""
+    """A child that exceeds its time or memory is killed."""
     pid = tmp_path / "pid"
     asleep = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(99)"
     for script, limits in (

@@ -36,7 +36,7 @@ DIRECTORY = keys.collection(LOCAL.tenant, INDEX)
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens a bench over the test's store; those that are left open are closed at the end."""
+    """Give a function that opens a bench over the test's store, and close the last one at the end."""
     benches: list[Bench] = []
 
     async def open_(limits: Limits | None = None, policy: Policy | None = None, exact_up_to: int = 20_000) -> Bench:
@@ -50,7 +50,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 async def live(bench: Bench) -> LiveShard:
-    """The shard of the tests' index."""
+    """Return the shard of the tests' index."""
     collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert isinstance(collection, EdgeCollection)
     return collection._live
@@ -65,19 +65,19 @@ async def put(bench: Bench, name: str, generation: int, count: int = 40) -> None
 
 
 async def found(bench: Bench) -> list[str]:
-    """The texts of all chunks."""
+    """Return the texts of all chunks."""
     return sorted(passage.text for passage in await bench.ask("ferry", top=1000, mode=Mode.VECTORS))
 
 
 def files_of(bench: Bench, tmp_path: Path) -> list[str]:
-    """What is in the store's directory, two levels deep, besides the lock."""
+    """Return the paths in the store's directory at the second level."""
     root = tmp_path / "store"
     return sorted(str(path.relative_to(root)) for path in root.glob("*/*"))
 
 
-async def test_what_is_written_meanwhile_is_there(opened: Open, tmp_path: Path) -> None:
-    """Documents that come, are replaced, and go while the index is rebuilt: all holds, also after a restart."""
-    bench = await opened(policy=Policy(removed=10**9, added=10**9))  # no other rebuild than the one asked for
+async def test_writes_during_a_compaction_are_kept(opened: Open, tmp_path: Path) -> None:
+    """Documents that are stored, replaced or deleted during a compaction stay so, also after a restart."""
+    bench = await opened(policy=Policy(removed=10**9, added=10**9))  # only the requested compaction runs
     for name in "abcdefgh":
         await put(bench, name, 1)
     compacting = asyncio.create_task(bench.catalogue.compact(LOCAL, INDEX))
@@ -104,7 +104,7 @@ async def test_what_is_written_meanwhile_is_there(opened: Open, tmp_path: Path) 
 async def halves(
     begin: Begin, chunks: list[Chunk], reached: asyncio.Event, go_on: asyncio.Event, ends: bool
 ) -> AsyncIterator[UpsertStep]:
-    """Steps of an upsert that waits in the middle, and then goes on or breaks."""
+    """Yield an upsert that waits in the middle, and then continues or fails."""
     yield begin
     yield chunks[:64]
     reached.set()
@@ -116,7 +116,7 @@ async def halves(
 
 
 async def test_an_upsert_that_spans_the_swap(opened: Open) -> None:
-    """A document of which one half came before the rebuilt shard took over, the other after, is whole, or gone."""
+    """An upsert that begins before the swap of shards and ends after it is complete, or leaves no chunk."""
     bench = await opened()
     await put(bench, "a", 1)
     for ends in (True, False):
@@ -139,8 +139,8 @@ async def test_an_upsert_that_spans_the_swap(opened: Open) -> None:
         assert await collection.count_chunks(EVERYTHING) == 140
 
 
-async def test_it_happens_by_itself(opened: Open, tmp_path: Path) -> None:
-    """Once enough was removed the index is rebuilt in the background; then there are no removed points any more."""
+async def test_compaction_starts_in_the_background(opened: Open, tmp_path: Path) -> None:
+    """The store compacts an index in the background after enough removals, and no removed point is left."""
     bench = await opened(policy=Policy(removed=100, removed_share=0.2))
     for name in "ab":
         await put(bench, name, 1, 70)
@@ -154,7 +154,7 @@ async def test_it_happens_by_itself(opened: Open, tmp_path: Path) -> None:
 
 
 async def test_removals_are_remembered(opened: Open) -> None:
-    """Removals before a restart count after it."""
+    """The count of removals survives a restart."""
     bench = await opened()
     for name in "ab":
         await put(bench, name, 1)
@@ -170,7 +170,9 @@ sizes = st.integers(0, 10**7)
 
 @given(sizes, sizes, sizes)
 def test_policy(added: int, removed: int, points: int) -> None:
-    """It is due from a number and a share on; never for nothing; and once it is due more makes no difference."""
+    """A compaction is due from a number and a share of changes on, and stays due with more changes. An unchanged
+    index is never due.
+    """
     policy = Policy()
     due = policy.is_due(Tally(added, removed), points)
     enough_removed = removed >= 1000 and removed >= 0.2 * (points + removed)
@@ -218,7 +220,7 @@ async def test_without_room(tmp_path: Path) -> None:
 
 
 async def test_deleted_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None:
-    """An index that is deleted meanwhile is gone, stays gone, and may come anew at once."""
+    """An index that is deleted during a compaction stays deleted, and its name can be used at once."""
     bench = await opened()
     await put(bench, "a", 1)
     compacting = asyncio.create_task(bench.catalogue.compact(LOCAL, INDEX))
@@ -234,7 +236,7 @@ async def test_deleted_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None
 
 
 async def test_closed_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None:
-    """Closing the store does not wait for a rebuild, loses nothing, and leaves no part of the new shard."""
+    """Closing the store cancels a compaction, loses no document, and leaves no part of the new shard."""
     bench = await opened()
     await put(bench, "a", 1)
     compacting = asyncio.create_task(bench.catalogue.compact(LOCAL, INDEX))
@@ -246,8 +248,8 @@ async def test_closed_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None:
     assert await found(await opened()) == sorted(texts("a", 1))
 
 
-async def test_whoever_asks_meanwhile_waits_for_the_same(opened: Open, tmp_path: Path) -> None:
-    """Asked for twice at once, an index is rebuilt once; asked again, once more."""
+async def test_concurrent_requests_share_one_compaction(opened: Open, tmp_path: Path) -> None:
+    """Concurrent requests share one compaction. A later request starts another one."""
     bench = await opened()
     await put(bench, "a", 1)
     await asyncio.gather(*(bench.catalogue.compact(LOCAL, INDEX) for _ in range(3)))
@@ -274,7 +276,7 @@ async def test_left_overs_are_cleared_away(opened: Open, tmp_path: Path) -> None
 async def test_a_large_index_gets_a_graph(
     opened: Open, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """Above the limit a search by meaning is by a graph, and finds nearly all that comparing one by one does."""
+    """Above the limit, a vector search uses a graph and finds at least 95 % of the exact results."""
     bench = await opened(exact_up_to=1000)
     source = random.Random(7)
 
@@ -301,8 +303,8 @@ async def test_a_large_index_gets_a_graph(
     assert len(await collection.points_of(Version("3", 1)).__anext__()) == 64
 
 
-async def test_an_index_that_is_not_there_yet(opened: Open) -> None:
-    """Before its first document is committed an index is not rebuilt: that would make it exist."""
+async def test_an_unpublished_index_is_not_compacted(opened: Open) -> None:
+    """The compaction of an unpublished index does nothing, and does not publish it."""
     bench = await opened()
     collection = await bench.store.create(IndexSpec(LOCAL.tenant, "new", "m", DIMENSION))
     await collection.compact()

@@ -1,4 +1,4 @@
-"""Ids of points, as text and as UUIDs."""
+"""Ids of points as text and as UUIDs."""
 
 import uuid
 
@@ -9,7 +9,7 @@ from retriever.stores.edge import point_ids
 
 @given(st.uuids())
 def test_an_id_comes_back(id_: uuid.UUID) -> None:
-    """Text and UUID are those of the standard library, the second time as well."""
+    """An id keeps its text and equals the UUID of the standard library, also when it is cached."""
     for _ in range(2):
         assert point_ids.text(id_.int) == str(id_)
         assert point_ids.point_id(str(id_)) == id_

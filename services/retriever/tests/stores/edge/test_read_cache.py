@@ -19,13 +19,13 @@ from servicekit import keys
 
 SPEC = IndexSpec("local", "notes", "m", 2)
 DOCUMENTS = ("a", "b", "c")
-CHUNKS = 40  # several slices of a write
+CHUNKS = 40  # a write needs several slices
 KINDS = ("add", "record", "remove chunks", "remove record", "mark", "unmark")
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(DOCUMENTS), st.integers(1, 3)), max_size=6)
 
 
 def point(document: Document, number: int) -> ChunkPoint:
-    """Return a chunk whose id does not say its page, as ids of chunks do not."""
+    """Return a chunk. Its page is the generation, which the id does not contain, as in real ids."""
     id_ = str(keys.point_id("notes", document.document_id, 1, number, "text"))
     chunk = Chunk(number, f"text {number}", "text", page=document.generation, vector=[1.0, 0.0])
     return ChunkPoint(id_, chunk, Terms([number], [1.0]))
@@ -35,7 +35,7 @@ CHUNK_IDS = [point(Document(name), number).id for name in DOCUMENTS for number i
 
 
 async def write(collection: EdgeCollection, kind: str, name: str, generation: int) -> None:
-    """Do one step of a writer."""
+    """Carry out one step of a writer."""
     document = Document(name, generation=generation)
     if kind == "add":
         await collection.add_chunks(document, [point(document, number) for number in range(CHUNKS)])
@@ -52,7 +52,7 @@ async def write(collection: EdgeCollection, kind: str, name: str, generation: in
 
 
 def fresh(collection: EdgeCollection) -> dict[str, StoredChunk]:
-    """Return what the shard itself has."""
+    """Return the chunks that the shard itself has."""
     found = collection._shard.retrieve([*CHUNK_IDS], with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
     return {str(each.id): payload.stored_chunk(str(each.id), each.payload or {}) for each in found}
 
@@ -60,7 +60,7 @@ def fresh(collection: EdgeCollection) -> dict[str, StoredChunk]:
 @settings(max_examples=12, deadline=None)
 @given(writers=st.lists(STEPS, min_size=1, max_size=3), most_bytes=st.sampled_from([0, 5_000, 1_000_000]))
 def test_a_cached_read_is_a_fresh_one(writers: list[list[tuple[str, str, int]]], most_bytes: int) -> None:
-    """Writers work at the same time, and reads come between their slices; the cache may hold little, or nothing."""
+    """A read between the slices of concurrent writers returns what the shard has, for any size of the cache."""
 
     async def check() -> None:
         with tempfile.TemporaryDirectory() as directory:
@@ -90,8 +90,8 @@ def test_a_cached_read_is_a_fresh_one(writers: list[list[tuple[str, str, int]]],
     asyncio.run(check())
 
 
-async def test_an_index_of_the_same_name_is_another_one(tmp_path: Path) -> None:
-    """What was read of an index that was dropped is not found in the next one of its name."""
+async def test_a_new_index_of_the_same_name_has_no_cached_reads(tmp_path: Path) -> None:
+    """A new index does not return cached reads of a dropped index of the same name."""
     store = EdgeStore(tmp_path, Scheduler())
     first = await store.create(SPEC)
     await write(first, "add", "a", 1)
@@ -108,7 +108,7 @@ async def test_an_index_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 900), st.booleans()), max_size=40), st.integers(0, 3000)
 )
 def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], most_bytes: int) -> None:
-    """It never holds more bytes than it may, and has for a key the latest value or none."""
+    """A cache never exceeds its bytes, and holds the latest value of a key or none."""
     cache: ByteCache[int, int] = ByteCache(most_bytes)
     latest: dict[int, int] = {}
     for key, size, removes in steps:
@@ -122,8 +122,8 @@ def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], most_bytes:
         assert all(cache.get(each) in (None, latest.get(each)) for each in range(10))
 
 
-def test_what_was_read_longest_ago_goes_first() -> None:
-    """A read keeps an entry; the one that was not read leaves when there is no room."""
+def test_the_least_recently_used_entry_is_dropped() -> None:
+    """A full cache drops the least recently used entry."""
     cache: ByteCache[str, int] = ByteCache(1000)
     cache.put("a", 1, 200)
     cache.put("b", 2, 200)

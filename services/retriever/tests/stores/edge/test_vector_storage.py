@@ -1,4 +1,4 @@
-"""Quantized vectors and vectors on the disk in the embedded engine."""
+"""Quantized vectors, and vectors on disk, in the embedded engine."""
 
 import json
 from collections.abc import Callable
@@ -37,12 +37,12 @@ def opened(tmp_path: Path) -> Open:
 
 
 def chunk_id(number: int) -> str:
-    """The id of a chunk."""
+    """Return the id of a chunk."""
     return str(keys.point_id("c", "d", 1, number, ""))
 
 
 async def filled(store: EdgeStore) -> EdgeCollection:
-    """A published collection with one document, compacted."""
+    """Return a published, compacted collection with one document."""
     collection = await store.create(SPEC)
     document = Document("d", generation=1, chunk_count=COUNT)
     chunks = [Chunk(n, f"t{n}", f"t{n}", vector=each.tolist()) for n, each in enumerate(VECTORS)]
@@ -55,7 +55,7 @@ async def filled(store: EdgeStore) -> EdgeCollection:
 
 
 def built(collection: EdgeCollection) -> dict[str, Any]:
-    """How the segment with the graph keeps its vectors, by the engine's own files."""
+    """Read how the segment with the graph stores its vectors from the engine's own files."""
     found: list[dict[str, Any]] = []
     shard = collection.live.directory / str(collection.live.current().generation)
     for path in shard.glob("segments/*/segment.json"):
@@ -84,9 +84,9 @@ def exactly() -> list[tuple[str, float]]:
     [(VectorStorage("scalar"), "scalar"), (VectorStorage("binary", on_disk=True), "binary")],
     ids=["scalar", "binary-on-disk"],
 )
-async def test_an_index_keeps_how_its_vectors_are_kept(opened: Open, storage: VectorStorage, key: str) -> None:
-    """A compacted index has quantized vectors; scores are those of full vectors, also after a restart with other
-    settings and another compaction.
+async def test_an_index_keeps_its_vector_storage(opened: Open, storage: VectorStorage, key: str) -> None:
+    """A compacted index has quantized vectors and the scores of full vectors. It keeps this storage after a restart
+    with other settings and another compaction.
     """
     store = opened(storage)
     collection = await filled(store)
@@ -110,7 +110,9 @@ async def test_an_index_keeps_how_its_vectors_are_kept(opened: Open, storage: Ve
 
 
 async def test_a_new_collection_gets_the_settings(opened: Open, tmp_path: Path) -> None:
-    """A rebuild and a loaded snapshot have the settings of the store; an index of an earlier version has none."""
+    """A loaded snapshot and a new collection use the settings of the store. An index of an earlier version keeps
+    plain vectors.
+    """
     store = opened(PLAIN)
     collection = await filled(store)
     assert built(collection)["quantization_config"] is None

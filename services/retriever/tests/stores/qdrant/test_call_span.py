@@ -1,4 +1,4 @@
-"""The content of the spans of calls of a Qdrant server."""
+"""The attributes and status of the spans of Qdrant calls."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,13 +24,13 @@ SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 
 
 def below(parent: Any) -> list[ReadableSpan]:
-    """The ended spans right below one."""
+    """Return the ended child spans of a span."""
     spans = span_exporter().get_finished_spans()
     return [span for span in spans if span.parent and span.parent.span_id == parent.get_span_context().span_id]
 
 
 async def test_a_search_is_a_call_of_the_database() -> None:
-    """It names system, operation, collection and server; no vector, no word and no filter."""
+    """A span names the system, the operation, the collection and the server, and has no other attribute."""
     span_exporter()
     async with serving() as server:
         store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout())
@@ -54,8 +54,8 @@ async def test_a_search_is_a_call_of_the_database() -> None:
         assert {span.status.status_code for span in seen} == {StatusCode.UNSET}
 
 
-async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> None:
-    """A missing collection is no error of the span. An unavailable server is one."""
+async def test_the_status_of_a_span() -> None:
+    """The span of a missing collection is no error. The spans of calls to an unavailable server are errors."""
     span_exporter()
 
     async def away(_: str) -> None:
@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> No
 
 
 async def test_outside_of_a_trace_nothing_is_recorded() -> None:
-    """The renewals of leases create no traces."""
+    """A call outside a trace creates no span."""
     exporter = span_exporter()
     async with serving() as server:
         connection = Connection.to(server.url, None, 5.0)

@@ -1,4 +1,4 @@
-"""A cluster of three nodes with three copies: what stops, hangs or differs, and what a retriever makes of it."""
+"""A cluster of three nodes with three copies, of which nodes stop, hang or differ."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ Fault = Callable[[Cluster, Node], Awaitable[None]]
 
 
 async def kill(cluster: Cluster, node: Node) -> None:
-    """End a node."""
+    """Stop a node."""
     await cluster.kill(node)
 
 
@@ -36,14 +36,14 @@ async def freeze(cluster: Cluster, node: Node) -> None:
 
 
 async def put_until_done(bench: Bench, document: Document, texts: list[str]) -> int:
-    """Store a document as ingest does, which tries again; how often it was refused."""
+    """Store a document with repetitions, as ingest does. Return the number of refusals."""
     for refused in range(100):
         try:
             await bench.put(document, texts)
         except Unavailable:
             await asyncio.sleep(0.05)
         except StaleGeneration:
-            return refused  # the try before was applied without an answer
+            return refused  # the earlier try was applied without an answer
         else:
             return refused
     raise AssertionError("the document was refused 100 times")
@@ -52,7 +52,7 @@ async def put_until_done(bench: Bench, document: Document, texts: list[str]) -> 
 @pytest.mark.parametrize("fault", [kill, freeze], ids=["killed", "frozen"])
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["first", "second", "highest"])
 async def test_one_node_is_away(fault: Fault, number: int) -> None:
-    """With any node away every search is answered, documents are stored, and nothing is lost when it is back."""
+    """While any one node is unavailable, searches and upserts succeed. After its return no document is missing."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         bench = await Bench.open(store)
         for name in ("a", "b"):
@@ -82,7 +82,7 @@ async def test_one_node_is_away(fault: Fault, number: int) -> None:
 
 
 async def test_nodes_are_restarted_in_turn() -> None:
-    """Every node is killed and started while documents are stored: each is there in the end, in one version."""
+    """Documents that are stored during restarts of every node are all there in exactly one version."""
     async with running() as cluster, opened(cluster) as store:
         bench = await Bench.open(store)
         await bench.put(Document("d0", generation=1), ["the ferry 0"])
@@ -118,7 +118,7 @@ async def test_nodes_are_restarted_in_turn() -> None:
 
 
 async def test_a_node_that_failed_is_avoided() -> None:
-    """A node that hangs costs one try. The calls that follow go to another node at once."""
+    """A node that hangs costs at most one try. Later calls go to another node at once."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
         cluster.freeze(cluster.nodes[0])
@@ -129,7 +129,7 @@ async def test_a_node_that_failed_is_avoided() -> None:
 
 
 async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> None:
-    """Where too few of the preferred nodes answer, those that were avoided are asked, too."""
+    """A read asks an avoided node if too few of the preferred nodes answer."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
@@ -141,7 +141,7 @@ async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> No
 
 
 async def test_a_transient_failure_is_repeated_at_another_node() -> None:
-    """The states in which a node fails for a moment, and an answer that is cut off, are no answers."""
+    """A transient error or a truncated answer makes the client repeat the read at another node."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
@@ -168,8 +168,10 @@ async def test_a_transient_failure_is_repeated_at_another_node() -> None:
         assert [node.calls.count("Count") for node in cluster.nodes] == [5, 5, 0]
 
 
-async def test_what_every_node_refuses() -> None:
-    """Where every node fails, the answer is a 503 with a short Retry-After, and the log has a warning a node."""
+async def test_a_call_that_every_node_refuses() -> None:
+    """A call that fails at every node raises Unavailable with a short retry time, and logs one warning for each
+    node.
+    """
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
 
@@ -191,7 +193,7 @@ async def test_what_every_node_refuses() -> None:
 
 
 async def test_existing_collections_are_corrected() -> None:
-    """A collection whose writes a read could miss is changed when it is opened."""
+    """Opening a collection corrects a write consistency that reads could miss."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.publish()
@@ -208,7 +210,7 @@ async def test_existing_collections_are_corrected() -> None:
 
 
 async def test_a_collection_that_is_there_is_no_fault() -> None:
-    """Of two processes that make a collection one is refused, without an error in the log, and goes on with it."""
+    """Creating a collection that exists raises Unavailable and logs no error."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="there already"):
@@ -217,7 +219,9 @@ async def test_a_collection_that_is_there_is_no_fault() -> None:
 
 
 async def test_every_node_is_new_enough() -> None:
-    """One node of an older version is refused, because it counts words in hidden documents; one may be away."""
+    """The start refuses a node of an older version, which would count words of hidden documents. One node may be
+    unavailable.
+    """
     async with running() as cluster:
         await cluster.kill(cluster.nodes[0])
         async with opened(cluster, 0.5) as store:
@@ -230,7 +234,7 @@ async def test_every_node_is_new_enough() -> None:
 
 
 async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
-    """Each host is a node, by the URL's scheme and port where it names no port itself; a wrong one is told."""
+    """Each host of the settings is a node. A host without a port gets the URL's port. A wrong host is refused."""
     async with running() as cluster:
         settings = QdrantSettings(qdrant_url="http://qdrant:6334", qdrant_hosts=" , ".join(cluster.hosts))
         store = await QDRANT.open(settings, Scheduler())
@@ -250,7 +254,7 @@ async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
 
 @pytest.mark.parametrize(("replicas", "copies", "least"), [(3, 1, 2), (2, 0, 1), (5, 2, 3)])
 async def test_reads_and_writes_overlap(replicas: int, copies: int, least: int) -> None:
-    """A write consistency that a deciding read can miss is refused at the start, with the one that is needed."""
+    """The start refuses a write consistency that a read can miss, and names the least one."""
     settings = QdrantSettings(
         qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=max(copies, 1)
     )

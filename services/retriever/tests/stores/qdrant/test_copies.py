@@ -1,4 +1,4 @@
-"""A cluster whose copies or nodes differ for a while: what a retriever reads, keeps and removes then."""
+"""A cluster whose copies or nodes differ for a while."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,14 +16,14 @@ SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 
 
 async def test_not_found_is_not_absent() -> None:
-    """While a write is on its way to the copies, the record that it concerns is waited for, not missed."""
+    """A record that one copy already has is found, even if the write has not reached the others."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
         cluster.nodes[1].lag = cluster.nodes[2].lag = 0.3
         writing = asyncio.create_task(collection.put_record(Document("d", generation=1)))
         while not writing.done():
-            # The first copy has the record long before two of them have.
+            # The first copy has the record long before the others have it.
             first, *_ = cluster.nodes
             there = await first.client.count(collection.location.name, _documents(), exact=True)
             found = await collection.records(["d"])
@@ -37,7 +37,7 @@ def _documents() -> models.Filter:
 
 
 async def test_copies_that_go_on_to_differ() -> None:
-    """What only one copy has is neither there nor absent: the read is refused, and with it what depends on it."""
+    """A record that stays on one copy only makes reads of it, and marks of its document, fail."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
@@ -52,7 +52,7 @@ async def test_copies_that_go_on_to_differ() -> None:
 
 
 async def test_any_node_s_mark_counts() -> None:
-    """A mark on only one copy counts: its document is not taken as settled."""
+    """A mark on a single copy counts."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
@@ -64,7 +64,7 @@ async def test_any_node_s_mark_counts() -> None:
 
 
 async def test_pages_that_lose_points() -> None:
-    """Points on which the copies differ are missing from a page, and the pages after it are read nevertheless."""
+    """A page leaves out a point on which the copies differ, and the later pages follow."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         for number in range(9):
@@ -81,7 +81,7 @@ async def test_pages_that_lose_points() -> None:
 
 
 async def test_what_copies_have_at_different_times_is_listed() -> None:
-    """A record that has not reached all copies is waited for; one that only one copy has ends the listing."""
+    """A listing waits for a record that has not reached all copies. It fails if only one copy has the record."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         for number in range(3):
@@ -104,7 +104,7 @@ async def test_what_copies_have_at_different_times_is_listed() -> None:
 
 
 async def test_a_late_removal_leaves_what_came_since() -> None:
-    """A removal of a record that a node applies when the document was stored again removes nothing."""
+    """A late removal of a record does not remove the record that was stored since."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         applied: list[Callable[[AsyncQdrantClient], Awaitable[object]]] = []
@@ -130,7 +130,7 @@ async def test_a_late_removal_leaves_what_came_since() -> None:
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_a_node_that_is_behind(shared: bool) -> None:
-    """A node that does not know the aliases of today hides no index, begins none anew and has none removed."""
+    """A node with outdated aliases neither hides an index, nor lets it be replaced, nor has it removed."""
     layout = replace(LAYOUT, shared=shared)
     async with running() as cluster, opened(cluster, layout=layout, lease=1.0) as store:
         first = cluster.nodes[0]
@@ -144,7 +144,7 @@ async def test_a_node_that_is_behind(shared: bool) -> None:
         await collection.unmark("d")
         first.is_behind = True
         await cluster.start(first)
-        await asyncio.sleep(1.5)  # leases run out
+        await asyncio.sleep(1.5)  # the leases expire
         async with opened(cluster, layout=layout, lease=1.0) as other:
             await other.tidy()
             found = await other.find(SPEC.tenant, SPEC.name)
@@ -157,7 +157,7 @@ async def test_a_node_that_is_behind(shared: bool) -> None:
 
 
 async def test_a_node_that_is_behind_is_avoided() -> None:
-    """A node that failed is asked again when it knows the aliases of the others, not as soon as it answers."""
+    """A restarted node is avoided until it knows the aliases of the others."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         first, known = cluster.nodes[0], store._connection._nodes[0]
         await cluster.kill(first)
@@ -175,7 +175,7 @@ async def test_a_node_that_is_behind_is_avoided() -> None:
 
 
 async def test_a_write_without_an_answer_is_read_back() -> None:
-    """A record whose write was applied although its answer was lost, twice, is stored, and its lease goes on."""
+    """A write whose answer is lost counts as done if it was applied, and the lease stays valid."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
@@ -195,8 +195,8 @@ async def test_a_write_without_an_answer_is_read_back() -> None:
         assert await collection.marked() == []
 
 
-async def test_a_lease_that_is_not_renewed_is_not_held() -> None:
-    """A renewal that was not applied does not count: what is read back has the old end."""
+async def test_a_write_that_was_not_applied_fails() -> None:
+    """A write that was not applied fails and leaves no record."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")

@@ -1,4 +1,4 @@
-"""Calls of a Qdrant server by a retriever that nothing is asked of, and the calls that making an index takes."""
+"""The number of calls that an idle retriever makes to a Qdrant server, and that creating an index takes."""
 
 import asyncio
 import uuid
@@ -21,7 +21,7 @@ LEASE = 1.0
 
 
 async def opened(server: Server, *, shared: bool, lease: float = 30.0) -> QdrantStore:
-    """A retriever's store."""
+    """Open a retriever's store."""
     return await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout(shared=shared), lease)
 
 
@@ -32,10 +32,7 @@ async def made(store: QdrantStore, number: int) -> None:
 
 @pytest.mark.parametrize(("shared", "first", "second"), [(True, 10, 100), (False, 10, 30)], ids=["shared", "own"])
 async def test_idle_calls_do_not_grow(shared: bool, first: int, second: int) -> None:
-    """What a retriever asks again and again is as many calls with many indexes as with few.
-
-    It asks so every 15 seconds: four calls are 16 in a minute.
-    """
+    """An idle retriever makes the same calls for many indexes as for few. It makes them every 15 seconds."""
     async with serving() as server:
         store = await opened(server, shared=shared)
         counts = []
@@ -54,8 +51,8 @@ async def test_idle_calls_do_not_grow(shared: bool, first: int, second: int) -> 
         await store.aclose()
 
 
-async def test_making_an_index_takes_as_many_calls_as_before() -> None:
-    """An index is made beside sixty others with the calls that it takes beside two."""
+async def test_creating_an_index_takes_a_constant_number_of_calls() -> None:
+    """Creating an index takes the same few calls for many indexes as for two."""
     async with serving() as server:
         store = await opened(server, shared=True)
         counts = []
@@ -73,8 +70,8 @@ async def test_making_an_index_takes_as_many_calls_as_before() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-async def test_marks_that_were_left_are_found_in_many_indexes(shared: bool) -> None:
-    """A document that a process which is gone was writing is settled, wherever it is."""
+async def test_abandoned_marks_are_removed_in_many_indexes(shared: bool) -> None:
+    """The tidy run removes the marks of a dead process in any of many indexes."""
     async with serving() as server:
         store, other = [await opened(server, shared=shared, lease=LEASE) for _ in range(2)]
         for number in range(12):
@@ -93,8 +90,10 @@ async def test_marks_that_were_left_are_found_in_many_indexes(shared: bool) -> N
         await other.aclose()
 
 
-async def test_a_passage_that_came_late_costs_one_search() -> None:
-    """A passage of an old version that a node applies late is left out by the searches that follow, and removed."""
+async def test_a_late_passage_slows_one_search() -> None:
+    """Searches leave out a late passage of an old version, the next tidy run removes it, and only the first search
+    costs more calls.
+    """
     async with serving() as server:
         store = await opened(server, shared=False)
         bench = await Bench.open(store)
@@ -110,7 +109,7 @@ async def test_a_passage_that_came_late_costs_one_search() -> None:
             assert server.calls.count("QueryBatch") <= most
         await bench.indexes.tidy()
         left = await server.client.count(collection.location.name)
-        assert left.count == 3  # what tells the index, the record, its passage
+        assert left.count == 3  # the entry of the index, the record, its passage
         assert await collection.abandoned() == []
         assert not collection.may_be_left
         await bench.aclose()

@@ -1,4 +1,4 @@
-"""Several retrievers on one Qdrant server: what one writes the others find, and none disturbs another."""
+"""Several retrievers on one Qdrant server share its indexes and do not disturb each other."""
 
 import asyncio
 import uuid
@@ -26,7 +26,7 @@ LEASE = 1.0
 
 @asynccontextmanager
 async def replicas(count: int = 2, lease: float = 10.0) -> AsyncIterator[tuple[Server, list[Bench]]]:
-    """Retrievers, each with a connection of its own."""
+    """Open retrievers, each with its own connection."""
     async with serving() as server:
         benches = []
         for _ in range(count):
@@ -40,21 +40,21 @@ async def replicas(count: int = 2, lease: float = 10.0) -> AsyncIterator[tuple[S
 
 
 async def listed(catalogue: Catalogue) -> list[tuple[str, int]]:
-    """The documents of the index, with their generations."""
+    """Return the documents of the index, with their generations."""
     page = await catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
     return [(document.document_id, document.generation) for document in page.documents]
 
 
 async def assert_nothing_left(bench: Bench) -> None:
-    """No mark is left, and no chunk that the catalogue does not know."""
+    """Assert that no mark is left, and no chunk that the catalogue does not know."""
     collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert await collection.marked() == []
     records = await collection.records(await collection.document_ids(EVERYTHING))
     assert await collection.count_chunks(EVERYTHING) == sum(each.chunk_count for each in records.values())
 
 
-async def test_what_one_writes_the_others_find() -> None:
-    """Documents, replacements, deletions, and indexes that come and go, at the others at once."""
+async def test_replicas_see_each_others_writes() -> None:
+    """One replica finds at once the documents, replacements, deletions and indexes of the other."""
     async with replicas() as (_, (one, other)):
         with pytest.raises(NotFound):
             await other.ask("ferry")
@@ -81,7 +81,9 @@ async def test_what_one_writes_the_others_find() -> None:
 
 
 async def test_one_document_from_two_sides() -> None:
-    """Whoever comes while another writes the document is told to try again; in the end the last one is there."""
+    """Of two replicas that write the same document, one is told to try again. In the end the latest version is
+    stored.
+    """
     async with replicas() as (_, benches):
 
         async def put(bench: Bench, generation: int) -> None:
@@ -104,7 +106,7 @@ async def test_one_document_from_two_sides() -> None:
 
 
 async def test_a_document_is_found_in_one_version() -> None:
-    """While one replica replaces a document again and again, each search at the other finds one version, whole."""
+    """While one replica replaces a document, each search at the other finds all chunks of exactly one version."""
     async with replicas() as (_, (one, other)):
 
         async def replace() -> None:
@@ -129,7 +131,7 @@ async def test_a_document_is_found_in_one_version() -> None:
 
 
 async def test_two_begin_the_same_index() -> None:
-    """Replicas that store the first documents of an index at once make one index, with all of them."""
+    """Replicas that store the first documents of an index at once create one index with all documents."""
     async with replicas(3) as (server, benches):
         puts = [
             bench.put(Document(f"d{number}-{round_}", generation=1), [f"the ferry {number}"])
@@ -144,7 +146,7 @@ async def test_two_begin_the_same_index() -> None:
 
 
 async def test_a_replica_dies_while_it_writes() -> None:
-    """What a replica that is gone was writing is cleared away by another; what it had acknowledged is there."""
+    """Another replica removes the unfinished version of a dead one, and keeps the committed version."""
     async with replicas(lease=LEASE) as (_, (one, other)):
         await one.put(Document("d", generation=1), ["the old ferry"])
         assert isinstance(one.store, QdrantStore)

@@ -1,4 +1,4 @@
-"""How many calls a search makes of a Qdrant server, and how many of them wait for others."""
+"""The number of calls that a search makes to a Qdrant server, and the number of rounds that follow each other."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,9 @@ _QUIET_SECONDS = 0.2
 
 
 class Rounds:
-    """Counts the rounds of calls of a server: none is answered until no other one comes."""
+    """Count the rounds of calls to a server. It answers the calls of a round together, after no further call
+    arrives.
+    """
 
     def __init__(self, server: Server) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -39,11 +41,11 @@ class Rounds:
         server.before = self._before
 
     def of(self, name: str) -> list[int]:
-        """The rounds of the calls of a name."""
+        """Return the rounds of the calls with a name."""
         return [number for called, number in self.calls if called == name]
 
     async def _before(self, name: str) -> None:
-        if name == "Count":  # languages are counted beside a search, for the next one
+        if name == "Count":  # the languages are counted for the next search
             return
         loop = asyncio.get_running_loop()
         if self._held is None:
@@ -63,7 +65,7 @@ class Rounds:
 
 @asynccontextmanager
 async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
-    """An index with two documents on a server, and the retriever that has stored them."""
+    """Give a server with an index of two documents, and the retriever that stored them."""
     async with serving() as server:
         store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
         bench = await Bench.open(store)
@@ -75,7 +77,7 @@ async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
 
 
 async def expire(bench: Bench) -> None:
-    """Have what is known of the index be too old, as after a pause."""
+    """Make the cached state of the index too old, as after a pause."""
     collection = (await bench.indexes.get("local", INDEX)).collection
     assert isinstance(collection, QdrantCollection)
     collection._current_until = 0.0
@@ -96,7 +98,9 @@ async def expire(bench: Bench) -> None:
 async def test_a_hybrid_search_takes_two_rounds(
     query: dict[str, Any], most: int, batches: int, paused: bool
 ) -> None:
-    """Candidates with all scores are one call, records the next one; expansion and neighbours add a round each."""
+    """One batch returns the candidates with all scores, and the next round the records. Expansion and neighbours
+    add a round each.
+    """
     async with filled() as (server, bench, _):
         if paused:
             await expire(bench)
@@ -106,12 +110,12 @@ async def test_a_hybrid_search_takes_two_rounds(
         assert rounds.count <= most
         assert len(rounds.of("QueryBatch")) == batches
         assert rounds.of("Query") == []
-        # The records are read with more than one copy, and stay out of the batch.
+        # The read of the records asks several copies and is not part of the batch.
         assert rounds.of("Get")[-1] == 1 + batches
 
 
-async def test_what_is_found_in_one_call_is_what_single_searches_find() -> None:
-    """The batch brings the same hits and scores as one search after the other."""
+async def test_a_batch_equals_single_searches() -> None:
+    """A batch returns the same hits and scores as single searches."""
     async with filled() as (_, bench, _):
         collection = (await bench.indexes.get("local", INDEX)).collection
         assert collection.remote is not None
@@ -130,8 +134,8 @@ async def test_what_is_found_in_one_call_is_what_single_searches_find() -> None:
         assert further.words == words | dict(scored.sparse)
 
 
-async def test_what_came_since_the_last_search_is_noticed() -> None:
-    """A document that another retriever is writing is left out, and a search that did not know is repeated."""
+async def test_a_search_notices_writes_of_another_retriever() -> None:
+    """A search with an outdated state is repeated and leaves out a document that another retriever is writing."""
     async with filled() as (server, bench, _), _another(server) as (other, theirs):
         await other.ask("harbour")
         await theirs.mark("a")
@@ -144,8 +148,8 @@ async def test_what_came_since_the_last_search_is_noticed() -> None:
         await theirs.unmark("a")
 
 
-async def test_an_index_that_was_replaced_is_noticed_by_its_search() -> None:
-    """A search goes to the new collection as soon as the alias leads there, whether or not the old one is there."""
+async def test_a_search_notices_a_replaced_index() -> None:
+    """A search uses the new collection as soon as the alias points to it."""
     async with filled() as (server, bench, store), _another(server) as (other, _):
         spec = (await bench.indexes.get("local", INDEX)).spec
         made = await store.create(spec, beside=True)
@@ -158,7 +162,7 @@ async def test_an_index_that_was_replaced_is_noticed_by_its_search() -> None:
 
 
 async def test_settings_of_another_retriever_hold_for_the_next_search() -> None:
-    """What the index's settings say is asked beside the search, which begins again where they have changed."""
+    """A search reads the settings of the index in parallel and starts again if they have changed."""
     async with filled() as (server, bench, _), _another(server) as (other, _):
         await other.ask("harbour")
         index = await bench.indexes.get("local", INDEX)
@@ -166,14 +170,14 @@ async def test_settings_of_another_retriever_hold_for_the_next_search() -> None:
         await expire(other)
         rounds = Rounds(server)
         await other.ask("harbour fare", mode=Mode.HYBRID)
-        # By ranks each search is a call of its own.
+        # A fusion of ranks makes a separate call for each search.
         assert rounds.of("Query")
         server.before = None
 
 
 @asynccontextmanager
 async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollection]]:
-    """A second retriever on the server, with the collection as it has it."""
+    """Open a second retriever on the server, and give its view of the collection."""
     store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
     bench = await Bench.open(store)
     found = await store.find(LOCAL.tenant, INDEX)
@@ -183,7 +187,7 @@ async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollectio
 
 
 async def test_steps_are_named_although_they_are_one_call() -> None:
-    """Both searches are steps of the answer in their usual order, with the time of the call."""
+    """A batch counts as the usual steps, in their usual order."""
     async with filled() as (_, bench, _):
         asked = Query((INDEX,), "harbour fare", expand=False)
         steps = (await bench.retrieval.retrieve(LOCAL, asked)).steps

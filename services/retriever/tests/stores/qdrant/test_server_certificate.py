@@ -1,4 +1,4 @@
-"""When the certificate that Qdrant shows expires is seen from outside: the server itself does not tell it."""
+"""The metric of the expiry of Qdrant's certificates, which the retriever reads from the TLS handshake."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def serving(authority: trustme.CA, port: int, expires: datetime.datetime) 
 
 
 def expiry() -> float:
-    """What a scrape sees."""
+    """Return the value that a scrape reads."""
     return measured(NAME)[-1][1]
 
 
@@ -40,7 +40,9 @@ def authority(tmp_path: Path) -> trustme.CA:
 
 
 async def test_the_first_certificate_that_expires(authority: trustme.CA, tmp_path: Path) -> None:
-    """Of several nodes the earliest counts. One that is away keeps its time; a restarted one shows its new one."""
+    """The metric has the earliest expiry of all nodes. An unavailable node keeps its last value, and a restarted
+    one gets its new value.
+    """
     first, second = free_ports(2)
     looking = ServerCertificates([("localhost", first), ("localhost", second)], tmp_path / "ca.crt")
     async with serving(authority, second, LATER):
@@ -54,8 +56,8 @@ async def test_the_first_certificate_that_expires(authority: trustme.CA, tmp_pat
             assert expiry() == LATER.timestamp()
 
 
-async def test_a_stranger_is_not_believed(authority: trustme.CA, tmp_path: Path) -> None:
-    """A certificate of another authority says nothing of ours."""
+async def test_a_certificate_of_another_authority_is_ignored(authority: trustme.CA, tmp_path: Path) -> None:
+    """The metric ignores a certificate of another authority."""
     (port,) = free_ports(1)
     looking = ServerCertificates([("localhost", port)], tmp_path / "ca.crt")
     async with serving(authority, port, SOON):
@@ -66,7 +68,7 @@ async def test_a_stranger_is_not_believed(authority: trustme.CA, tmp_path: Path)
 
 
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
-    """The message names the variable and the file."""
+    """A file without a certificate is refused with the name of the variable."""
     (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_CA_FILE"):
         ServerCertificates([], tmp_path / "ca.crt")

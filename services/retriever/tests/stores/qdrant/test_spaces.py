@@ -1,4 +1,4 @@
-"""Indexes that share a collection of a Qdrant server: none sees, changes or removes what is another one's."""
+"""Indexes that share a collection of a Qdrant server neither see nor change each other's points."""
 
 import asyncio
 import uuid
@@ -34,7 +34,7 @@ LEASE = 1.0
 
 @asynccontextmanager
 async def opened(server: Server, layout: Layout = SHARED, lease: float = 30.0) -> AsyncIterator[QdrantStore]:
-    """A process's store on a server."""
+    """Open a process's store on a server."""
     store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout, lease)
     try:
         yield store
@@ -43,7 +43,7 @@ async def opened(server: Server, layout: Layout = SHARED, lease: float = 30.0) -
 
 
 def points(document: str, generation: int, count: int) -> list[ChunkPoint]:
-    """Passages whose ids are the same in every index."""
+    """Return passages whose ids are the same in every index."""
     return [
         ChunkPoint(
             str(keys.point_id("c", document, generation, number, "")),
@@ -55,7 +55,7 @@ def points(document: str, generation: int, count: int) -> list[ChunkPoint]:
 
 
 async def put(collection: Collection, document: str, generation: int, count: int) -> None:
-    """Store a version of a document in the place of the one before."""
+    """Store a version of a document in the place of the earlier one."""
     record = Document(document, generation=generation, chunk_count=count)
     await collection.mark(document)
     await collection.add_chunks(record, points(document, generation, count))
@@ -65,7 +65,7 @@ async def put(collection: Collection, document: str, generation: int, count: int
 
 
 async def seen(collection: Collection) -> object:
-    """All that a collection shows of itself, by every way of reading."""
+    """Return everything that a collection's reads return."""
     every = [point.id for document in "abc" for point in points(document, 1, 3) + points(document, 2, 3)]
     near = await collection.dense([1.0, 0.0], 100, EVERYTHING)
     best = await collection.sparse(Terms((1, 2), (1.0, 1.0)), 100, EVERYTHING)
@@ -93,7 +93,7 @@ async def seen(collection: Collection) -> object:
 
 @dataclass(frozen=True)
 class Step:
-    """What is done to one of two indexes."""
+    """A step on one of two indexes."""
 
     index: int
     what: str
@@ -113,7 +113,7 @@ steps = st.builds(
 
 
 async def do(step: Step, collection: Collection) -> None:
-    """Carry a step out."""
+    """Carry out a step."""
     match step.what:
         case "put":
             await put(collection, step.document, step.generation, step.count)
@@ -131,8 +131,8 @@ async def do(step: Step, collection: Collection) -> None:
 
 @pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_an_index_is_as_if_it_were_alone(examples: int) -> None:
-    """After any steps on two indexes in one collection, in any order, with the same ids, each shows what it shows
-    in a store in which nothing is beside it.
+    """After any steps with equal ids on two indexes in one collection, each index shows the same as in a store of
+    its own.
     """
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -166,7 +166,7 @@ def test_an_index_is_as_if_it_were_alone(examples: int) -> None:
 
 
 async def test_spaces_are_made_for_many_indexes() -> None:
-    """Indexes of one model and length share a collection, which has graphs for each incarnation and no others."""
+    """Indexes with vectors of one length share a collection, which builds graphs only for each incarnation."""
     async with serving() as server, opened(server) as store:
         for spec in (SPEC, OTHER, replace(SPEC, name="more"), replace(SPEC, name="long", dimension=3)):
             await (await store.create(spec)).publish()
@@ -185,7 +185,7 @@ async def test_spaces_are_made_for_many_indexes() -> None:
 
 
 async def test_calls_that_name_no_index_are_refused() -> None:
-    """The stand-in refuses what reaches the points of all indexes: no test passes with a filter forgotten."""
+    """The simulated server refuses calls without the filter of an index, so that tests detect a missing filter."""
     async with serving() as server, opened(server) as store:
         collection = await store.create(SPEC)
         await put(collection, "a", 1, 1)
@@ -213,7 +213,7 @@ async def test_calls_that_name_no_index_are_refused() -> None:
 
 
 async def test_an_id_of_another_index_is_not_written_over() -> None:
-    """Under the id that another index's point has on the server nothing is written, changed, read or removed."""
+    """A forged id, which another index's point has on the server, is neither written, changed, read nor removed."""
     async with serving() as server, opened(server) as store:
         mine, theirs = await store.create(SPEC), await store.create(OTHER)
         await put(theirs, "a", 1, 1)
@@ -233,13 +233,13 @@ async def test_an_id_of_another_index_is_not_written_over() -> None:
 
 
 async def points_left(server: Server) -> int:
-    """Number of points in all collections."""
+    """Return the number of points in all collections."""
     names = [each.name for each in (await server.client.get_collections()).collections]
     return sum([(await server.client.count(name)).count for name in names])
 
 
-async def test_what_a_removed_index_had_is_cleared_away() -> None:
-    """An index is gone at once, its points when a process tidies; another one ends what was interrupted."""
+async def test_the_points_of_a_dropped_index_are_removed() -> None:
+    """A dropped index disappears at once and its points in a tidy run, which any process may complete."""
     async with serving() as server, opened(server) as store, opened(server) as another:
         kept, gone = await store.create(OTHER), await store.create(SPEC)
         for each in (kept, gone):
@@ -248,7 +248,7 @@ async def test_what_a_removed_index_had_is_cleared_away() -> None:
         alone = await seen(kept)
         await gone.drop()
         assert await another.find(SPEC.tenant, SPEC.name) is None
-        assert await points_left(server) == 10  # three passages, a record, and what tells the index; of both
+        assert await points_left(server) == 10  # three passages, a record and the entry of each index
         assert not await gone.location.clear(1)  # type: ignore[attr-defined]  # it is a SharedLocation
         assert await points_left(server) < 10
         await another.tidy()
@@ -260,8 +260,8 @@ async def test_what_a_removed_index_had_is_cleared_away() -> None:
             await gone.count_documents(EVERYTHING)
 
 
-async def test_what_was_begun_and_left_is_cleared_away() -> None:
-    """An incarnation that was not published goes when its process is gone, not before."""
+async def test_an_abandoned_incarnation_is_removed() -> None:
+    """The points of an unpublished incarnation are removed after its process ends, and not before."""
     async with serving() as server, opened(server, lease=LEASE) as store:
         async with opened(server, lease=LEASE) as one:
             left, beside = await one.create(SPEC), await one.create(SPEC, beside=True)
@@ -275,7 +275,9 @@ async def test_what_was_begun_and_left_is_cleared_away() -> None:
 
 
 async def test_two_processes_begin_the_same_index() -> None:
-    """They make one incarnation of it, also where they begin at the same time; who replaces it makes another."""
+    """Processes that create the same index share one incarnation, also at the same time. A replacement is another
+    incarnation.
+    """
     async with serving() as server, opened(server) as one, opened(server) as other:
         for name in map(str, range(5)):
             spec = replace(SPEC, name=name)
@@ -291,7 +293,9 @@ async def test_two_processes_begin_the_same_index() -> None:
 
 
 async def test_the_setting_holds_for_new_indexes() -> None:
-    """Indexes of both layouts are served with either setting, and a rebuilt one gets the layout that is chosen."""
+    """A store of either layout serves the indexes of both. A replaced index has the layout of the store that
+    replaces it.
+    """
     async with serving() as server, opened(server) as shared, opened(server, Layout()) as own:
         await (await shared.create(SPEC)).publish()
         await (await own.create(OTHER)).publish()
@@ -314,7 +318,9 @@ async def test_the_setting_holds_for_new_indexes() -> None:
 
 
 async def test_a_prefix_that_spaces_have_is_refused() -> None:
-    """An installation whose prefix ends as names of spaces begin would take the spaces of another for its own."""
+    """A prefix that ends with the beginning of a space's name is refused, because two installations would mix up
+    their spaces.
+    """
     made = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_PREFIX"):
         await QDRANT.open(made, Scheduler())
