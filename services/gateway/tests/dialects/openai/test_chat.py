@@ -26,7 +26,7 @@ def parse(body: bytes | dict[str, Any], policy: Detectors | None = None) -> Turn
 
 
 def refused(body: bytes | dict[str, Any]) -> InvalidRequest:
-    """At once, or once the index is known to exist."""
+    """Return the error of a request, raised by the parser or kept until the index is known to exist."""
     try:
         turn = parse(body)
     except InvalidRequest as error:
@@ -37,7 +37,7 @@ def refused(body: bytes | dict[str, Any]) -> InvalidRequest:
 
 
 def test_a_number_of_a_message_that_is_out_of_range() -> None:
-    """Whoever reads the message cannot read it; other members are the model server's to judge."""
+    """The gateway refuses the number in a message. It does not check the same number in another member."""
     body = b'{"index_name":"docs","messages":[{"role":"user","content":"Hi","weight":1e400}],"n":1e400}'
     assert refused(body).field == "messages[0].weight"
 
@@ -56,8 +56,8 @@ def test_a_number_of_a_message_that_is_out_of_range() -> None:
         b"{}",
     ],
 )
-def test_a_request_without_an_index_goes_as_it_came(body: bytes) -> None:
-    """Not a byte is changed, and nothing that is the model server's is judged here."""
+def test_a_request_without_an_index_is_passed_through(body: bytes) -> None:
+    """The body reaches the model server byte for byte, and the gateway does not check its members."""
     turn = parse(body)
     assert turn.original.passthrough
     assert turn.original.json == body
@@ -85,8 +85,8 @@ def test_a_request_without_an_index_goes_as_it_came(body: bytes) -> None:
         ),
     ],
 )
-def test_own_members_are_taken_out(body: bytes, left: bytes) -> None:
-    """Where ours stand among them, the others keep their bytes."""
+def test_own_members_are_removed(body: bytes, left: bytes) -> None:
+    """The gateway removes its own members. The other members keep their bytes."""
     turn = parse(body)
     assert turn.original.passthrough
     assert turn.original.json == left
@@ -106,7 +106,7 @@ JUDGED = {*OURS, "model", "stream", "messages"}
     st.booleans(),
 )
 def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: bool) -> None:
-    """Any JSON in any layout: the values' bytes are the client's, with ours beside them or not."""
+    """Members of any JSON value and layout keep their bytes, with or without the gateway's own members."""
     body = json.dumps(members | ({"index_name": ""} if ours else {}), indent=indent, ensure_ascii=False).encode()
     turn = parse(body)
     assert json.loads(turn.original.json) == members
@@ -142,37 +142,37 @@ def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: 
         (b'{"detectors":[]}', "detectors must be an object"),
     ],
 )
-def test_what_is_ours_is_judged(body: bytes, said: str) -> None:
-    """Broken JSON and wrong values of our own members are refused, pass-through or not."""
+def test_invalid_json_and_own_members_are_refused(body: bytes, said: str) -> None:
+    """The gateway refuses invalid JSON and wrong values of its own members, also in a pass-through."""
     assert said in refused(body).message
 
 
 @pytest.mark.parametrize("index", ["", "docs"])
 @pytest.mark.parametrize("ratio", ["0.1", "0.19999", "0.81", "-1", "5", "1e300", '"0.5"', "true", "[0.5]", "{}"])
 def test_a_ratio_outside_its_bounds(ratio: str, index: str) -> None:
-    """The message is the one that clients know, with what they wrote; the index does not matter."""
+    """The message quotes the value, with or without an index."""
     body = f'{{"messages":[{{"role":"user","content":"q"}}],"index_name":"{index}","context_token_ratio":{ratio}}}'
     error = refused(body.encode())
     assert error.message == f"Invalid context_token_ratio: {ratio}. Must be between 0.2 and 0.8."
     assert error.field == "context_token_ratio"
 
 
-def test_a_long_text_is_not_told_back_whole() -> None:
-    """An error is short, whatever was sent."""
+def test_a_long_value_is_shortened_in_the_message() -> None:
+    """The message of an error stays short if the refused value is long."""
     assert len(refused({"messages": [USER], "context_token_ratio": "x" * 100_000}).message) < 200
 
 
 @pytest.mark.parametrize("name", ["a/b", "../etc", "-a", ".a", "a b", "ü", "x" * 129, "a\n", "*"])
-def test_no_index_has_such_a_name(name: str) -> None:
-    """It is refused before anything else is looked at, under the name of the request's field."""
+def test_invalid_index_names_are_refused(name: str) -> None:
+    """The gateway checks the name before all other members, and names the field."""
     error = refused({"messages": 1, "context_token_ratio": 7, "index_name": name})
     assert error.message.startswith("Invalid index name")
     assert error.field == "index_name"
 
 
 @pytest.mark.parametrize("name", ["a", "7", "A.b_c-d", "x" * 128])
-def test_such_a_name_an_index_may_have(name: str) -> None:
-    """Letters, digits, dots, underscores and hyphens, 128 at most."""
+def test_valid_index_names(name: str) -> None:
+    """A name has up to 128 letters, digits, dots, underscores and hyphens."""
     assert parse({"messages": [USER], "index_name": name}).retrieval.indexes == (name,)
 
 
@@ -188,8 +188,8 @@ def test_such_a_name_an_index_may_have(name: str) -> None:
         {"messages": [{"role": "assistant", "content": "A joint."}]},
     ],
 )
-def test_an_unknown_index_is_told_of_first(wrong: dict[str, Any]) -> None:
-    """What else is wrong waits until the index is known to exist."""
+def test_an_unknown_index_is_reported_first(wrong: dict[str, Any]) -> None:
+    """The parser keeps another error until the index is known to exist."""
     turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
     assert turn.original.objection is not None
     assert (turn.original.required_indexes, turn.retrieval.indexes) == (("docs",), ())
@@ -205,7 +205,7 @@ def test_an_unknown_index_is_told_of_first(wrong: dict[str, Any]) -> None:
     ],
 )
 def test_an_index_that_is_not_searched_must_exist(why: dict[str, Any]) -> None:
-    """A request that passes through all the same; one that is searched is refused by the search itself."""
+    """A pass-through requires its index to exist. A search checks its index itself."""
     turn = parse({"messages": [USER], "index_name": "docs"} | why)
     assert turn.original.passthrough
     assert turn.original.required_indexes == ("docs",)
@@ -215,7 +215,7 @@ def test_an_index_that_is_not_searched_must_exist(why: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.8, None])
 def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
-    """The bounds belong to it; null is the default."""
+    """The gateway accepts both bounds. Null means the default."""
     turn = parse({"messages": [USER], "index_name": "docs", "context_token_ratio": ratio})
     assert turn.retrieval.context_token_ratio == (ratio or 0.5)
 
@@ -252,25 +252,25 @@ def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
     ],
 )
 def test_messages_that_cannot_be_searched_for(messages: Any, said: str) -> None:
-    """The messages are those that clients of the algorithm know."""
+    """The gateway refuses messages without a question, with RAGEngine's error messages."""
     error = refused({"messages": messages, "index_name": "docs"})
     assert error.message == said
     assert (error.field or "").startswith("messages")
 
 
 def test_the_field_of_a_bad_message_is_named() -> None:
-    """With its place in the list."""
+    """The error's field contains the position of the message in the list."""
     error = refused({"index_name": "docs", "messages": [USER, {"role": "user"}]})
     assert error.field == "messages[1].content"
 
 
 def test_a_bad_message_is_refused_before_a_role_passes_it_through() -> None:
-    """All messages are validated first."""
+    """The gateway checks all messages before it decides on a pass-through."""
     messages = [{"role": "tool", "content": "x", "tool_call_id": "1"}, {"role": "user", "content": ""}]
     assert "user messages" in refused({"index_name": "docs", "messages": messages}).message
 
 
-def _holds_ours(members: bytes) -> bool:
+def _has_own_members(members: bytes) -> bool:
     return not msgspec.json.decode(members, type=dict[str, msgspec.Raw]).keys().isdisjoint(OURS)
 
 
@@ -315,7 +315,7 @@ REQUESTS = st.fixed_dictionaries(
 
 @given(REQUESTS | ANYTHING, st.sampled_from(["utf-8", "utf-16", "latin-1"]))
 def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
-    """Whatever stands where: the parser makes something that a pipeline can work with, or names what is wrong."""
+    """The parser returns a turn that the pipeline can use, or refuses the request."""
     content = json.dumps(document, ensure_ascii=encoding != "utf-8").encode(encoding, "replace")
     try:
         turn = parse(content)
@@ -324,17 +324,17 @@ def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
     if turn.original.objection is not None:
         assert turn.original.required_indexes == ("docs",)
     elif turn.original.passthrough:
-        assert not _holds_ours(turn.original.json)
+        assert not _has_own_members(turn.original.json)
     else:
         assert prompts.compose(turn, ())
         assert turn.retrieval.indexes in ((), ("docs",))
         assert bool(turn.question.strip()) or not turn.retrieval.indexes
-        assert not _holds_ours(turn.parameters_json)
+        assert not _has_own_members(turn.parameters_json)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_turn_or_are_refused(content: bytes) -> None:
-    """Not only JSON."""
+    """The parser raises no error but `InvalidRequest`, also for bytes that are not JSON."""
     for body in (content, b'{"index_name":"docs","messages":[{"role":"user","content":"%b"}]}' % content):
         with contextlib.suppress(InvalidRequest):
             parse(body)
@@ -360,7 +360,10 @@ def contents(messages: Sequence[Message]) -> list[tuple[str, str]]:
 def test_the_question_is_what_was_said_since_the_latest_answer(
     messages: list[str], question: str, history: list[str]
 ) -> None:
-    """Everything else is history, in order."""
+    """The user's messages since the latest answer are the question.
+
+    The other messages are the history, in order.
+    """
     roles = {"s": "system", "u": "user", "a": "assistant", "d": "developer"}
     split = [(roles[each[0]], each[2:]) for each in messages]
     turn = parse({"index_name": "docs", "messages": [{"role": r, "content": c} for r, c in split]})
@@ -370,7 +373,7 @@ def test_the_question_is_what_was_said_since_the_latest_answer(
     assert turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
     joined = "\n\n" in question
     assert contents(turn.original.messages) == ([(roles[each[0]], each[2:]) for each in messages] if joined else [])
-    # The messages stand where they stood: others first, then those that make the question.
+    # `places` lists the positions in the request: first those of the history, then those of the question.
     moved = [split[place] for place in turn.original.places]
     assert moved[: len(history)] == contents(turn.history)
     assert "\n\n".join(text for _, text in moved[len(history) :]) == question
@@ -378,13 +381,13 @@ def test_the_question_is_what_was_said_since_the_latest_answer(
 
 
 def test_text_parts_are_lines() -> None:
-    """A content of parts is their text, a line each."""
+    """The text of a content with several parts has a line for each part."""
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     assert parse({"index_name": "docs", "messages": [{"role": "user", "content": parts}]}).question == "one\ntwo"
 
 
 def test_other_members_of_messages_stay() -> None:
-    """A name, tool calls and parts of the history reach the model as they came."""
+    """The model gets a message's name, its tool calls and its other parts unchanged."""
     body = (
         b'{"index_name":"docs","messages":[{"role":"assistant","content":null,"tool_calls":[{"x":1.0}]},'
         b'{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},'
@@ -397,7 +400,7 @@ def test_other_members_of_messages_stay() -> None:
 
 
 def test_the_callers_parameters_reach_the_model() -> None:
-    """All members but ours and those that have their own place, with their bytes."""
+    """The model gets all members that the gateway does not use itself, byte for byte."""
     body = (
         b'{"model":"m","messages":[{"role":"user","content":"q"}],"index_name":"docs","stream":true,'
         b'"stream_options":{"include_usage":true},"temperature":0.70,"n":2,"stop":["a"],"vendor":{"x":1e400}}'
@@ -418,7 +421,7 @@ def test_the_callers_parameters_reach_the_model() -> None:
     ],
 )
 def test_the_limit_of_the_answer(members: dict[str, Any], expected: int | None) -> None:
-    """Both of OpenAI's names; the newer one wins."""
+    """The gateway reads both of OpenAI's names for the limit, and prefers the newer one."""
     assert parse({"index_name": "docs", "messages": [USER]} | members).max_tokens == expected
 
 
@@ -439,14 +442,14 @@ def test_the_limit_of_the_answer(members: dict[str, Any], expected: int | None) 
     ],
 )
 def test_settings_of_a_search_are_checked(members: dict[str, Any]) -> None:
-    """What enters the arithmetic must be right."""
+    """The gateway refuses a wrong value of each setting of a search, and names the field."""
     name, value = next(iter(members.items()))
     field = f"{name}.{next(iter(value))}" if isinstance(value, dict) else name
     assert refused({"index_name": "docs", "messages": [USER]} | members).field == field
 
 
 def test_settings_of_a_search_are_read() -> None:
-    """Mode, number, categories, least score."""
+    """A request sets the mode, the number of passages, the categories and the lowest score."""
     options = {"mode": "text", "top": 7, "include_category": "a", "exclude_category": "b", "minimum_score": 0.5}
     retrieval = parse({"index_name": "docs", "messages": [USER], "retrieval": options}).retrieval
     assert retrieval.mode is RetrievalMode.TEXT
@@ -454,8 +457,8 @@ def test_settings_of_a_search_are_read() -> None:
     assert retrieval.minimum_score == 0.5
 
 
-def test_the_threshold_is_the_deployments_unless_the_request_says() -> None:
-    """Null says nothing."""
+def test_a_request_overrides_the_deployments_threshold() -> None:
+    """The deployment's threshold applies if the request has none or null."""
 
     def threshold(options: Any) -> float | None:
         body = json.dumps({"index_name": "docs", "messages": [USER], "retrieval": options}).encode()
@@ -470,8 +473,8 @@ def test_the_threshold_is_the_deployments_unless_the_request_says() -> None:
     ("names", "extra"),
     [(["Ann"], b'{"name":"Ann"}'), (["Ann", "Ann"], b'{"name":"Ann"}'), (["Ann", "Bob"], b""), ([None], b"")],
 )
-def test_who_asks_is_kept(names: list[str | None], extra: bytes) -> None:
-    """Members of the user's messages beside the text stay, where all messages of the question have the same."""
+def test_extra_members_of_the_question_stay(names: list[str | None], extra: bytes) -> None:
+    """Extra members of the question's messages stay if all of these messages have the same ones."""
     messages = [{"role": "user", "content": "q"} | ({"name": name} if name else {}) for name in names]
     turn = parse({"index_name": "docs", "messages": messages})
     assert turn.original.question_extra_json == extra
@@ -483,7 +486,7 @@ def test_who_asks_is_kept(names: list[str | None], extra: bytes) -> None:
 
 @pytest.mark.parametrize("tools", [{}, {"tools": [{"type": "function"}], "tool_choice": "auto"}])
 def test_detectors_need_the_messages(tools: dict[str, Any]) -> None:
-    """A request with detectors is no pass-through, index or not; tools go with it to the model."""
+    """The gateway parses the messages of a request with detectors, and passes its tools to the model."""
     turn = parse({"messages": [USER], "detectors": DETECTORS, "index_name": "docs" if tools else ""} | tools)
     assert not turn.original.passthrough
     assert turn.retrieval.indexes == ()
@@ -493,8 +496,8 @@ def test_detectors_need_the_messages(tools: dict[str, Any]) -> None:
     assert b"detectors" not in turn.original.json
 
 
-def test_the_deployments_detectors_hold_for_every_request() -> None:
-    """A request adds to them; it cannot do without."""
+def test_the_deployments_detectors_apply_to_every_request() -> None:
+    """A request can add detectors, but cannot remove those of the deployment."""
     policy = Detectors(input=(Detector("pii", Action.BLOCK),), output=(Detector("pii", Action.BLOCK),))
     assert parse({"messages": [USER]}, policy).detectors == policy
     turn = parse({"messages": [USER], "detectors": {"output": {"pii": {"action": "report"}}}}, policy)
@@ -514,7 +517,7 @@ def test_the_deployments_detectors_hold_for_every_request() -> None:
     ],
 )
 def test_detectors_alone_do_not_rearrange_messages(messages: list[dict[str, Any]]) -> None:
-    """Without retrieval the model gets the conversation as it was, a tool's result at its end, too."""
+    """Without retrieval, the model gets all messages in their order, also if the last one is a tool's result."""
     turn = parse({"messages": messages, "detectors": DETECTORS})
     sent = prompts.compose(turn, ())
     assert contents(sent) == [(each["role"], each["content"] or "") for each in messages]
@@ -522,14 +525,14 @@ def test_detectors_alone_do_not_rearrange_messages(messages: list[dict[str, Any]
     assert [json.loads(message.extra_json or b"{}") for message in sent] == extras
 
 
-def test_what_detectors_cannot_read_is_refused() -> None:
-    """An image would go by them unseen."""
+def test_detectors_with_images_are_refused() -> None:
+    """The gateway refuses detectors together with an image, because detectors cannot read images."""
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
     error = refused({"messages": [USER, image], "detectors": DETECTORS})
     assert error.field == "messages[1].content"
     assert "detectors" in error.message
 
 
-def test_no_detectors_are_no_reason_to_look_at_messages() -> None:
-    """An empty block asks for nothing."""
+def test_an_empty_detectors_block_is_passed_through() -> None:
+    """An empty block of detectors does not end the pass-through."""
     assert parse({"messages": "x", "detectors": {"input": {}, "output": None}}).original.passthrough

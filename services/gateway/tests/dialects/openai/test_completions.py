@@ -1,4 +1,4 @@
-"""Text completions: the prompt as one message of a user, by the rules of chat completions."""
+"""Text completions send the prompt as one message of a user, by the rules of chat completions."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A choice has a text; the other members reach the model."""
+    """A choice has a text, and the model gets the request's other members."""
     body = await ask(client, temperature=0.5, user="ann", logprobs=None, echo=False, best_of=1)
     assert (body["object"], body["model"]) == ("text_completion", "fake")
     assert body["choices"] == [{"index": 0, "text": "At nine.", "logprobs": None, "finish_reason": "stop"}]
@@ -31,7 +31,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
-    """Its chunks are text completions, too; usage and the end as with chats."""
+    """The chunks are text completions. Usage and the end marker are as in a chat."""
     body = {"prompt": ASKED, "stream": True, "stream_options": {"include_usage": True}, "index_name": "docs"}
     *events, done, rest = (await client.post(PATH, json=body)).text.split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
@@ -45,7 +45,7 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
 
 
 async def test_with_an_index(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Passages are found for the prompt; an unknown index is a 404."""
+    """The retriever searches for the prompt. An unknown index causes a 404."""
     assert (await ask(client, index_name="docs"))["source_nodes"]
     assert fakes.retriever.queries == [ASKED]
     assert "The ferry leaves at nine." in fakes.generator.prompts[0].messages[0].text
@@ -56,7 +56,7 @@ async def test_with_an_index(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_detectors(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They judge prompt and answer."""
+    """The detectors judge the prompt and the answer."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
     assert (await client.post(PATH, json={"prompt": "my secret?"})).status_code == 400
     assert fakes.generator.prompts == []
@@ -66,7 +66,7 @@ async def test_detectors(client: httpx.AsyncClient, fakes: Any) -> None:
 
 @pytest.mark.parametrize("prompt", [[ASKED], [4599, 1587, 279], [[4599, 1587, 279]]])
 async def test_other_forms_of_a_prompt(client: httpx.AsyncClient, fakes: Any, prompt: Any) -> None:
-    """A list of one, and the ids of tokens."""
+    """A prompt is a list of one text, a list of token ids, or a list of one such list."""
     await ask(client, prompt=prompt)
     assert fakes.generator.prompts[0].messages[0].text in (ASKED, "When does the")
 
@@ -91,8 +91,10 @@ async def test_other_forms_of_a_prompt(client: httpx.AsyncClient, fakes: Any, pr
         ({"prompt": "a", "stream": "yes"}, "stream"),
     ],
 )
-async def test_what_is_refused(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any], field: str) -> None:
-    """With the field's name; nothing that was asked for is passed over."""
+async def test_invalid_requests_are_refused(
+    client: httpx.AsyncClient, fakes: Any, body: dict[str, Any], field: str
+) -> None:
+    """The error names the field of each invalid or unsupported member, and the model is not called."""
     response = await client.post(PATH, json=body)
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == field

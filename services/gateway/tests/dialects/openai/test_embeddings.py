@@ -13,8 +13,8 @@ def parse(**members: Any) -> openai_embeddings.EmbeddingRequest:
     return openai_embeddings.parse(json.dumps(members).encode())
 
 
-def test_what_is_asked() -> None:
-    """One text or several; numbers unless base64 is asked for; the client's other members do not matter."""
+def test_a_request_is_parsed() -> None:
+    """A request has one text or several, an encoding and dimensions. Unknown members are ignored."""
     one = parse(model="m", input="a", user="u")
     assert (one.model, one.texts, one.in_base64, one.dimensions) == ("m", ("a",), False, None)
     several = parse(input=["a", "b"], encoding_format="base64", dimensions=2)
@@ -22,7 +22,7 @@ def test_what_is_asked() -> None:
 
 
 def test_texts_as_token_ids() -> None:
-    """As LangChain sends them: each list is a text, and lists and texts can be mixed."""
+    """A list of token ids is a text, also beside texts in one list."""
     assert parse(input=[9906, 289, 9603, 509]).texts == ("Hello w\u00f6rld",)
     assert parse(input=[[9906], [289, 9603, 509], "a"]).texts == ("Hello", " w\u00f6rld", "a")
     assert parse(input=[[9906, 509 - 1, 160]]).texts[0].startswith("Hello")  # a character that was cut
@@ -58,15 +58,15 @@ def test_texts_as_token_ids() -> None:
         ({"input": "a", "model": 1}, "model"),
     ],
 )
-def test_what_is_refused(members: dict[str, Any], said: str) -> None:
-    """With the field's name."""
+def test_invalid_requests_are_refused(members: dict[str, Any], said: str) -> None:
+    """The error says which member is wrong."""
     with pytest.raises(InvalidRequest) as caught:
         parse(**members)
     assert said in caught.value.message
 
 
 def test_dimensions_are_the_models() -> None:
-    """Another length than the model's is refused; an unknown model is for the embedder to judge."""
+    """Other dimensions than the model's are refused. The embedder checks unknown models."""
     models = (EmbeddingModel("m", 2, 256), EmbeddingModel("n", 3, 256))
     for model, dimensions in (("", 2), ("m", 2), ("n", 3), ("n", None), ("unknown", 7)):
         members = {"input": "a", "model": model} | ({"dimensions": dimensions} if dimensions else {})
@@ -76,8 +76,8 @@ def test_dimensions_are_the_models() -> None:
             openai_embeddings.check_dimensions(parse(input="a", model=model, dimensions=dimensions), models)
 
 
-def test_the_answer_in_both_encodings() -> None:
-    """OpenAI's object; base64 is of little-endian 32-bit floats."""
+def test_the_response_in_both_encodings() -> None:
+    """The response is OpenAI's object. Base64 encodes little-endian 32-bit floats."""
     made = Embeddings("m", ((0.5, -0.25), (1.0, 0.0)), 7)
     plain = json.loads(openai_embeddings.render(made, parse(input=["a", "b"])))
     assert plain == {

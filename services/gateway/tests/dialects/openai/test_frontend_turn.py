@@ -1,4 +1,4 @@
-"""OpenAI-like routes below a profile that names an index: answered from it, with its prompt and overrides."""
+"""Requests on OpenAI-compatible routes use the index, the prompt and the overrides of their profile."""
 
 import json
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ def roles(fakes: Any) -> list[str]:
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_chat_that_names_no_index(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """It is answered from the profile's, on every OpenAI-like route."""
+    """The gateway searches the profile's index, on every OpenAI-compatible route."""
     body = await ask(client, f"/help{path}", temperature=0.9)
     assert fakes.retriever.queries == [ASKED]
     if not path.endswith("detection"):  # its answers have the guardrails orchestrator's members
@@ -72,8 +72,8 @@ async def test_a_chat_that_names_no_index(client: httpx.AsyncClient, fakes: Any,
     assert json.loads(prompt.parameters_json) == {"temperature": 0.9, "max_tokens": 40}
 
 
-async def test_the_profile_that_a_host_tells(client: httpx.AsyncClient, fakes: Any) -> None:
-    """However the profile was found."""
+async def test_a_profile_chosen_by_host(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The index of a profile that is chosen by the host is searched."""
     body = {"messages": [USER]}
     response = await client.post(PATHS[0], json=body, headers={"host": "plain.example.com"})
     assert response.json()["source_nodes"]
@@ -81,7 +81,7 @@ async def test_the_profile_that_a_host_tells(client: httpx.AsyncClient, fakes: A
 
 
 async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The profile's prompt and overrides still hold."""
+    """An empty index name disables retrieval. The profile's prompt and overrides still apply."""
     body = await ask(client, f"/help{PATHS[0]}", index_name="", max_completion_tokens=7)
     assert body.get("source_nodes") is None
     assert fakes.retriever.queries == []
@@ -90,8 +90,11 @@ async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, f
     assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "max_completion_tokens": 7}
 
 
-async def test_nothing_near_enough(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model is asked without passages, with the profile's prompt; below a profile without one, as it came."""
+async def test_no_passage_is_near_enough(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Without near passages, the model gets the profile's prompt.
+
+    Without a prompt, it gets the request unchanged.
+    """
     far = {"retrieval": {"similarity_threshold": 1}}
     assert (await ask(client, f"/help{PATHS[0]}", **far))["source_nodes"] == []
     assert roles(fakes) == ["system", "user"]
@@ -101,7 +104,7 @@ async def test_nothing_near_enough(client: httpx.AsyncClient, fakes: Any) -> Non
 
 @pytest.mark.parametrize("mount", ["", "/bare", "/nothing"])
 async def test_profiles_without_an_index_of_their_own(client: httpx.AsyncClient, fakes: Any, mount: str) -> None:
-    """RAGEngine's rules hold, and for the profile `default`: such a request goes to the model as it came."""
+    """A request below a profile without an index, or below the default profile, is passed through."""
     await ask(client, f"{mount}{PATHS[0]}")
     [prompt] = fakes.generator.prompts
     assert json.loads(prompt.passthrough_json) == {"model": "fake", "messages": [USER]}
@@ -109,7 +112,7 @@ async def test_profiles_without_an_index_of_their_own(client: httpx.AsyncClient,
 
 
 async def test_an_index_that_the_profile_does_not_offer(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A 403, as everywhere."""
+    """An index outside the profile's list causes a 403."""
     response = await client.post(f"/help{PATHS[0]}", json={"messages": [USER], "index_name": "empty"})
     assert response.status_code == 403
     assert fakes.generator.prompts == []
@@ -117,7 +120,7 @@ async def test_an_index_that_the_profile_does_not_offer(client: httpx.AsyncClien
 
 @pytest.mark.parametrize("tools", [{"tools": TOOLS}, {"functions": [TOOLS[0]["function"]]}])
 async def test_tools_and_passages(client: httpx.AsyncClient, fakes: Any, tools: dict[str, Any]) -> None:
-    """The model gets both, and the tools count as part of the prompt."""
+    """The model gets passages and tools, and the prompt's length includes the tools."""
     body = await ask(client, f"/plain{PATHS[0]}", **tools, **NEAR)
     assert body["source_nodes"]
     [prompt] = fakes.generator.prompts
@@ -130,7 +133,7 @@ async def test_tools_and_passages(client: httpx.AsyncClient, fakes: Any, tools: 
 
 @pytest.mark.parametrize("index", [{}, {"index_name": "docs"}])
 async def test_the_results_of_tools(client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]) -> None:
-    """The question that the model works on is searched for; the conversation keeps its order and its calls."""
+    """The latest question is searched for. The conversation keeps its order and its tool calls."""
     earlier = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     body = await ask(client, f"/plain{PATHS[0]}", messages=[*earlier, USER, CALLING, RESULT], tools=TOOLS, **index)
     assert body["source_nodes"]
@@ -149,7 +152,7 @@ async def test_the_results_of_tools(client: httpx.AsyncClient, fakes: Any, index
 
 
 async def test_pictures_and_passages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The text beside a picture is searched for; the picture reaches the model as it came."""
+    """The text beside a picture is searched for, and the model gets the picture unchanged."""
     content = [{"type": "text", "text": ASKED}, PICTURE]
     await ask(client, f"/plain{PATHS[0]}", messages=[{"role": "user", "content": content}])
     assert fakes.retriever.queries == [ASKED]
@@ -161,15 +164,17 @@ async def test_pictures_and_passages(client: httpx.AsyncClient, fakes: Any) -> N
 @pytest.mark.parametrize(
     "messages", [[{"role": "user", "content": [PICTURE]}], [USER, {"role": "assistant", "content": "At"}]]
 )
-async def test_nothing_to_search_for(client: httpx.AsyncClient, fakes: Any, messages: list[Any]) -> None:
-    """A chat without a question goes to the model as it came."""
+async def test_a_chat_without_a_question_is_passed_through(
+    client: httpx.AsyncClient, fakes: Any, messages: list[Any]
+) -> None:
+    """The model gets a chat without a question unchanged."""
     await ask(client, f"/plain{PATHS[0]}", messages=messages)
     assert fakes.retriever.queries == []
     assert json.loads(fakes.generator.prompts[0].passthrough_json)["messages"] == messages
 
 
 async def test_a_profile_that_leaves_tools_to_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
-    """`with_tools: false` has RAGEngine's rule again."""
+    """With `with_tools: false`, a request with tools is passed through."""
     await ask(client, f"/modest{PATHS[0]}", tools=TOOLS)
     assert fakes.retriever.queries == []
     assert json.loads(fakes.generator.prompts[0].passthrough_json)["tools"] == TOOLS
@@ -177,8 +182,10 @@ async def test_a_profile_that_leaves_tools_to_the_model(client: httpx.AsyncClien
     assert fakes.retriever.queries == [ASKED]
 
 
-async def test_an_index_that_is_named_on_the_bare_path(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Without a profile's own index, tools switch retrieval off as before."""
+async def test_tools_switch_retrieval_off_below_a_profile_without_an_index(
+    client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """Below a profile without an index, tools disable the search in the request's index."""
     await ask(client, f"/bare{PATHS[0]}", tools=TOOLS, index_name="docs")
     assert fakes.retriever.queries == []
     assert fakes.generator.prompts[0].passthrough_json

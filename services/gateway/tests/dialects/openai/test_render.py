@@ -56,7 +56,7 @@ def exchange(
 
 
 def events(raw: bytes) -> list[Any]:
-    """The events of a stream, each checked to be one line of data; the end marker as a string."""
+    """Return the events of a stream, after a check that each is one line of data. The end marker is a string."""
     assert raw.endswith(b"\n\n")
     lines = raw.decode().removesuffix("\n\n").split("\n\n")
     assert all(line.startswith("data: ") and "\n" not in line for line in lines)
@@ -79,7 +79,10 @@ def deltas(chunks: list[Any]) -> list[dict[str, Any]]:
 
 
 def test_a_stream() -> None:
-    """Role first, then a chunk a token, the finish last; the model server's own members around each."""
+    """The role is first, each token has its chunk, and the finish is last.
+
+    Each chunk has the model server's members.
+    """
     chunks = stream(
         exchange(),
         [CONTEXT, START, Delta(0, "He"), Delta(0, "llo \u20ac")],
@@ -103,8 +106,8 @@ def test_a_stream() -> None:
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None, None, None, "stop"]
 
 
-def test_metadata_are_what_was_stored() -> None:
-    """Every number as it was written, and no member of ours among them; line breaks would end an event."""
+def test_metadata_keep_their_bytes() -> None:
+    """The metadata keep their numbers, do not replace the gateway's members, and have no line breaks."""
     stored = b'{"sourcefile": "mine",\n "x": 1.50, "big": 12345678901234567890123}'
     passage = Passage("p", "docs", "d", "a.pdf", "a.pdf", "text", 1.0, headings=("One",), metadata_json=stored)
     node = msgspec.json.encode(source_node(passage))
@@ -114,8 +117,8 @@ def test_metadata_are_what_was_stored() -> None:
     assert (read["sourcefile"], read["headings"]) == ("a.pdf", ["One"])
 
 
-def test_sources_ride_on_the_first_chunk() -> None:
-    """And on no other; all that is known of a passage."""
+def test_the_first_chunk_has_the_sources() -> None:
+    """The first chunk alone has the passages, with all their members."""
     chunks = stream(exchange(), [CONTEXT, Delta(0, "a"), Delta(0, "b"), Finish(0, "stop")], [DONE])
     assert chunks[0]["source_nodes"] == [
         {
@@ -134,14 +137,14 @@ def test_sources_ride_on_the_first_chunk() -> None:
     assert not any("source_nodes" in chunk for chunk in chunks[1:-1])
 
 
-def test_without_an_index_there_are_no_sources() -> None:
-    """Not even an empty list."""
+def test_a_stream_without_an_index_has_no_sources() -> None:
+    """No chunk has a member `source_nodes`."""
     chunks = stream(exchange(index=""), [CONTEXT, Delta(0, "a"), Finish(0, "stop")], [DONE])
     assert not any("source_nodes" in chunk for chunk in chunks[:-1])
 
 
-def test_times_ride_on_the_last_chunk() -> None:
-    """On the finish, or on the usage where that comes last."""
+def test_the_last_chunk_has_the_times() -> None:
+    """The chunk with the finish or, if there is one, the chunk with the usage has the times."""
     script: list[Batch] = [[CONTEXT, Delta(0, "a")], [Finish(0, "stop"), Usage(1, 2)], [DONE]]
     for usage in (False, True):
         chunks = stream(exchange(usage=usage), *script)
@@ -149,8 +152,8 @@ def test_times_ride_on_the_last_chunk() -> None:
         assert not any("timings" in chunk for chunk in chunks[:-2])
 
 
-def test_usage_comes_where_it_was_asked_for() -> None:
-    """As a chunk of its own without choices; null on all others. The model server's own object as it came."""
+def test_usage_has_its_own_chunk() -> None:
+    """The requested usage is the model server's object in a chunk without choices. Other chunks have null."""
     script: list[Batch] = [
         [Delta(0, "a"), Finish(0, "stop")],
         [Usage(1, 2, b'{"prompt_tokens":1,\n"x":1.0}')],
@@ -165,7 +168,7 @@ def test_usage_comes_where_it_was_asked_for() -> None:
 
 
 def test_several_choices() -> None:
-    """Each has its role, its text and its finish; a finish does not wait for the other's text."""
+    """Each choice has its role, its text and its finish. A finish does not wait for another choice."""
     answer = exchange()
     begun = answer.render([Delta(1, "b"), Delta(0, "a"), Finish(0, "stop")])
     after = answer.render([Delta(1, "c")])
@@ -178,8 +181,8 @@ def test_several_choices() -> None:
         assert [choice["finish_reason"] for choice in own if choice["finish_reason"]] == [reason]
 
 
-def test_members_that_are_not_modelled_keep_their_bytes() -> None:
-    """Tool calls, reasoning, log probabilities, vendor fields: spliced in, whatever the numbers look like."""
+def test_unknown_members_keep_their_bytes() -> None:
+    """Tool calls, reasoning, log probabilities and vendor fields keep their bytes."""
     raw = exchange().render(
         [
             Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"{\\"x\\""}}]}'),
@@ -199,14 +202,14 @@ def test_members_that_are_not_modelled_keep_their_bytes() -> None:
 
 
 def test_line_breaks_of_a_model_server_do_not_break_events() -> None:
-    """JSON laid out over several lines stays one event."""
+    """JSON with several lines becomes one event."""
     chunks = stream(exchange(), [Delta(0, "a\n\nb", b'{\n"reasoning":\r\n"r"}'), Finish(0, "stop")], [DONE])
     assert chunks[1]["choices"][0]["delta"] == {"content": "a\n\nb", "reasoning": "r"}
     assert stream(exchange(index=""), [Chunk(b'{\n "a":1\r\n}')], [DONE])[0] == {"a": 1}
 
 
-def test_the_model_may_say_more_of_itself_later() -> None:
-    """What it said before stays, and the id does not change."""
+def test_a_later_start_adds_members() -> None:
+    """A later start adds its members. The id and the other members stay."""
     chunks = stream(
         exchange(),
         [Delta(0, "a")],
@@ -220,14 +223,14 @@ def test_the_model_may_say_more_of_itself_later() -> None:
 
 
 def test_a_pass_through_is_relayed() -> None:
-    """Its chunks byte for byte, no times among them, and the end marker once."""
+    """The chunks are sent byte for byte without times, and the end marker once."""
     raw = exchange(index="").render([Chunk(b'{"x":1.50}'), Chunk(b'{"error_like":{}}')])
     raw += exchange(index="").render([DONE])
     assert raw == b'data: {"x":1.50}\n\ndata: {"error_like":{}}\n\ndata: [DONE]\n\n'
 
 
 def test_a_whole_answer_where_a_stream_was_asked_for() -> None:
-    """Some servers do not stream: what they say becomes one chunk, of which clients make the same answer."""
+    """A model server that does not stream gives one chunk, from which clients build the same answer."""
     completion = {
         "id": "x",
         "object": "chat.completion",
@@ -257,8 +260,8 @@ def finding(direction: Direction, item: int, start: int = 0) -> Detections:
     return Detections(direction, item, (Finding("d", "pii", "mail", 1.0, Action.REPORT, start, start + 1, "x"),))
 
 
-def test_detections_ride_on_the_chunk_that_follows() -> None:
-    """Those of the input on the first one, those of the output with the text they are about, warnings with them."""
+def test_the_next_chunk_has_the_detections() -> None:
+    """The first chunk has those of the input. Those of the output and warnings come with their text."""
     detectors = Detectors(input=(Detector("d", Action.REPORT),), output=(Detector("d", Action.REPORT),))
     chunks = stream(
         exchange(detectors=detectors),
@@ -279,8 +282,8 @@ def test_detections_ride_on_the_chunk_that_follows() -> None:
 
 
 @pytest.mark.parametrize("usage", [False, True])
-def test_a_side_that_was_asked_for_is_always_named(usage: bool) -> None:
-    """Where nothing fired, too: the input on the first chunk, the output on the last."""
+def test_a_requested_side_is_always_present(usage: bool) -> None:
+    """Without findings, the first chunk has an empty list for the input, and the last for the output."""
     detectors = Detectors(input=(Detector("d", Action.REPORT),), output=(Detector("d", Action.REPORT),))
     script: list[Batch] = [[CONTEXT, Delta(0, "a"), Finish(0, "stop"), Usage(1, 2)], [DONE]]
     chunks = stream(exchange(detectors=detectors, usage=usage), *script)
@@ -290,8 +293,8 @@ def test_a_side_that_was_asked_for_is_always_named(usage: bool) -> None:
     assert body["detections"] == {"input": [], "output": []}
 
 
-def test_an_answer_without_a_finish_ends_well() -> None:
-    """A model that never says that it is done: times and end marker are still there."""
+def test_a_stream_without_a_finish_is_completed() -> None:
+    """Without a finish from the model, the stream still ends with the times and the end marker."""
     chunks = stream(exchange(), [Delta(0, "a")], [DONE])
     assert chunks[-2]["timings"]
     assert chunks[-1] == "[DONE]"
@@ -302,13 +305,13 @@ def test_an_answer_without_a_finish_ends_well() -> None:
     [Unavailable("gone"), Internal(), UpstreamRejected("no", status=500, body='{"error":{\n"message":"m"}}')],
 )
 def test_a_failure_is_an_event_without_the_end(error: Any) -> None:
-    """One event with ``error``; clients take what ends with the end marker for a whole answer."""
+    """A failure is one event with `error`. The end marker is omitted, because it means a complete answer."""
     [failure] = events(exchange().render_failure(error))
     assert failure["error"]["message"]
 
 
 def test_a_whole_answer() -> None:
-    """OpenAI's object with the model server's own members, all choices by number, usage, sources."""
+    """The answer is OpenAI's object with the model server's members, all choices in order, usage and sources."""
     body = whole(
         exchange(streaming=False),
         [CONTEXT, START, Delta(1, "b"), Delta(0, "a")],
@@ -334,7 +337,7 @@ def test_a_whole_answer() -> None:
 
 
 def test_tool_calls_of_a_whole_answer() -> None:
-    """Put together from their pieces; content is null beside them, and the pieces' numbers are gone."""
+    """The pieces of a tool call are joined, their index is removed, and the content is null."""
     body = whole(
         exchange(streaming=False, index=""),
         [CONTEXT, Delta(0, "", b'{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}')],
@@ -347,13 +350,13 @@ def test_tool_calls_of_a_whole_answer() -> None:
 
 
 def test_an_empty_answer_has_an_empty_content() -> None:
-    """Null belongs to answers that call tools."""
+    """The content is null only if the answer calls tools."""
     body = whole(exchange(streaming=False), [CONTEXT, Finish(0, "stop"), DONE])
     assert body["choices"][0]["message"]["content"] == ""
 
 
 def test_a_whole_pass_through_keeps_its_bytes() -> None:
-    """Nothing is added, nothing laid out anew."""
+    """The answer of a pass-through is sent byte for byte."""
     answer = exchange(streaming=False, index="")
     answer.take([Completion(b' {"a" : 1.50}\n')])
     answer.take([DONE])
@@ -370,8 +373,8 @@ def test_a_whole_pass_through_keeps_its_bytes() -> None:
         (b"[1]", b"[1]"),
     ],
 )
-def test_a_pass_through_that_asked_for_an_index_says_that_it_has_no_sources(sent: bytes, told: bytes) -> None:
-    """In an answer in one piece and on the first chunk alone; every other byte is the model server's."""
+def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, told: bytes) -> None:
+    """Null is added to a complete answer or to the first chunk. The other bytes are the model server's."""
     answer = exchange(streaming=False)
     answer.take([Completion(sent), DONE])
     assert answer.complete() == told
@@ -379,8 +382,8 @@ def test_a_pass_through_that_asked_for_an_index_says_that_it_has_no_sources(sent
     assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(b" ".join(each.splitlines()) for each in (told, sent))
 
 
-def test_a_conversation_that_searched_nothing_has_no_sources() -> None:
-    """Null where an index was asked for, and no member at all where none was."""
+def test_an_answer_without_a_search_has_no_sources() -> None:
+    """`source_nodes` is null if the request named an index, and is absent otherwise."""
     turn = Turn(LOCAL, "q")
     for asked in (True, False):
         answer = OpenAiExchange(turn, streaming=False, sources=asked)
@@ -393,12 +396,12 @@ def test_a_conversation_that_searched_nothing_has_no_sources() -> None:
         assert not any("source_nodes" in chunk for chunk in others[:-1])
 
 
-# --- as its users do ----------------------------------------------------------------------------------------------
+# --- with OpenAI's client ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def openai(port: int) -> AsyncIterator[AsyncOpenAI]:
-    """OpenAI's own client against a real server."""
+    """Return OpenAI's client, connected to a running server."""
     async with AsyncOpenAI(
         base_url=f"http://127.0.0.1:{port}/v1",
         api_key="none",
@@ -413,7 +416,7 @@ INDEX = {"index_name": "docs"}
 
 
 async def test_openais_client_reads_an_answer(openai: AsyncOpenAI) -> None:
-    """With its sources beside it."""
+    """OpenAI's client reads an answer and its sources."""
     answer = await openai.chat.completions.create(model="m", messages=ASKED, extra_body=INDEX)
     assert answer.choices[0].message.content == "At nine."
     assert answer.choices[0].finish_reason == "stop"
@@ -425,7 +428,7 @@ async def test_openais_client_reads_an_answer(openai: AsyncOpenAI) -> None:
 
 
 async def test_openais_client_reads_a_stream(openai: AsyncOpenAI) -> None:
-    """Text, sources on the first chunk, usage and times on the last."""
+    """OpenAI's client reads the text, the sources of the first chunk, and usage and times of the last."""
     chunks = [
         chunk
         async for chunk in await openai.chat.completions.create(
@@ -438,8 +441,8 @@ async def test_openais_client_reads_a_stream(openai: AsyncOpenAI) -> None:
     assert "generate_ms" in (chunks[-1].model_extra or {})["timings"]
 
 
-async def test_openais_client_puts_tool_calls_together(fakes: Any, openai: AsyncOpenAI) -> None:
-    """Its own accumulation of streamed pieces sees what the model server said."""
+async def test_openais_client_joins_tool_calls(fakes: Any, openai: AsyncOpenAI) -> None:
+    """OpenAI's client builds the complete tool call from the streamed pieces."""
     pieces = [
         b'{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":""}}]}',
         b'{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}',
@@ -456,7 +459,7 @@ async def test_openais_client_puts_tool_calls_together(fakes: Any, openai: Async
 
 
 async def test_openais_client_raises_a_failure_in_mid_stream(fakes: Any, openai: AsyncOpenAI) -> None:
-    """What came before it was read."""
+    """OpenAI's client raises the error after it has read the earlier chunks."""
     fakes.generator.script = [[Delta(0, "At ")], Unavailable("The model is away.")]
     stream = await openai.chat.completions.create(model="m", messages=ASKED, extra_body=INDEX, stream=True)
     texts: list[str | None] = []
@@ -472,8 +475,8 @@ async def test_openais_client_raises_a_failure_in_mid_stream(fakes: Any, openai:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_model_servers_refusal_is_the_clients(fakes: Any, openai: AsyncOpenAI, stream: bool) -> None:
-    """Status, body and Retry-After as it said."""
+async def test_a_model_servers_refusal_reaches_the_client(fakes: Any, openai: AsyncOpenAI, stream: bool) -> None:
+    """The client gets the status, the body and Retry-After of the model server."""
     body = '{"error":{"message":"slow down","code":"busy"}}'
     fakes.generator.script = [UpstreamRejected("no", status=429, body=body, retry_after=7)]
     with pytest.raises(APIStatusError) as caught:
@@ -483,8 +486,8 @@ async def test_a_model_servers_refusal_is_the_clients(fakes: Any, openai: AsyncO
     assert caught.value.response.headers["retry-after"] == "7"
 
 
-async def test_a_pass_through_reaches_the_model_as_it_came(fakes: Any, http: httpx.AsyncClient) -> None:
-    """And its answer the client, with the time it took."""
+async def test_a_pass_through_stays_unchanged(fakes: Any, http: httpx.AsyncClient) -> None:
+    """The model gets the request's bytes, and the client the answer's bytes and a server timing."""
     fakes.generator.script = [[Completion(b'{"x":1.50}')]]
     body = b'{"model" : "m", "messages":"whatever"}'
     response = await http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
@@ -494,15 +497,15 @@ async def test_a_pass_through_reaches_the_model_as_it_came(fakes: Any, http: htt
 
 
 async def test_a_streamed_pass_through_over_http(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Chunks as they came, and the end marker once."""
+    """The client gets the model server's chunks unchanged, and the end marker once."""
     fakes.generator.script = [[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]
     response = await http.post("/v1/chat/completions", json={"stream": True})
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.content == b'data: {"a":1}\n\ndata: {"a":2}\n\ndata: [DONE]\n\n'
 
 
-async def test_a_blocked_stream_ends_well(fakes: Any, http: httpx.AsyncClient) -> None:
-    """Nothing of the secret, then the fallback, ``content_filter``, usage and the end marker."""
+async def test_a_blocked_stream_is_completed(fakes: Any, http: httpx.AsyncClient) -> None:
+    """The stream has the fallback text, `content_filter`, usage and the end marker, and no part of the secret."""
     fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
     body = {
         "messages": ASKED,
@@ -519,8 +522,8 @@ async def test_a_blocked_stream_ends_well(fakes: Any, http: httpx.AsyncClient) -
     assert chunks[-1] == "[DONE]"
 
 
-def test_a_judged_answer_in_one_piece_says_what_was_found() -> None:
-    """The model server's members as they came, ours behind them in place of what it calls so, the passages too."""
+def test_a_judged_whole_answer_has_detections() -> None:
+    """The model server's members stay. The gateway adds passages and warnings, and replaces `detections`."""
     detectors = Detectors(output=(Detector("words", Action.REPORT),))
     answer = exchange(streaming=False, detectors=detectors)
     sent = b'{"choices": [{"message": {"content": "ok", "refusal": null}}], "detections": 5}'
