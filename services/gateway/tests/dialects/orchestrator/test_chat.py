@@ -1,4 +1,4 @@
-"""Chat completions with detections: what is asked; what answers look like is held by the conformance cases, too."""
+"""Chat completions with detections: requests and answers. The conformance cases compare whole answers."""
 
 import json
 from typing import Any
@@ -26,8 +26,11 @@ def parsed(body: dict[str, Any], wire: GuardrailsWire = ADR, **frontend: Any) ->
     return dialect.parse(request).turn
 
 
-def test_the_two_ways_differ_in_what_is_judged_and_where_answers_are_cut() -> None:
-    """Ours judges the conversation and releases sentences, the reference as its detectors do."""
+def test_the_two_wire_formats_have_different_defaults() -> None:
+    """The ADR judges the conversation and splits at sentences.
+
+    The reference judges the last message and splits by detector.
+    """
     ours = parsed({"model": "m", "messages": HI, "detectors": WORDS})
     assert (ours.detection.chunking, ours.detection.input_scope) == (Chunking.SENTENCE, InputScope.CONVERSATION)
     reference = parsed({"model": "m", "messages": HI, "detectors": WORDS}, REFERENCE)
@@ -36,8 +39,8 @@ def test_the_two_ways_differ_in_what_is_judged_and_where_answers_are_cut() -> No
     assert reference.detection.blocked_is_empty
 
 
-def test_a_request_may_say_it_otherwise() -> None:
-    """What it says so is none of the model server's business; an answer that nobody judges is cut nowhere."""
+def test_a_request_overrides_the_defaults() -> None:
+    """The model server does not get the two members. Without output detectors, the answer is not split."""
     body = {"model": "m", "messages": HI, "detectors": WORDS, "seed": 7}
     turn = parsed({**body, "chunking": "minimal", "input_scope": "all"})
     assert (turn.detection.chunking, turn.detection.input_scope) == (Chunking.MINIMAL, InputScope.ALL)
@@ -45,15 +48,18 @@ def test_a_request_may_say_it_otherwise() -> None:
     assert parsed({**body, "detectors": {"input": {"words": {}}}}).detection.chunking is None
 
 
-def test_stream_options_that_are_not_ours_reach_the_model_server() -> None:
-    """Some tell numbers of tokens all along."""
+def test_unknown_stream_options_reach_the_model_server() -> None:
+    """An option that the gateway does not use itself reaches the model server."""
     options = {"include_usage": True, "continuous_usage_stats": True}
     turn = parsed({"model": "m", "messages": HI, "detectors": WORDS, "stream_options": options})
     assert json.loads(turn.parameters_json)["stream_options"] == options
 
 
 def test_kinds() -> None:
-    """Conversations may be judged on both sides, but not in the reference; passages only where there are some."""
+    """A detector may judge conversations on both sides, but not the input in the reference.
+
+    With an index, an output detector may judge passages.
+    """
     body = {"model": "m", "messages": HI, "detectors": {"input": {"a": {}}, "output": {"b": {}}}}
     spoken = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
     assert parsed(body).detection.kinds == (("a", spoken), ("b", spoken))
@@ -62,8 +68,8 @@ def test_kinds() -> None:
     assert found == (("a", spoken), ("b", spoken | {DetectorKind.CONTEXT_DOC}))
 
 
-def test_input_blocks_and_output_reports_unless_a_request_says_otherwise() -> None:
-    """The ADR's behaviour."""
+def test_input_blocks_and_output_reports_by_default() -> None:
+    """By default, an input detector blocks and an output detector reports. A request can set the action."""
     chosen = {"input": {"a": {}}, "output": {"b": {}, "c": {"action": "redact"}}}
     turn = parsed({"model": "m", "messages": HI, "detectors": chosen})
     actions = [each.action for each in (*turn.detectors.input, *turn.detectors.output)]
@@ -82,14 +88,14 @@ def test_input_blocks_and_output_reports_unless_a_request_says_otherwise() -> No
         ({"model": "m", "messages": HI, "detectors": {"sideways": {}}}, "detectors.sideways is not a direction"),
     ],
 )
-def test_what_is_wrong_is_refused(body: dict[str, Any], details: str) -> None:
-    """In the reference's words, where it has some."""
+def test_invalid_requests_are_refused(body: dict[str, Any], details: str) -> None:
+    """The error has the reference's wording where the reference has one."""
     with pytest.raises(CausewayError, match=details):
         parsed(body)
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What was found stands beside what the model server said."""
+    """The answer has the findings beside the model server's choices."""
     fakes.generator.script = FakeGenerator.words("A secret.")
     response = await client.post(PATH, json={"model": "fake", "messages": HI, "detectors": WORDS})
     body = response.json()
@@ -106,7 +112,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
 async def test_an_answer_from_an_index_has_its_passages(
     client: httpx.AsyncClient, fakes: Any, stream: bool
 ) -> None:
-    """As OpenAI's routes have them: in the answer, or once on a stream, with the first event."""
+    """The answer, or the first event of a stream, has the passages, as on OpenAI's routes."""
     fakes.generator.script = FakeGenerator.words("One. ", "Two.")
     body = {"model": "fake", "messages": HI, "stream": stream, "index_name": "docs", "detectors": WORDS}
     text = (await client.post(PATH, json=body)).text
@@ -118,8 +124,8 @@ async def test_an_answer_from_an_index_has_its_passages(
     assert "source_nodes" not in (await client.post(PATH, json=body)).text
 
 
-async def test_a_question_that_is_stopped(client: httpx.AsyncClient, fakes: Any) -> None:
-    """No model hears of it; its tokens are counted."""
+async def test_a_blocked_question(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model is not called, and the question's tokens are counted."""
     question = [{"role": "user", "content": "a secret"}]
     body = {"model": "fake", "messages": question, "detectors": {"input": {"words": {}}}}
     said = (await client.post(PATH, json=body)).json()
@@ -129,8 +135,8 @@ async def test_a_question_that_is_stopped(client: httpx.AsyncClient, fakes: Any)
     assert fakes.generator.prompts == []
 
 
-async def test_a_model_server_that_failed_says_so_in_the_stream(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Once, behind what was cleared."""
+async def test_a_failure_of_the_model_server_in_a_stream(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The stream has one error event and ends with the end marker."""
     fakes.generator.script = [[Start(), Delta(0, "One. ")], Unavailable("it broke")]
     body = {"model": "fake", "messages": HI, "stream": True, "chunking": "minimal", "detectors": WORDS}
     text = (await client.post(PATH, json=body)).text
@@ -138,8 +144,8 @@ async def test_a_model_server_that_failed_says_so_in_the_stream(client: httpx.As
     assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_what_stands_in_a_stream_once(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What was found in the question stands in the first event, the numbers of tokens in the last."""
+async def test_members_that_a_stream_has_once(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The first event has the findings of the question, and the last one the usage."""
     fakes.generator.script = [[Start()], [Delta(0, "One. ")], [Delta(0, "Two.")], [Finish(0, "stop"), Usage(3, 2)]]
     chosen = {"input": {"words": {"action": "report"}}, **WORDS}
     question = [{"role": "user", "content": "a secret"}]

@@ -24,8 +24,8 @@ def parsed(body: dict[str, Any], dialect: Any = None) -> Turn:
     return turn
 
 
-def test_a_prompt_is_a_text_to_go_on_with() -> None:
-    """What is the model server's reaches it, and nothing else does."""
+def test_a_prompt_is_plain_text() -> None:
+    """The model server gets the prompt as plain text, and only the members that the gateway does not use."""
     turn = parsed({"model": "m", "prompt": "Once", "echo": True, "stream": True, "detectors": WORDS})
     assert (turn.question, turn.style, turn.original) == ("Once", PromptStyle.PLAIN_TEXT, OriginalRequest())
     assert json.loads(turn.parameters_json) == {"echo": True}
@@ -41,14 +41,14 @@ def test_a_prompt_is_a_text_to_go_on_with() -> None:
         ({"model": "m", "prompt": "x"}, "`detectors` is required"),
     ],
 )
-def test_what_is_wrong_is_refused(body: dict[str, Any], details: str) -> None:
-    """By the name of the field."""
+def test_invalid_requests_are_refused(body: dict[str, Any], details: str) -> None:
+    """The error names the field."""
     with pytest.raises(CausewayError, match=details):
         parsed(body)
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A choice is its text; the model is asked for a text completion."""
+    """A choice has a text, and the model is called for a text completion."""
     fakes.generator.script = FakeGenerator.words("upon a ", "secret.")
     body = (await client.post(PATH, json={"model": "fake", "prompt": "Once", "detectors": WORDS})).json()
     assert body["object"] == "text_completion"
@@ -59,8 +59,8 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     assert [(message.role, message.text) for message in prompt.messages] == [("user", "Once")]
 
 
-def test_parameters_of_text_generation_servers_have_other_names_elsewhere() -> None:
-    """One that is none is refused."""
+def test_parameters_of_text_generation_are_translated() -> None:
+    """The model server gets OpenAI's names of the parameters. An unknown parameter is refused."""
     dialect = OrchestratorGeneration(GuardrailsWire.ADR)
     said = {"max_new_tokens": 5, "stop_sequences": ["."], "decoding_method": "GREEDY", "top_p": 0.5}
     body = {"model_id": "m", "prompt": "Once", "detectors": {"fits": {}}}
@@ -73,8 +73,8 @@ def test_parameters_of_text_generation_servers_have_other_names_elsewhere() -> N
         parsed({"prompt": "Once", "detectors": {"fits": {}}}, dialect)
 
 
-async def test_a_generated_text_needs_a_detector_of_such(client: httpx.AsyncClient) -> None:
-    """One of texts is none."""
+async def test_a_generated_text_needs_a_generation_detector(client: httpx.AsyncClient) -> None:
+    """A detector of texts is refused for a generated text."""
     body = {"model_id": "fake", "prompt": "Once", "detectors": {"words": {}}}
     response = await client.post("/api/v2/text/generation-detection", json=body)
     assert (response.status_code, response.json()["code"]) == (422, 422)

@@ -10,7 +10,7 @@ def finding(detector: str, start: int | None = None) -> Finding:
 
 
 def test_spans_come_first_and_the_others_by_detector() -> None:
-    """Whichever event they came in."""
+    """Findings of all events are sorted: those with a span by start, then the others by detector."""
     events = [
         Detections(Direction.OUTPUT, 1, (finding("b"), finding("z", 4))),
         Detections(Direction.OUTPUT, 0, ()),
@@ -27,8 +27,8 @@ def test_spans_come_first_and_the_others_by_detector() -> None:
     assert detections.entries(Direction.OUTPUT, results) == [{"choice_index": 1, "results": results[1]}]
 
 
-def test_spans_can_count_from_elsewhere() -> None:
-    """Those that there are."""
+def test_spans_can_be_moved() -> None:
+    """Spans are moved by an offset, and findings without a span stay."""
     results = detections.plain_results(Detections(Direction.INPUT, 0, (finding("a", 7), finding("b"))))
     moved = detections.moved(results, -5)
     assert [(each.get("start"), each.get("end")) for each in moved] == [(2, 3), (None, None)]

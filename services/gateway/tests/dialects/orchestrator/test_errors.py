@@ -42,15 +42,15 @@ FAILED = errors.DetectorFailed(DetectorFailure("hap", "detector request failed f
     ],
 )
 def test_status(error: CausewayError, adr: int, reference: int) -> None:
-    """The body says the same as the status; what is raised in other routes has it, too."""
+    """The status, the code of the body and the raised error agree, for both wire formats."""
     for wire, status in ((ADR, adr), (REFERENCE, reference)):
         assert errors.status(error, wire) == status
         assert json.loads(errors.body(error, wire))["code"] == status
         assert http_status(errors.as_raised(error, wire)) == status
 
 
-def test_the_reference_says_no_more_of_what_it_does_not_expect() -> None:
-    """Neither who failed nor why."""
+def test_the_reference_hides_unexpected_errors() -> None:
+    """The reference's error names neither the detector nor the reason."""
     assert json.loads(errors.body(FAILED, REFERENCE))["details"] == errors.UNEXPECTED
     assert json.loads(errors.body(FAILED))["details"] == "detector request failed for `hap`: busy"
 
@@ -63,16 +63,16 @@ def test_the_reference_says_no_more_of_what_it_does_not_expect() -> None:
         "not like this",
     ],
 )
-def test_what_a_model_server_says(body: str) -> None:
-    """Its words behind ours, whichever shape they came in."""
+def test_a_model_servers_message_is_quoted(body: str) -> None:
+    """The error quotes the message of each known error body of model servers."""
     error = UpstreamRejected("refused", status=400, body=body)
     error.resource = "m"
     details = json.loads(errors.body(error, asked="chat completion"))["details"]
     assert details == "chat completion request failed for `m`: not like this"
 
 
-def test_a_failure_may_be_passed_over() -> None:
-    """Where the request says so of this detector on this side."""
+def test_an_allowed_failure_is_ignored() -> None:
+    """A detector's failure is ignored on the side where the request allows it."""
     allowed = Detectors(output=(Detector("hap", Action.REPORT, allow_on_error=True),))
     failures = (DetectorFailure("hap", "no", 503),)
     errors.check_failures(failures, Direction.OUTPUT, allowed)
@@ -81,8 +81,11 @@ def test_a_failure_may_be_passed_over() -> None:
 
 
 @pytest.mark.parametrize("action", list(Action))
-def test_a_detector_that_had_nothing_to_judge_by(action: Action) -> None:
-    """It is passed over where it would only report, or may fail; else its status says what the request lacks."""
+def test_a_detector_without_context(action: Action) -> None:
+    """A detector without its context is ignored if it only reports or may fail.
+
+    Otherwise the request is refused with 422.
+    """
     failures = (DetectorFailure("grounded", "no passages", 422, not_asked=True),)
     errors.check_failures(
         failures, Direction.OUTPUT, Detectors(output=(Detector("grounded", action, allow_on_error=True),))

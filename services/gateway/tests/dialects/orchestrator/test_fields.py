@@ -14,16 +14,16 @@ def raw(**said: Any) -> fields.Raw:
     return fields.members(json.dumps(said).encode())
 
 
-def test_a_body_that_is_no_json_is_told_from_one_that_is_no_object() -> None:
-    """The one is malformed, the other not what the route takes."""
+def test_invalid_json_and_other_json_values_have_different_errors() -> None:
+    """Invalid JSON is malformed, and a value that is not an object is unprocessable."""
     with pytest.raises(NotJson):
         fields.members(b"{")
     with pytest.raises(Unprocessable, match="must be a JSON object"):
         fields.members(b"[]")
 
 
-def test_members_are_those_of_the_route() -> None:
-    """One more and one less are refused by their names."""
+def test_unknown_and_missing_members_are_refused() -> None:
+    """The error names an unknown or a missing member."""
     fields.only(raw(a=1, c=1), ("a",), ("b", "c"))
     with pytest.raises(Unprocessable, match="unknown field `d`, expected `a` or `b`"):
         fields.only(raw(a=1, d=1), ("a",), ("b",))
@@ -35,7 +35,7 @@ def test_members_are_those_of_the_route() -> None:
     ("value", "problem"), [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")]
 )
 def test_a_text(value: Any, problem: str) -> None:
-    """It is one, and says something."""
+    """A text is a string that is not empty."""
     assert fields.text(raw(a="b"), "a") == "b"
     with pytest.raises(Unprocessable, match=f"`a` {problem}"):
         fields.text(raw(a=value), "a")
@@ -43,7 +43,7 @@ def test_a_text(value: Any, problem: str) -> None:
 
 @pytest.mark.parametrize("value", ["b", [1], {}, [], None])
 def test_lists(value: Any) -> None:
-    """Of texts or of objects, with one at least."""
+    """A list has at least one text or one object."""
     assert fields.texts(raw(a=["b"]), "a") == ("b",)
     assert fields.objects(raw(a=[{}]), "a") == [{}]
     for read in (fields.texts, fields.objects):
@@ -52,7 +52,7 @@ def test_lists(value: Any) -> None:
 
 
 def test_detectors_of_a_route_that_only_detects() -> None:
-    """Each with its parameters; what they find leads to nothing."""
+    """Each detector has its parameters and the action `report`. At least one is required."""
     chosen = fields.detectors(raw(detectors={"a": {"threshold": 0.5}, "b": None}))
     assert chosen == (
         Detector("a", Action.REPORT, params_json=b'{"threshold":0.5}'),
@@ -65,8 +65,8 @@ def test_detectors_of_a_route_that_only_detects() -> None:
         fields.detectors(raw())
 
 
-def test_a_word_of_a_few() -> None:
-    """Nothing said is none of them."""
+def test_a_choice_of_words() -> None:
+    """A choice is one of the allowed words, or an empty string for null."""
     assert (fields.choice(raw(a="b"), "a", ("b",)), fields.choice(raw(a=None), "a", ("b",))) == ("b", "")
     with pytest.raises(Unprocessable, match="`a` must be one of `b`, `c`"):
         fields.choice(raw(a="d"), "a", ("b", "c"))
