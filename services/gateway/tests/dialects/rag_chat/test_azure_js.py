@@ -23,14 +23,14 @@ BODY = {"messages": [{"role": "user", "content": "<b>When?</b>"}], "context": {"
 
 @given(st.text(max_size=60))
 def test_pieces_add_up_to_the_text(text: str) -> None:
-    """Nothing is lost, nothing is empty."""
+    """The joined pieces are the text, and no piece is empty."""
     assert "".join(pieces(text)) == text
     assert all(pieces(text))
 
 
 @given(st.text(alphabet="ab1 9.[]#=\n", max_size=60))
 def test_a_piece_with_a_digit_holds_nothing_else(text: str) -> None:
-    """The component takes it for the number of a step, and leaves out what else it holds."""
+    """A piece with a digit has only digits, because the component reads it as the number of a step."""
     for piece in pieces(text):
         if any(character.isdigit() for character in piece):
             assert piece.isdigit()
@@ -38,7 +38,7 @@ def test_a_piece_with_a_digit_holds_nothing_else(text: str) -> None:
 
 
 def test_pieces_are_as_small_as_tokens() -> None:
-    """Words with the space before them, marks, digits; the marks of a question by themselves."""
+    """A piece is a word with its space, a mark, up to three digits, or the marks of a follow-up question."""
     assert pieces("Since 2027. [a-1.pdf#page=12]") == [
         *("Since", " ", "202", "7", ".", " ", "[", "a", "-", "1", ".", "pdf", "#", "page", "=", "12", "]"),
     ]
@@ -49,7 +49,7 @@ def test_pieces_are_as_small_as_tokens() -> None:
 
 
 def test_thoughts_are_one_string_of_html() -> None:
-    """In which nothing that was said or found is markup."""
+    """The texts of questions and passages are escaped."""
     result = {"sourcepage": "a&b.pdf", "content": "<script>alert(1)</script>"}
     html = thoughts_html(
         [
@@ -65,7 +65,7 @@ def test_thoughts_are_one_string_of_html() -> None:
 
 @pytest.fixture
 async def component(fakes: Any, settings: Settings, tmp_path: Path) -> Any:
-    """Asks as the component does, at the paths of its profile."""
+    """Return a client for the paths of the component's profile."""
     (tmp_path / "frontends.yaml").write_text(PROFILE)
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
@@ -80,7 +80,7 @@ def check_context(context: Any) -> None:
 
 
 async def test_an_answer_in_one_piece(component: httpx.AsyncClient, fakes: Any) -> None:
-    """The context inside of the message, and the questions behind the text."""
+    """The message has the context, and the follow-up questions are at the end of its text."""
     fakes.generator.script.insert(-1, [FollowUps(("Why?",))])
     for path in ("/chat", "/ask"):
         [choice] = (await component.post(path, json=BODY)).json()["choices"]
@@ -90,7 +90,7 @@ async def test_an_answer_in_one_piece(component: httpx.AsyncClient, fakes: Any) 
 
 
 async def test_a_streamed_answer(component: httpx.AsyncClient, fakes: Any) -> None:
-    """The context inside of the delta, a line a token, the questions as the last of the text."""
+    """The first delta has the context, each token has a line, and the follow-up questions end the text."""
     fakes.generator.script = FakeGenerator.saying("At 9 [guide-1.pdf#page=1].").script
     fakes.generator.script.insert(-1, [FollowUps(("Why?",))])
     response = await component.post("/chat", json=BODY | {"stream": True})
@@ -104,7 +104,7 @@ async def test_a_streamed_answer(component: httpx.AsyncClient, fakes: Any) -> No
 
 
 async def test_guarded_text_is_split_again(component: httpx.AsyncClient, fakes: Any) -> None:
-    """What the detectors release in one piece leaves in pieces as small as tokens."""
+    """Text that the detectors release at once is sent in pieces of one token."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.script = FakeGenerator.saying("one two sec", "ret three 4").script
     response = await component.post("/chat", json=BODY | {"stream": True})

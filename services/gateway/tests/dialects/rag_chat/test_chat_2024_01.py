@@ -35,7 +35,7 @@ Check = Callable[[Any, dict[str, Any]], None]
 async def test_the_examples_answer_in_one_piece(
     client: httpx.AsyncClient, path: str, has: Check, check_context: Callable[[Any], None]
 ) -> None:
-    """Every key of the specification's example is there with its type, and no other."""
+    """The answer has exactly the keys and types of the specification's example."""
     body = (await client.post(path, json=EXAMPLE)).json()
     none = type(None)
     shape: dict[str, Any] = {
@@ -77,7 +77,7 @@ async def test_the_examples_answer_in_one_piece(
 async def test_the_examples_streamed_answer(
     client: httpx.AsyncClient, path: str, has: Check, check_context: Callable[[Any], None]
 ) -> None:
-    """Every key of the specification's example chunks is there with its type, and no other."""
+    """The chunks have exactly the keys of the specification's example, with their types."""
     response = await client.post(path, json=EXAMPLE | {"stream": True})
     assert response.headers["content-type"] == "application/json-lines"
     first, *middle, last = [json.loads(line) for line in response.text.splitlines()]
@@ -101,7 +101,7 @@ async def test_the_examples_streamed_answer(
 
 
 async def test_the_body_decides_on_streaming(client: httpx.AsyncClient) -> None:
-    """Nothing, null and false are one piece; anything but a boolean is refused."""
+    """Without `stream`, or with null or false, the answer is one object. Other values than booleans are refused."""
     for stream in ({}, {"stream": None}, {"stream": False}):
         response = await client.post("/2024-01/chat", json={"messages": "hi"} | stream)
         assert response.headers["content-type"] == "application/json"
@@ -110,8 +110,8 @@ async def test_the_body_decides_on_streaming(client: httpx.AsyncClient) -> None:
     assert response.json() == {"error": "stream must be a boolean."}
 
 
-async def test_asking_is_a_single_turn(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Only the last words of the user count, whatever was said before them or behind."""
+async def test_ask_is_a_single_turn(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The last message of the user is the question, and other messages of users and assistants are ignored."""
     said = [("system", "Be brief."), ("user", "Hello."), ("user", "When?"), ("assistant", "At nine.")]
     messages = [{"role": role, "content": content} for role, content in said]
     assert (await client.post("/ask", json={"messages": messages})).status_code == 200
@@ -123,15 +123,15 @@ async def test_asking_is_a_single_turn(client: httpx.AsyncClient, fakes: Any) ->
 
 
 async def test_a_system_message_is_part_of_the_history(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It stands behind the platform's own."""
+    """The request's system message follows the platform's own."""
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When?"}]
     await client.post("/2024-01/chat", json={"messages": messages})
     roles = [message.role for message in fakes.generator.prompts[0].messages]
     assert roles == ["system", "system", "user"]
 
 
-async def test_ids_are_new_where_the_model_server_has_none(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Two answers have two ids; the model is the one that was asked for."""
+async def test_ids_are_generated_if_the_model_server_sends_none(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Two answers have two ids, and the model is the requested one."""
     fakes.generator.script = FakeGenerator.saying("x").script[1:]
     body = {"messages": "hi", "context": {"overrides": {"model": "m"}}}
     one, two = [(await client.post("/2024-01/chat", json=body)).json() for _ in range(2)]
@@ -141,8 +141,8 @@ async def test_ids_are_new_where_the_model_server_has_none(client: httpx.AsyncCl
     assert one["system_fingerprint"] is None
 
 
-async def test_it_is_the_stage_before_it_less_a_role_and_a_path(client: httpx.AsyncClient, fakes: Any) -> None:
-    """No system messages, no questions without a conversation."""
+async def test_2024_01_28_has_fewer_roles_and_paths(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The stage 2024-01-28 has no system messages, no `/ask` and no `/chat/stream`."""
     body = {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}]}
     assert (await client.post("/2024-01/chat", json=body)).status_code == 200
     response = await client.post("/2024-01-28/chat", json=body)
@@ -153,7 +153,7 @@ async def test_it_is_the_stage_before_it_less_a_role_and_a_path(client: httpx.As
 
 
 async def test_the_examples_request_is_answered(client: httpx.AsyncClient) -> None:
-    """The specification's own, whose context is empty."""
+    """The specification's example request with an empty context is answered."""
     body = {
         "messages": [{"content": "What is included in my plan?", "role": "user"}],
         "stream": False,

@@ -17,7 +17,7 @@ def ask(overrides: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
-    """Message, context with data points and thoughts, and the session state as it was sent."""
+    """The answer has the message, the data points, the thoughts and the session state of the request."""
     response = await client.post("/2024-04/chat", json=ask(session_state={"id": 7}))
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
@@ -44,7 +44,10 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
-    """First the context with the role, then the text piece by piece, last all thoughts; each line is ended."""
+    """The role and the context are first, then the text in pieces, then all thoughts.
+
+    Each line ends with a line feed.
+    """
     response = await client.post("/chat/stream", json=ask(session_state="s"))
     assert response.headers["content-type"] == "application/json-lines"
     assert response.text.endswith("\n")
@@ -63,7 +66,7 @@ MESSAGE: dict[str, Any] = {"content": str, "function_call": type(None), "role": 
 
 
 async def test_the_examples_answer_in_one_piece(client: httpx.AsyncClient, has: Any, check_context: Any) -> None:
-    """Every key of the specification's example is there, with its type."""
+    """The answer has every key of the specification's example, with its type."""
     example = QUESTION | {"context": {}, "session_state": None}
     body = (await client.post("/chat", json=example)).json()
     assert list(body) == ["message", "context", "session_state"]
@@ -75,7 +78,7 @@ async def test_the_examples_answer_in_one_piece(client: httpx.AsyncClient, has: 
 
 
 async def test_the_examples_streamed_answer(client: httpx.AsyncClient, has: Any, check_context: Any) -> None:
-    """Every key of the specification's example chunks is there, with its type."""
+    """The chunks have every key of the specification's example, with its type."""
     lines = [json.loads(line) for line in (await client.post("/chat/stream", json=QUESTION)).text.splitlines()]
     assert list(lines[0]) == ["delta", "context", "session_state"]
     check_context(lines[0]["context"])
@@ -94,14 +97,14 @@ async def test_the_examples_streamed_answer(client: httpx.AsyncClient, has: Any,
         {"messages": [{"role": "assistant", "content": "Hello."}, *QUESTION["messages"]]},
     ],
 )
-async def test_other_words_for_messages(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any]) -> None:
-    """Some clients say ``input``, some send a text."""
+async def test_other_forms_of_messages(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any]) -> None:
+    """The messages are in `messages` or in `input`, as a list or as one text."""
     assert (await client.post("/chat", json=body)).status_code == 200
     assert fakes.generator.prompts[0].question == "When does the ferry leave?"
 
 
 async def test_settings_reach_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Those that are the model's, as parameters; the model's name; the index and how it is searched."""
+    """The model gets its parameters, and the retriever searches the index in the requested mode."""
     fakes.retriever.indexes["other"] = []
     overrides = {
         "index": "other",
@@ -126,7 +129,7 @@ async def test_settings_reach_the_model(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_without_a_default_index_nothing_is_searched(fakes: Any, settings: Settings) -> None:
-    """No results among the thoughts, no sources in the prompt."""
+    """The thoughts have no results, and the retriever is not called."""
     app = build_app(settings.model_copy(update={"default_index": ""}), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
         body = (await http.post("/chat", json=QUESTION)).json()
@@ -139,15 +142,15 @@ async def test_without_a_default_index_nothing_is_searched(fakes: Any, settings:
 
 
 async def test_a_prompt_that_is_too_long_is_a_400(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Before anything was streamed."""
+    """A prompt that is too long is refused before the stream begins."""
     fakes.generator.window = 5
     response = await client.post("/chat/stream", json=QUESTION)
     assert response.status_code == 400
     assert response.json() == {"error": "Prompt length exceeds context window."}
 
 
-async def test_the_deployments_detectors_hold_here_too(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request without detectors goes through them, and says what they found."""
+async def test_the_deployments_detectors_apply(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request without detectors is judged by the deployment's, and the context has their findings."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.script = FakeGenerator.saying("a secret").script
     body = (await client.post("/chat", json=QUESTION)).json()
@@ -194,26 +197,26 @@ async def test_the_deployments_detectors_hold_here_too(client: httpx.AsyncClient
 async def test_a_bad_request_is_a_400_that_names_the_field(
     client: httpx.AsyncClient, path: str, body: bytes, said: str
 ) -> None:
-    """Whatever is wrong with the body, the answer is a 400 whose error is a string that says where."""
+    """The error is a string that names the field."""
     response = await client.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
     assert said in response.json()["error"]
 
 
-async def test_null_and_empty_overrides_are_as_good_as_absent(client: httpx.AsyncClient) -> None:
-    """Clients send null for settings that were not touched."""
+async def test_null_and_empty_overrides_are_ignored(client: httpx.AsyncClient) -> None:
+    """Null, empty and unknown overrides do not refuse a request."""
     response = await client.post("/chat", json=ask({"top": None, "retrieval_mode": "", "unknown": [1]}))
     assert response.status_code == 200
 
 
 async def test_flat_overrides_are_read(client: httpx.AsyncClient) -> None:
-    """Some clients put the settings straight into the context."""
+    """Overrides directly in the context are read."""
     response = await client.post("/chat", json=QUESTION | {"context": {"top": 1}})
     assert len(response.json()["context"]["data_points"]["text"]) == 1
 
 
 async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
-    """Streaming or not, before any line was sent."""
+    """An unknown index causes a 404, also instead of a stream."""
     for path in ("/chat", "/chat/stream"):
         response = await client.post(path, json=ask({"index": "nowhere"}))
         assert response.status_code == 404
@@ -224,7 +227,7 @@ async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_failure_before_the_first_word_is_a_status(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A model that cannot be reached is a 503 with Retry-After, also when the answer would have been streamed."""
+    """A model that cannot be reached causes a 503 with Retry-After, also instead of a stream."""
     fakes.generator.script = [Unavailable("The model is away.", retry_after=3)]
     response = await client.post("/chat/stream", json=ask())
     assert response.status_code == 503
@@ -233,7 +236,7 @@ async def test_a_failure_before_the_first_word_is_a_status(fakes: Any, client: h
 
 
 async def test_a_failure_after_the_first_word_is_a_line(fakes: Any, client: httpx.AsyncClient) -> None:
-    """The stream ends with a line that holds the error and nothing else."""
+    """The last line of the stream has only the error."""
     fakes.generator.script = [[Delta(0, "At ")], Unavailable("The model is away.")]
     response = await client.post("/chat/stream", json=ask())
     assert response.status_code == 200
@@ -242,8 +245,8 @@ async def test_a_failure_after_the_first_word_is_a_line(fakes: Any, client: http
     assert lines[1]["delta"]["content"] == "At "
 
 
-async def test_detections_stand_in_the_context(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A requested side always has its key; a redacted secret is not in the answer, however it was split."""
+async def test_detections_are_in_the_context(fakes: Any, client: httpx.AsyncClient) -> None:
+    """A requested side always has its key, and the answer does not have the redacted secret."""
     fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
     detectors = {"output": {"words": {"action": "redact"}}, "input": {"words": {}}}
     for path in ("/chat", "/chat/stream"):

@@ -16,13 +16,13 @@ PICTURE = b"\x89PNG\r\n\x1a\n\x00--"
 
 
 def form(body: Any, *files: tuple[str, str, str, bytes]) -> list[tuple[str, Any]]:
-    """The parts of a request: its JSON, then files with their place, name, type and content."""
+    """Return the parts of a form: its JSON, then files with their part name, file name, type and content."""
     parts: list[tuple[str, Any]] = [("json", (None, json.dumps(body), "application/json"))]
     return parts + [(place, (name or None, content, media)) for place, name, media, content in files]
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
-    """Camel case; a message holds nothing but what it says."""
+    """The answer's keys are in camel case, and the message has only its role and its content."""
     body = {"messages": [QUESTION | {"context": {"a": 1}}], "sessionState": {"id": 1}, "session_state": "not read"}
     answer = (await client.post(URL, json=body)).json()
     assert list(answer) == ["message", "context", "sessionState"]
@@ -31,7 +31,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
-    """Of its own media type."""
+    """The stream has its own media type, and a delta has only its content."""
     response = await client.post(f"{URL}/stream", json={"messages": [QUESTION]})
     assert response.headers["content-type"] == "application/jsonl"
     first, *middle, last = [json.loads(line) for line in response.text.splitlines()]
@@ -48,7 +48,7 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_an_error_has_a_code(client: httpx.AsyncClient, body: Any, status: int, code: str) -> None:
-    """And a message, which is all there is to it."""
+    """The error has a code and a message, and no other key."""
     response = await client.post(URL, json=body)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"code", "message"}
@@ -56,8 +56,11 @@ async def test_an_error_has_a_code(client: httpx.AsyncClient, body: Any, status:
 
 
 @pytest.mark.parametrize("kind", ["a defect", "a deadline"])
-async def test_what_was_spent_is_not_spent_again(client: httpx.AsyncClient, fakes: Any, kind: str) -> None:
-    """Its client repeats any 5xx by itself: once the model has begun, no failure is one."""
+async def test_a_failure_after_the_first_token_is_a_424(client: httpx.AsyncClient, fakes: Any, kind: str) -> None:
+    """After the model's first token, a failure is no 5xx, because the protocol's client repeats these.
+
+    In another stage it is.
+    """
 
     class Broken(type(fakes.generator)):  # type: ignore[misc]  # the fake's own class
         async def generate(self, *_: Any) -> Any:
@@ -74,8 +77,8 @@ async def test_what_was_spent_is_not_spent_again(client: httpx.AsyncClient, fake
 
 
 @pytest.mark.parametrize("path", [URL, f"{URL}/stream"])
-async def test_a_search_query_costs_too(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """Once a model has made one, a failure is none that is repeated; what the client did wrong stays its own."""
+async def test_a_failure_after_query_rewriting_is_a_424(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """After a model rewrote the query, a failure is a 424. A client's error stays a 400."""
     said = [QUESTION, {"role": "assistant", "content": "At nine."}, {"role": "user", "content": "And then?"}]
     body = {"messages": said, "context": {"overrides": {"query_rewriting": True}}}
     fakes.generator.scripts.append(FakeGenerator.words("ferry"))
@@ -89,16 +92,19 @@ async def test_a_search_query_costs_too(client: httpx.AsyncClient, fakes: Any, p
     assert (await client.post(path, json=body)).status_code == 400
 
 
-async def test_what_a_detector_holds_back_costs_too(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model has begun, though nothing of it has left."""
+async def test_a_failure_after_withheld_tokens_is_a_424(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A failure is a 424 also if detectors still hold back the model's tokens."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = [[Delta(0, "sec")], Unavailable("The model is away.")]
     response = await client.post(URL, json={"messages": [QUESTION]})
     assert response.status_code == 424
 
 
-async def test_text_that_comes_with_a_message_stands_before_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """In a message of its own, by its name; the question stays what is searched for."""
+async def test_text_files_precede_their_message(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each file is a message with its name before its own message.
+
+    The retriever searches for the question alone.
+    """
     earlier = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "Yes."}]
     files = [
         ("messages[2].files[0]", "notes.md", "text/markdown", "# Früh\nAt eight.".encode()),
@@ -124,7 +130,7 @@ async def test_text_that_comes_with_a_message_stands_before_it(client: httpx.Asy
 
 
 async def test_a_picture_becomes_a_part(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Which the model takes, or refuses by itself; the thoughts do not hold it."""
+    """The model gets the picture as a part of a message, and the thoughts do not have it."""
     files = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
     response = await client.post(URL, files=files)
     assert response.status_code == 200
@@ -138,8 +144,8 @@ async def test_a_picture_becomes_a_part(client: httpx.AsyncClient, fakes: Any) -
     assert "base64" not in response.text
 
 
-async def test_detectors_refuse_what_they_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A picture would pass them by; text goes through them like what was typed."""
+async def test_detectors_refuse_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
+    """With input detectors, a picture is refused, and the text of a file is judged."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     picture = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
     response = await client.post(URL, files=picture)
@@ -162,15 +168,15 @@ async def test_detectors_refuse_what_they_cannot_read(client: httpx.AsyncClient,
 async def test_other_files_are_refused_by_name(
     client: httpx.AsyncClient, media: str, content: bytes, status: int
 ) -> None:
-    """With what would be taken."""
+    """The error names the file."""
     files = form({"messages": [QUESTION]}, ("messages[0].files[0]", "it", media, content))
     response = await client.post(URL, files=files)
     assert response.status_code == status
     assert "messages[0].files[0] (it)" in response.json()["error"]["message"]
 
 
-async def test_a_file_of_no_message_is_refused(client: httpx.AsyncClient) -> None:
-    """It would be lost."""
+async def test_a_file_without_a_message_is_refused(client: httpx.AsyncClient) -> None:
+    """The error names the message that does not exist."""
     files = form({"messages": [QUESTION]}, ("messages[1].files[0]", "it", "text/plain", b"x"))
     response = await client.post(URL, files=files)
     assert response.status_code == 400

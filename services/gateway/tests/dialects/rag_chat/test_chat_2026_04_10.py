@@ -5,7 +5,7 @@ import httpx
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
-    """The text is a string beside its context."""
+    """The answer's text is a string beside its context."""
     body = (await client.post("/2026-04-10/chat", json={"messages": "When?", "session_state": "s"})).json()
     assert list(body) == ["output_text", "context", "session_state"]
     assert body["output_text"] == "At nine."
@@ -14,7 +14,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
-    """Each line says what it is; the context is whole on the first line and on the last."""
+    """Each line has its type, and the first and the last line have the complete context."""
     response = await client.post("/2026-04-10/chat/stream", json={"input": "When?", "session_state": "s"})
     first, *middle, last = [json.loads(line) for line in response.text.splitlines()]
     assert list(first) == list(last) == ["type", "context", "session_state"]
@@ -28,7 +28,7 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_prompt_is_a_list_of_messages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Not of strings, as in the stages before it."""
+    """The prompt's thought lists messages. Earlier stages list strings."""
     body = (await client.post("/2026-04-10/chat", json={"messages": "When?"})).json()
     prompt = body["context"]["thoughts"][3]["description"]
     assert prompt == [

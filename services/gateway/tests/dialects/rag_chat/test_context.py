@@ -12,8 +12,8 @@ def props(context: Context) -> dict[str, Any]:
     return {thought["title"]: thought["props"] for thought in thoughts(TURN, context, context.steps)}
 
 
-def test_the_search_query_has_what_it_cost() -> None:
-    """Time and tokens, where a model made it."""
+def test_the_search_query_has_its_time_and_tokens() -> None:
+    """The thought about a rewritten query has the time and the tokens of the model."""
     steps = (Step("retrieve", 2.0), Step("rewrite", 7.5, Usage(30, 4)))
     context = Context("ferry on Sundays", (), PROMPT, steps)
     said = props(context)["Generated search query"]
@@ -23,8 +23,8 @@ def test_the_search_query_has_what_it_cost() -> None:
     assert (asked["description"], query["description"]) == ("And on Sundays?", "ferry on Sundays")
 
 
-def test_notes_stand_at_the_thoughts_that_they_are_about() -> None:
-    """With the number of messages that were left out."""
+def test_notes_are_in_their_thoughts() -> None:
+    """Each thought has its notes, and the prompt has the number of omitted messages."""
     notes = (
         Note(Subject.QUERY, "a"),
         Note(Subject.RESULTS, "b"),
@@ -38,7 +38,7 @@ def test_notes_stand_at_the_thoughts_that_they_are_about() -> None:
     assert said["Prompt"]["messages_left_out"] == 4
 
 
-def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
-    """Neither empty lists nor zeros."""
+def test_empty_props_are_absent() -> None:
+    """The thoughts have no empty lists and no zeros."""
     for said in props(Context("q", (), PROMPT, ())).values():
         assert said.keys().isdisjoint({"notes", "messages_left_out", "token_usage"})

@@ -20,7 +20,7 @@ def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
 
 
 def test_messages_in_their_order() -> None:
-    """The last one is the question; one that says nothing is part of the history all the same."""
+    """The last message is the question, and a message without a text stays in the history."""
     assert read({"messages": [HELLO, DAY | {"content": None}, WHEN]}) == [
         ("user", "Hello."),
         ("assistant", ""),
@@ -32,19 +32,19 @@ def test_messages_in_their_order() -> None:
     "body",
     [{"input": "When?"}, {"input": [WHEN]}, {"messages": "When?"}, {"messages": None, "input": "When?"}],
 )
-def test_other_words_for_messages(body: dict[str, Any]) -> None:
-    """Some clients say ``input``, some send a text."""
+def test_other_forms_of_messages(body: dict[str, Any]) -> None:
+    """The messages are in `messages` or in `input`, as a list or as one text."""
     assert read(body) == [("user", "When?")]
 
 
-def test_a_single_turn_is_the_users_last_word() -> None:
-    """Also where somebody else spoke after it."""
+def test_a_single_turn_has_the_users_last_message() -> None:
+    """A single turn has only the last message of the user, also if an answer follows it."""
     assert read({"messages": [HELLO, WHEN, DAY]}, single_turn=True) == [("user", "When?")]
     assert read({"input": "When?"}, single_turn=True) == [("user", "When?")]
 
 
-def test_what_is_attached_stands_before_its_message() -> None:
-    """In its order; in a single turn it is left out, as the history is."""
+def test_attachments_precede_their_message() -> None:
+    """Attachments precede their message in their order. An attachment without a message is refused."""
     files = {1: [Message("user", "one"), Message("user", "two")]}
     assert read({"messages": [DAY, WHEN]}, attached=files) == [
         ("assistant", "Good day."),
@@ -74,8 +74,8 @@ def test_what_is_attached_stands_before_its_message() -> None:
         ({"messages": [HELLO | {"content": " \n"}]}, "messages[0].content"),
     ],
 )
-def test_what_is_wrong_is_named(body: dict[str, Any], field: str) -> None:
-    """With the path of the message."""
+def test_invalid_messages_are_refused(body: dict[str, Any], field: str) -> None:
+    """The error names the path of the message."""
     with pytest.raises(InvalidRequest) as caught:
         read(body)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""Files inside of messages, as some clients of the protocol of 2024-05-29 send them."""
+"""Files inside of messages, as some clients of the stage 2024-05-29 send them."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ NOTES = {"contentType": "text/plain; charset=utf-8", "data": packed("Tä\n".enco
 
 
 async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They reach the model before their message, with their names; the question stays what is searched for."""
+    """The model gets each file with its name before its message. The retriever searches for the question alone."""
     unnamed = {"contentType": "application/json", "data": packed(b"{}")}
     picture = {"contentType": "image/png", "data": packed(PICTURE), "name": "ship.png"}
     response = await client.post(URL, json=asking([NOTES, unnamed, picture]))
@@ -38,8 +38,8 @@ async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -
     assert fakes.retriever.queries == ["When?"]
 
 
-async def test_beside_those_of_a_form(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A form's own come first."""
+async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The files of a form precede the files inside of the messages."""
     parts: list[tuple[str, Any]] = [
         ("json", (None, json.dumps(asking([NOTES])), "application/json")),
         ("messages[0].files[0]", ("a.txt", b"A", "text/plain")),
@@ -64,10 +64,10 @@ async def test_beside_those_of_a_form(client: httpx.AsyncClient, fakes: Any) -> 
         ([NOTES | {"contentType": "application/pdf"}], 415, "messages[0].files[0] (notes.txt) is application/pdf"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_invalid_files_are_refused(
     client: httpx.AsyncClient, fakes: Any, files: Any, status: int, field: str
 ) -> None:
-    """No file is passed over."""
+    """The error names the file's field, and the model is not called."""
     response = await client.post(URL, json=asking(files))
     assert response.status_code == status, response.text
     assert response.json()["error"]["message"].startswith(field)
@@ -75,7 +75,7 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
-    """As those of a form."""
+    """A picture is refused if input detectors are configured."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     response = await client.post(URL, json=asking([{"contentType": "image/png", "data": packed(PICTURE)}]))
     assert response.status_code == 415
@@ -84,8 +84,8 @@ async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, f
 @pytest.mark.parametrize(
     "path", ["/2024-01/chat", "/2024-01/ask", "/2024-01-28/chat", "/2024-04/chat", "/2026-04-10/chat"]
 )
-async def test_other_stages_refuse_them(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """They say where files are taken; no files at all are no mistake."""
+async def test_other_stages_refuse_files(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """Other stages refuse files, and accept null or an empty list."""
     response = await client.post(path, json=asking([NOTES]))
     assert response.status_code == 400
     assert response.json()["error"].startswith("messages[0].files are not read in this protocol")

@@ -11,7 +11,7 @@ TYPE = "multipart/form-data; boundary=edge"
 
 
 def encoded(*parts: tuple[str, bytes], boundary: str = "edge") -> bytes:
-    """Parts, each with its headers and its content."""
+    """Return the encoded form of parts, each with its headers and its content."""
     written = b"".join(
         b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary.encode(), headers.encode(), content) for headers, content in parts
     )
@@ -23,7 +23,7 @@ def part(name: str, content: bytes = b"{}", more: str = "") -> tuple[str, bytes]
 
 
 def test_a_form_as_the_npm_client_sends_it() -> None:
-    """Its JSON without a file name and without quotation marks, then files by their place."""
+    """The part with the JSON has no file name and an unquoted name, and the files have their positions."""
     boundary = "----Part-0b9c"
     body = encoded(
         ("content-type: application/json\r\ncontent-disposition: form-data; name=json", b'{"messages":[]}'),
@@ -65,16 +65,16 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
         (encoded((f"X: {'x' * 5000}", b"")), TYPE, "cannot be read"),
     ],
 )
-def test_what_is_no_such_form_is_refused(body: bytes, media: str, said: str) -> None:
-    """With the reason; nothing that was sent is passed over."""
+def test_invalid_forms_are_refused(body: bytes, media: str, said: str) -> None:
+    """The error gives the reason, also for an unknown part."""
     with pytest.raises(InvalidRequest) as caught:
         multipart.parse(body, media)
     assert said in caught.value.message
 
 
 @given(st.binary(max_size=60), st.lists(st.binary(max_size=60), max_size=3))
-def test_contents_come_through_as_they_are(json: bytes, contents: list[bytes]) -> None:
-    """Whatever bytes they are, as long as the boundary is not among them."""
+def test_contents_stay_unchanged(json: bytes, contents: list[bytes]) -> None:
+    """All bytes stay unchanged, unless they contain the boundary."""
     assume(not any(b"--edge" in content for content in (json, *contents)))
     parts = [part(f'"messages[0].files[{at}]"', content) for at, content in enumerate(contents)]
     parsed = multipart.parse(encoded(part("json", json), *parts), TYPE)
@@ -83,8 +83,8 @@ def test_contents_come_through_as_they_are(json: bytes, contents: list[bytes]) -
 
 
 @given(st.binary(max_size=200), st.text(max_size=40))
-def test_no_bytes_are_worse_than_a_refusal(body: bytes, media: str) -> None:
-    """Whatever they are, and whatever they are called."""
+def test_any_bytes_are_parsed_or_refused(body: bytes, media: str) -> None:
+    """Any body and any media type raise no error but `InvalidRequest`."""
     for content in (body, encoded(part("json"))[: len(body)] + body):
         for content_type in (TYPE, f"multipart/form-data; boundary={media}", media):
             with contextlib.suppress(InvalidRequest):

@@ -22,8 +22,8 @@ def turn(context: dict[str, Any] | None = None, **profile: Any) -> Turn:
     return overrides.turn(request, CONVERSATION, Fields(context or {}, "context"))
 
 
-def test_without_settings_everything_is_usual() -> None:
-    """Three passages of the profile's index, found both ways; nothing for the model beside the conversation."""
+def test_the_defaults() -> None:
+    """By default, hybrid retrieval returns three passages of the profile's index. The model gets no parameters."""
     asked = turn(default_index="docs", model="m", name="hr", blocked_message="No.", system_prompt="Be brief.")
     assert (asked.question, [message.text for message in asked.history]) == ("When?", ["Hello.", "Good day."])
     assert (asked.model, asked.prompting.system_prompt) == ("m", "Be brief.")
@@ -64,8 +64,8 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("context", [{"overrides": SETTINGS}, SETTINGS, SETTINGS | {"approach": "rrr"}])
-def test_every_setting_has_its_place(context: dict[str, Any]) -> None:
-    """Under ``overrides``, or straight in the context, as one front end puts them."""
+def test_every_setting_is_read(context: dict[str, Any]) -> None:
+    """Every setting is read from `overrides` or directly from the context, where one front end puts it."""
     asked = turn(context, default_index="docs")
     found = asked.retrieval
     assert (found.indexes, found.mode, found.top) == (("other",), RetrievalMode.VECTORS, 5)
@@ -81,8 +81,8 @@ def test_every_setting_has_its_place(context: dict[str, Any]) -> None:
     assert json.loads(asked.parameters_json) == parameters
 
 
-def test_null_and_empty_are_as_good_as_absent() -> None:
-    """For every setting, of whatever type; what the profile says holds then."""
+def test_null_and_empty_settings_are_absent() -> None:
+    """For every setting, null and an empty string mean the profile's value."""
     usual = turn(default_index="docs", overrides={"top": 7})
     assert usual.retrieval.top == 7
     for nothing in (None, ""):
@@ -92,8 +92,8 @@ def test_null_and_empty_are_as_good_as_absent() -> None:
     assert turn({"overrides": None}, default_index="docs", overrides={"top": 7}) == usual
 
 
-def test_what_is_said_nearer_holds() -> None:
-    """The request's settings before the profile's, those under ``overrides`` before those beside it."""
+def test_the_precedence_of_settings() -> None:
+    """A setting in `overrides` precedes one in the context, which precedes one of the profile."""
     assert turn({"overrides": {"top": 2}, "top": 4}, overrides={"top": 7}).retrieval.top == 2
     assert turn({"top": 4}, overrides={"top": 7}).retrieval.top == 4
     assert turn({"temperature": 1}, overrides={"top": 7}).retrieval.top == 7
@@ -140,7 +140,7 @@ def test_what_is_said_nearer_holds() -> None:
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
-    """By its path, wherever it stands."""
+    """The error names the path of the setting, in `overrides` and in the context."""
     for context, path in (
         ({"overrides": {name: value}}, f"context.overrides.{name}"),
         ({name: value}, f"context.{name}"),
@@ -151,8 +151,8 @@ def test_a_wrong_setting_is_named(name: str, value: Any) -> None:
         assert caught.value.message.startswith(path)
 
 
-def test_a_profiles_own_settings_are_looked_at_like_a_requests() -> None:
-    """So that a file is refused, not every request that it would have been for."""
+def test_a_profiles_settings_are_checked() -> None:
+    """A wrong or unknown setting of a profile is refused when the file is read."""
     overrides.check({"top": 5, "temperature": None})
     for wrong in ({"top": 500}, {"tpo": 5}):
         with pytest.raises(InvalidRequest) as caught:
@@ -162,28 +162,28 @@ def test_a_profiles_own_settings_are_looked_at_like_a_requests() -> None:
 
 
 def test_overrides_must_be_an_object() -> None:
-    """Else they are named."""
+    """Overrides of another type are refused."""
     with pytest.raises(InvalidRequest, match=r"context\.overrides must be an object"):
         turn({"overrides": [1]})
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in SETTINGS), st.integers() | st.none()))
 def test_unknown_settings_are_ignored(context: dict[str, Any]) -> None:
-    """The context may contain anything."""
+    """Unknown settings change nothing, in `overrides` and in the context."""
     context.pop("overrides", None)
     for said in (context, {"overrides": context}):
         assert turn(said, default_index="docs") == turn(default_index="docs")
 
 
 def test_vector_fields_may_be_one_or_several() -> None:
-    """Or none."""
+    """One vector field, several or an empty list are accepted, and change nothing."""
     for fields in ("embedding", ["embedding", "imageEmbedding"], []):
         assert turn({"overrides": {"vector_fields": fields}}) == turn()
 
 
 @pytest.mark.parametrize("language", ["en", "pt-BR", "zh_Hans_CN", "Deutsch", "日本語"])
 def test_a_language_is_a_tag_or_a_name(language: str) -> None:
-    """Of whatever script."""
+    """A language is a tag, or a name in any script."""
     assert turn({"overrides": {"language": language}}).prompting.language == language
 
 
@@ -196,13 +196,13 @@ def test_a_language_is_a_tag_or_a_name(language: str) -> None:
         ({"use_gpt4v": False, "gpt4v_input": "textAndImages"}, False),
     ],
 )
-def test_pictures_are_wanted(asked: dict[str, Any], wanted: bool) -> None:
-    """One front end says which it would want, wanted or not."""
+def test_when_pictures_are_requested(asked: dict[str, Any], wanted: bool) -> None:
+    """Pictures are requested by `use_gpt4v`, unless `gpt4v_input` wants texts alone."""
     assert turn(asked).prompting.pictures is wanted
 
 
-def test_a_prompt_template_replaces_or_follows_the_usual_prompt() -> None:
-    """Behind three marks it follows the profile's own, else the platform's."""
+def test_a_prompt_template_replaces_or_extends_the_prompt() -> None:
+    """With `>>>`, the template follows the profile's or the platform's prompt. Otherwise it replaces it."""
     appended = {"overrides": {"prompt_template": ">>> Rhyme."}}
     assert turn(appended).prompting.system_prompt == f"{prompts.ANSWER_FROM_SOURCES}\nRhyme."
     assert turn(appended, system_prompt="Be brief.").prompting.system_prompt == "Be brief.\nRhyme."
@@ -218,22 +218,22 @@ def test_a_prompt_template_replaces_or_follows_the_usual_prompt() -> None:
     ],
 )
 def test_requests_choose_from_the_profiles_lists(name: str, value: str, profile: dict[str, Any]) -> None:
-    """Else they are refused, and the setting is named."""
+    """A value outside the profile's list is refused, and the error names the setting."""
     with pytest.raises(PermissionDenied) as caught:
         turn({"overrides": {name: value}}, **profile)
     assert caught.value.field == f"context.overrides.{name}"
 
 
 def test_detectors_are_only_added() -> None:
-    """Those of the profile stay as they are, whatever the request says of them."""
+    """A request can add detectors, but cannot change those of the profile."""
     profile = Detectors(output=(Detector("pii", Action.BLOCK),))
     asked = turn({"overrides": {"detectors": {"output": {"pii": {"action": "report"}}}}}, detectors=profile)
     assert asked.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
 
 
 @pytest.mark.parametrize("name", ["use_oid_security_filter", "use_groups_security_filter"])
-def test_access_lists_can_be_asked_for_and_not_waived(name: str) -> None:
-    """An administrator who asks for them is bound by them; ``false`` frees nobody."""
+def test_access_lists_can_be_requested_but_not_waived(name: str) -> None:
+    """A request can put an administrator under the access lists. `false` does not lift the profile's rule."""
     assert "admin" not in turn({"overrides": {name: True}}).principal.roles
     assert turn({"overrides": {name: False}}).principal == ADMIN
     assert "admin" not in turn({"overrides": {name: False}}, enforce_access=True).principal.roles
@@ -251,13 +251,13 @@ def test_access_lists_can_be_asked_for_and_not_waived(name: str) -> None:
         ({"send_image_sources": True, "send_text_sources": True, "gpt4v_input": "images"}, False),
     ],
 )
-def test_pictures_may_stand_for_the_text(asked: dict[str, Any], only: bool) -> None:
-    """Only where there are pictures at all; the newer names win."""
+def test_when_pictures_replace_the_text(asked: dict[str, Any], only: bool) -> None:
+    """Pictures replace the text only if they are requested. The newer names of the settings precede."""
     assert turn(asked).prompting.pictures_only is only
 
 
 def test_several_indexes() -> None:
-    """A list is searched together; without one the profile's own and those beside it."""
+    """A list of indexes is searched together. By default, the profile's index and those beside it are searched."""
     profile = {"default_index": "docs", "indexes_beside": ("more",), "indexes": frozenset({"other"})}
     assert turn({}, **profile).retrieval.indexes == ("docs", "more")
     asked = turn({"overrides": {"index": ["other", "docs", "other"]}}, **profile)
@@ -267,8 +267,8 @@ def test_several_indexes() -> None:
         turn({"overrides": {"index": ["docs", "closed"]}}, **profile)
 
 
-def test_the_profiles_tuning_holds() -> None:
-    """Also its wish for a reranker, which no request takes back."""
+def test_the_profiles_tuning_applies() -> None:
+    """The profile's tuning applies, and a request cannot disable its reranker."""
     tuning = Tuning(dense_weight=0.3)
     asked = turn({"overrides": {"semantic_ranker": False}}, tuning=tuning, rerank=True)
     assert (asked.retrieval.tuning, asked.retrieval.semantic_ranker) == (tuning, True)

@@ -37,14 +37,14 @@ def spoken(path: str, body: Any = None, headers: dict[bytes, bytes] | None = Non
     ],
 )
 def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
-    """Every stage has its own, and there are no others."""
+    """Each of the eleven fixed paths has its stage."""
     fixed = STAGES.fixed()
     assert fixed[path].name == stage
     assert len(fixed) == 11
 
 
 def test_the_default_is_the_interim_protocol() -> None:
-    """Where nothing tells otherwise."""
+    """Without another sign, `/chat` has the stage 2024-04."""
     assert spoken("/chat") == C
     assert spoken("/chat/stream") == C
 
@@ -59,21 +59,21 @@ def test_the_default_is_the_interim_protocol() -> None:
         ({}, BROWSER_SDK),
     ],
 )
-def test_what_the_sdk_sends_tells_it(tells: dict[str, Any], headers: dict[bytes, bytes]) -> None:
-    """A form, its session state (which its first turn does not have), its name: on both paths."""
+def test_the_sdk_is_detected(tells: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    """A form, `sessionState` or the SDK's user agent choose the stage 2024-05-29, on both paths."""
     assert spoken("/chat", tells, headers) == D
     assert spoken("/chat/stream", tells, headers) == D
 
 
 @pytest.mark.parametrize("stream", [True, False, None, "yes"])
-def test_a_switch_in_the_body_tells_the_first_protocol(stream: Any) -> None:
-    """On the path that both may have; the path for streams has no switch."""
+def test_stream_in_the_body_chooses_the_first_stage(stream: Any) -> None:
+    """On `/chat`, a body with `stream` has the stage 2024-01. `/chat/stream` ignores it."""
     assert spoken("/chat", {"stream": stream}) == A
     assert spoken("/chat/stream", {"stream": stream}) == C
 
 
-def test_only_the_body_itself_is_looked_at() -> None:
-    """Not what stands deeper in it; and a body that cannot be read tells nothing."""
+def test_only_the_top_level_of_the_body_is_read() -> None:
+    """Nested members do not choose a stage, nor does a body that is not an object."""
     assert spoken("/chat", {"context": {"stream": True, "sessionState": 1}, "messages": "stream"}) == C
     assert spoken("/chat", b'{"stream": true') == C
     assert spoken("/chat", b"") == C
@@ -82,8 +82,8 @@ def test_only_the_body_itself_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, FORM, SDK])
-def test_asking_is_always_the_first_protocol(headers: dict[bytes, bytes]) -> None:
-    """Whoever asks, whatever the profile says."""
+def test_ask_always_has_the_first_stage(headers: dict[bytes, bytes]) -> None:
+    """`/ask` has the stage 2024-01 for any client and any profile."""
     for profile in ({}, {"dialect": E, "mount": "m"}, {"dialect": C}):
         assert spoken("/ask", {"sessionState": 1}, headers, **profile) == A
 
@@ -92,8 +92,8 @@ def test_asking_is_always_the_first_protocol(headers: dict[bytes, bytes]) -> Non
     "how", [{"mount": "m"}, {"hosts": frozenset({"h"})}, {"origins": frozenset({"https://o"})}]
 )
 @pytest.mark.parametrize("stage", [A, B, C, D, E])
-def test_a_profile_comes_before_what_the_request_tells(how: dict[str, Any], stage: str) -> None:
-    """However the request came to it; on the paths that its dialect has."""
+def test_a_profile_precedes_the_request(how: dict[str, Any], stage: str) -> None:
+    """The dialect of the profile precedes the signs of the request, on the paths that the dialect has."""
     for tells, headers in (({}, {}), ({"stream": True}, {}), ({"sessionState": 1}, SDK)):
         assert spoken("/chat", tells, headers, dialect=stage, **how) == stage
     if stage in (C, D, E):
@@ -103,16 +103,16 @@ def test_a_profile_comes_before_what_the_request_tells(how: dict[str, Any], stag
         assert spoken("/chat/stream", {}, SDK, dialect=stage, **how) == D
 
 
-def test_a_profile_that_holds_for_all_only_names_the_default() -> None:
-    """What a request tells comes before it."""
+def test_the_default_profile_sets_the_default() -> None:
+    """The signs of the request precede the dialect of the default profile."""
     assert spoken("/chat", dialect=E) == E
     assert spoken("/chat", {"stream": True}, dialect=E) == A
     assert spoken("/chat", {}, SDK, dialect=E) == D
     assert spoken("/chat/stream", dialect=A) == C
 
 
-def test_profiles_may_name_every_stage() -> None:
-    """By the names of their prefixes."""
+def test_profiles_can_name_every_stage() -> None:
+    """The names of the dialects are the prefixes of their paths."""
     assert STAGES.names() == {A, B, C, D, E}
     dialects: list[Dialect] = list(STAGES.fixed().values())
     assert {dialect.name for dialect in dialects} == STAGES.names()

@@ -15,7 +15,7 @@ from servicekit.principal import LOCAL
 STAGES = {path: stage for path, stage in Stages().fixed().items() if path.endswith("/chat")}
 CLIENTS = [*((path, "") for path in STAGES), ("/2024-01/chat", CLIENT)]
 PASSAGE = Passage("p", "i", "d", "a.pdf", "a.pdf#page=1", "Line\u2028one.\n", 0.5)
-# Whatever ends a line somewhere, what JSON must escape, and characters of one to four bytes.
+# All line ends of any standard, characters that JSON must escape, and characters of one to four bytes.
 texts = st.text(st.sampled_from('a9 <>\n\r\x00\x0b\x1c\x85\u2028\u2029"\\é€\U0001f600'), max_size=8)
 
 
@@ -36,7 +36,10 @@ def events(said: list[str], follow_ups: tuple[str, ...]) -> list[list[Event]]:
 
 
 def cut(written: bytes, size: int) -> list[bytes]:
-    """What a client reads from pieces of a size: what stands before line feeds; what is behind the last is lost."""
+    """Return the lines that a client reads from pieces of the given size.
+
+    Text behind the last line feed is lost.
+    """
     found: list[bytes] = []
     buffer = b""
     for at in range(0, len(written), size):
@@ -62,7 +65,7 @@ def piece_of(line: Any) -> str:
 def test_a_stream_that_is_cut_at_any_byte_reads_the_same(
     path: str, client: str, said: list[str], follow_ups: tuple[str, ...]
 ) -> None:
-    """Byte by byte or in one piece: the same lines, whose pieces are the text."""
+    """Split at any byte, the stream has the same lines, and their pieces are the text."""
     speaker = exchange(path, client)
     written = b"".join(speaker.render(batch) for batch in events(said, follow_ups))
     assert all(cut(written, size) == cut(written, len(written)) for size in (1, 2, 3, 7, 1000))
@@ -75,7 +78,7 @@ def test_a_stream_that_is_cut_at_any_byte_reads_the_same(
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
 def test_batches_do_not_matter(path: str, client: str) -> None:
-    """All events at once or one by one: the same lines."""
+    """Events in one batch and events in single batches give the same text."""
     batches = events(["At ", "nine."], ("Why?",))
     one, other = exchange(path, client), exchange(path, client)
     apart = b"".join(one.render([event]) for batch in batches for event in batch)
@@ -86,7 +89,7 @@ def test_batches_do_not_matter(path: str, client: str) -> None:
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
 def test_a_failure_is_a_line_of_its_own(path: str, client: str) -> None:
-    """Wherever the answer was."""
+    """At any time, a failure adds one line with only the error."""
     for begun in range(3):
         speaker = exchange(path, client)
         written = b"".join(speaker.render(batch) for batch in events(["At ", "nine."], ())[:begun])

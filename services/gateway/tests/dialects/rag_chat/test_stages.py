@@ -1,4 +1,4 @@
-"""What holds for every stage of the RAG chat protocol: the decisions of docs/protocols.md, by their numbers."""
+"""Rules for every stage of the RAG chat protocol: the decisions of docs/protocols.md, by their numbers."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ QUESTION = "When does the ferry leave?"
 
 @dataclass(frozen=True)
 class Stage:
-    """How a stage is asked, and where its answers have what all answers have."""
+    """The paths of a stage, and the positions of the common members in its answers."""
 
     name: str
     unary: str
@@ -83,7 +83,7 @@ def stream(client: httpx.AsyncClient) -> Callable[..., Any]:
 
 @every
 async def test_1_every_line_is_one_object_and_is_ended(stage: Stage, stream: Any, fakes: Any) -> None:
-    """Also where the text holds all sorts of line ends, and where an error ends the stream."""
+    """Each line is one object with a line feed, also with any line ends in the text and after an error."""
     text = 'a\n\r\u2028\u2029\x00"\\ \U0001f600\x85'
     fakes.generator.script = FakeGenerator.saying(text).script
     lines = await stream(stage)
@@ -97,7 +97,7 @@ async def test_1_every_line_is_one_object_and_is_ended(stage: Stage, stream: Any
 
 @every
 async def test_2_the_first_line_has_the_role_and_the_context(stage: Stage, stream: Any) -> None:
-    """Data points and the thoughts so far stand before any text; the session's state, too."""
+    """The first line has the role, the data points, the thoughts so far and the session state."""
     first = (await stream(stage, **{stage.session_state: {"id": 7}}))[0]
     if stage.name == "2026-04-10":
         assert list(first) == ["type", "context", "session_state"]
@@ -113,7 +113,7 @@ async def test_2_the_first_line_has_the_role_and_the_context(stage: Stage, strea
 
 @every
 async def test_3_the_last_line_has_all_thoughts_and_no_data_points(stage: Stage, stream: Any) -> None:
-    """No text; data points again only where clients replace the context that they have."""
+    """The last line has no text. It has data points only in 2026-04-10, where clients replace the context."""
     last = (await stream(stage))[-1]
     assert stage.piece(last) == ""
     context = stage.inside(last)["context"]
@@ -125,10 +125,8 @@ async def test_3_the_last_line_has_all_thoughts_and_no_data_points(stage: Stage,
 
 
 @every
-async def test_3_follow_up_questions_stand_in_the_context_alone(
-    stage: Stage, ask: Any, stream: Any, fakes: Any
-) -> None:
-    """On the last line, and not as a key where there are none."""
+async def test_3_only_the_context_has_follow_up_questions(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
+    """The context of the last line has the follow-up questions. Without questions, the key is absent."""
     assert "followup_questions" not in stage.inside((await stream(stage))[-1])["context"]
     fakes.generator.script.insert(-1, [FollowUps(("Why?", "Where from?"))])
     lines = await stream(stage)
@@ -140,8 +138,8 @@ async def test_3_follow_up_questions_stand_in_the_context_alone(
 
 
 @every
-async def test_4_an_error_is_a_key_only_where_there_is_one(stage: Stage, ask: Any, stream: Any) -> None:
-    """Its mere presence makes a client throw."""
+async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: Any, stream: Any) -> None:
+    """A successful answer has no key `error`, because its presence makes a client throw."""
     assert "error" not in (await ask(stage)).json()
     assert all("error" not in line for line in await stream(stage))
 
@@ -159,7 +157,7 @@ async def test_4_an_error_is_a_key_only_where_there_is_one(stage: Stage, ask: An
 async def test_5_an_error_before_the_first_word_is_a_status(
     stage: Stage, client: httpx.AsyncClient, fakes: Any, failure: Any, status: int, said: str
 ) -> None:
-    """In the stage's own shape, streamed or not; with Retry-After where it is worth trying again."""
+    """The status and the body are the stage's, also instead of a stream. Retry-After is kept."""
     fakes.generator.script = [failure]
     for path, more in ((stage.unary, {}), (stage.stream, stage.streamed)):
         response = await client.post(path, json=stage.body() | more)
@@ -171,8 +169,8 @@ async def test_5_an_error_before_the_first_word_is_a_status(
 
 
 @every
-async def test_5_the_request_itself_can_be_wrong(stage: Stage, client: httpx.AsyncClient) -> None:
-    """Method, media type, size, content: each is its own status, all have the stage's shape."""
+async def test_5_invalid_requests_have_their_status(stage: Stage, client: httpx.AsyncClient) -> None:
+    """A wrong method, media type, size and body each have their status, and an error in the stage's shape."""
     wrong: list[tuple[int, httpx.Response]] = [
         (405, await client.get(stage.unary)),
         (415, await client.post(stage.unary, content=b"x", headers={"content-type": "text/plain"})),
@@ -186,8 +184,8 @@ async def test_5_the_request_itself_can_be_wrong(stage: Stage, client: httpx.Asy
 
 
 @every
-async def test_5_a_path_that_is_not_there_is_a_404(stage: Stage, client: httpx.AsyncClient) -> None:
-    """In the words of the stage whose prefix it has."""
+async def test_5_an_unknown_path_is_a_404(stage: Stage, client: httpx.AsyncClient) -> None:
+    """An unknown path causes a 404 in the shape of the stage whose prefix it has."""
     response = await client.post(f"{stage.unary}/nowhere", json=stage.body())
     assert response.status_code == 404
     assert "/nowhere" in stage.error(response.json())
@@ -197,7 +195,7 @@ async def test_5_a_path_that_is_not_there_is_a_404(stage: Stage, client: httpx.A
 async def test_5_a_blocked_question_is_a_400_that_names_it(
     stage: Stage, client: httpx.AsyncClient, fakes: Any
 ) -> None:
-    """The model is not asked."""
+    """The error names the finding, and the model is not called."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     body = stage.body() | {"messages": [{"role": "user", "content": "my secret?"}]}
     response = await client.post(stage.unary, json=body)
@@ -208,7 +206,7 @@ async def test_5_a_blocked_question_is_a_400_that_names_it(
 
 @every
 async def test_5_a_blocked_answer_ends_with_the_fallback(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
-    """As its last piece, with the stage's own end; nothing of the secret is out."""
+    """The fallback text is the last piece, and the stage's own end follows."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
     lines = await stream(stage)
@@ -224,8 +222,8 @@ async def test_5_a_blocked_answer_ends_with_the_fallback(stage: Stage, ask: Any,
 
 
 @every
-async def test_5_a_failure_of_a_turn_that_was_begun(stage: Stage, client: httpx.AsyncClient, fakes: Any) -> None:
-    """Where clients repeat any 5xx by themselves, only what cost nothing is one."""
+async def test_5_a_failure_after_the_first_token(stage: Stage, client: httpx.AsyncClient, fakes: Any) -> None:
+    """The status is a 424 in 2024-05-29, whose client repeats each 5xx, and a 503 in other stages."""
     fakes.generator.script = [[Delta(0, "At ")], Unavailable("The model is away.")]
     response = await client.post(stage.unary, json=stage.body())
     assert response.status_code == (424 if stage.name == "2024-05-29" else 503)
@@ -234,7 +232,7 @@ async def test_5_a_failure_of_a_turn_that_was_begun(stage: Stage, client: httpx.
 
 @every
 async def test_6_data_points_have_text_and_citations(stage: Stage, ask: Any) -> None:
-    """Each passage as one line after its name; each name once, for the links of the answer."""
+    """Each passage is one line behind its name, and each name is listed once for the answer's links."""
     points = stage.inside((await ask(stage)).json())["context"]["data_points"]
     assert points == {
         "text": [
@@ -248,7 +246,7 @@ async def test_6_data_points_have_text_and_citations(stage: Stage, ask: Any) -> 
 
 @every
 async def test_7_thoughts_are_the_steps_in_their_order(stage: Stage, ask: Any, fakes: Any) -> None:
-    """Each with its time; the search says how it was done, the guardrails what they found, the answer its cost."""
+    """Each step has its time. The search has its settings, the guardrails their findings, the answer its usage."""
     fakes.policy = Detectors(output=(Detector("words", Action.REPORT),), input=(Detector("words", Action.REPORT),))
     fakes.generator.script = FakeGenerator.saying("a secret").script
     body = (await ask(stage, {"retrieval_mode": "text", "semantic_captions": True})).json()
@@ -279,7 +277,7 @@ async def test_7_thoughts_are_the_steps_in_their_order(stage: Stage, ask: Any, f
 
 @every
 async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
-    """Those of the protocol's examples, and both scores."""
+    """A result has the keys of the protocol's examples, and both scores."""
     results = stage.inside((await ask(stage)).json())["context"]["thoughts"][2]["description"]
     assert [result["id"] for result in results] == ["p1", "p2"]
     assert results[0] == {
@@ -313,10 +311,8 @@ async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
         b'{"deep":[[[{}]]],"e":"\\ud83d\\ude00"}',
     ],
 )
-async def test_9_the_session_state_goes_back_as_it_came(
-    stage: Stage, client: httpx.AsyncClient, state: bytes
-) -> None:
-    """Byte for byte, on the first line and the last, and in an answer in one piece; empty ones, too."""
+async def test_9_the_session_state_stays_unchanged(stage: Stage, client: httpx.AsyncClient, state: bytes) -> None:
+    """The first and the last line, or the complete answer, have the session state byte for byte."""
     echoed = b'"%b":%b' % (stage.session_state.encode(), state)
     headers = {"content-type": "application/json"}
     whole = await client.post(stage.unary, content=b'{"messages":"hi",%b}' % echoed, headers=headers)
@@ -333,10 +329,10 @@ async def test_9_the_session_state_goes_back_as_it_came(
 
 @every
 @pytest.mark.parametrize("said", [{}, {"session_state": None, "sessionState": None}])
-async def test_9_without_a_state_there_is_a_new_name(
+async def test_9_a_missing_session_state_becomes_a_new_name(
     stage: Stage, ask: Any, stream: Any, said: dict[str, Any]
 ) -> None:
-    """For the conversation in the history: another one each time, the same one on all lines of an answer."""
+    """Each answer has another name, and all lines of one answer have the same one."""
     names = [stage.inside((await ask(stage, **said)).json())[stage.session_state] for _ in range(2)]
     lines = await stream(stage, **said)
     first, last = (stage.inside(line)[stage.session_state] for line in (lines[0], lines[-1]))
@@ -346,8 +342,8 @@ async def test_9_without_a_state_there_is_a_new_name(
 
 
 @every
-async def test_9_a_state_on_several_lines_stays_one(stage: Stage, client: httpx.AsyncClient) -> None:
-    """A line of the stream is a line."""
+async def test_9_a_session_state_on_several_lines(stage: Stage, client: httpx.AsyncClient) -> None:
+    """A session state with line breaks does not break a line of the stream."""
     switch = b'"stream":true,' if stage.streamed else b""
     body = b'{%b"messages":"hi","%b":{\n"a":\r\n1}}' % (switch, stage.session_state.encode())
     response = await client.post(stage.stream, content=body, headers={"content-type": "application/json"})
@@ -356,8 +352,8 @@ async def test_9_a_state_on_several_lines_stays_one(stage: Stage, client: httpx.
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.has_choices], ids=lambda stage: stage.name)
-async def test_10_the_model_servers_metadata_are_its_own(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
-    """Where it sends them, whenever it does; filters of a piece stand on its line."""
+async def test_10_the_model_servers_metadata_are_kept(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
+    """The answer has the model server's metadata and filters, and each piece has its own filters."""
     safe = {"hate": {"filtered": False, "severity": "safe"}}
     prompt = [{"prompt_index": 0, "content_filter_results": safe}]
     filtered = json.dumps({"content_filter_results": safe}).encode()
@@ -396,7 +392,10 @@ async def test_10_the_model_servers_metadata_are_its_own(stage: Stage, ask: Any,
 
 @every
 async def test_11_the_prompt(stage: Stage, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A system prompt, the history, the question with its sources; the model is asked without sources, too."""
+    """The prompt is a system message, the history and the question with its sources.
+
+    The model is called also without sources.
+    """
     history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Good day."}]
     body = stage.body()
     await client.post(stage.unary, json=body | {"messages": history + body["messages"]})
@@ -410,8 +409,8 @@ async def test_11_the_prompt(stage: Stage, client: httpx.AsyncClient, fakes: Any
 
 
 @every
-async def test_12_answers_are_neither_compressed_nor_kept_back(stage: Stage, client: httpx.AsyncClient) -> None:
-    """Whatever the client would take; every answer has a trace id, errors too, and continues the client's."""
+async def test_12_answers_are_not_compressed(stage: Stage, client: httpx.AsyncClient) -> None:
+    """A stream is not compressed, and every answer and error has the client's trace id."""
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"accept-encoding": "gzip, br", "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
     response = await client.post(stage.stream, json=stage.body() | stage.streamed, headers=headers)
@@ -422,7 +421,7 @@ async def test_12_answers_are_neither_compressed_nor_kept_back(stage: Stage, cli
 
 @every
 async def test_roles(stage: Stage, client: httpx.AsyncClient) -> None:
-    """System messages are taken where the stage knows them; else a 400 that names the message."""
+    """A stage without system messages refuses them with a 400 that names the message."""
     body = stage.body()
     messages = [{"role": "system", "content": "Be brief."}, *body["messages"]]
     response = await client.post(stage.unary, json=body | {"messages": messages})
@@ -434,8 +433,8 @@ async def test_roles(stage: Stage, client: httpx.AsyncClient) -> None:
 
 
 @every
-async def test_further_choices_have_no_place(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
-    """One turn has one answer."""
+async def test_other_choices_are_ignored(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
+    """The answer has the first choice alone."""
     fakes.generator.script = [[Delta(1, "B"), Delta(0, "A")], [Finish(0, "stop"), Finish(1, "stop")]]
     assert stage.text((await ask(stage)).json()) == "A"
     assert "".join(map(stage.piece, await stream(stage))) == "A"

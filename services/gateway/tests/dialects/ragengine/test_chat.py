@@ -1,4 +1,7 @@
-"""The RAGEngine chat completion algorithm over HTTP, on the application with its fakes: a word is a token."""
+"""The RAGEngine chat completion algorithm over HTTP, on the application with fakes.
+
+The fakes count a word as a token.
+"""
 
 import json
 from dataclasses import replace
@@ -27,7 +30,7 @@ def words(number: int) -> str:
 
 
 def node(number: int, size: int, similarity: float = 0.9) -> Passage:
-    """One that takes this many tokens."""
+    """Return a passage with the given number of tokens, including its name."""
     name = f"{number}.md"
     return Passage(f"p{number}", "docs", f"d{number}", name, name, words(size - 1), 1.0, dense_score=similarity)
 
@@ -46,7 +49,7 @@ def passed_on(prompt: Prompt) -> Any:
 
 @pytest.fixture
 def passing(fakes: Any) -> Any:
-    """The fakes, with a model server that answers what was passed through to it."""
+    """Return the fakes with a model server that answers a request that is passed through."""
     fakes.generator.script = [[Completion(COMPLETION)]]
     return fakes
 
@@ -61,7 +64,7 @@ async def ask(client: httpx.AsyncClient, request: dict[str, Any]) -> Any:
 
 
 async def test_example_1_simple_user_query(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The user's words are searched for; the system's message is history; the context stands in front."""
+    """The retriever searches for the user's message. The context is first, and the system message is history."""
     answer = await ask(client, body(SYSTEM, WHAT))
     assert fakes.retriever.queries == ["What is a pivot?"]
     context, *rest = conversation(fakes.generator.prompts[0])
@@ -73,7 +76,7 @@ async def test_example_1_simple_user_query(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_example_2_multi_turn_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The latest question is searched for; what was said before it stays, in order."""
+    """The retriever searches for the latest question. The earlier messages keep their order."""
     await ask(client, body(SYSTEM, WHAT, JOINT, {"role": "user", "content": "How do I install it?"}))
     assert fakes.retriever.queries == ["How do I install it?"]
     assert conversation(fakes.generator.prompts[0])[1:] == [
@@ -85,7 +88,7 @@ async def test_example_2_multi_turn_conversation(client: httpx.AsyncClient, fake
 
 
 async def test_example_3_multiple_consecutive_user_messages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What the user said since the latest answer is one question."""
+    """The user's messages since the latest answer are one question."""
     more = [{"role": "user", "content": text} for text in ("Tell me more about it.", "Specifically about load.")]
     await ask(client, body(SYSTEM, WHAT, JOINT, *more))
     question = "Tell me more about it.\n\nSpecifically about load."
@@ -99,14 +102,14 @@ async def test_example_3_multiple_consecutive_user_messages(client: httpx.AsyncC
 
 
 async def test_example_4_no_user_messages_after_assistant(client: httpx.AsyncClient, fakes: Any) -> None:
-    """There is nothing to search for: 400, and no model is asked."""
+    """A request without a question is refused with 400, and the model is not called."""
     response = await client.post(PATH, json=body(WHAT, JOINT))
     assert response.status_code == 400
     assert response.json()["detail"] == "There must be a user prompt since the latest assistant message."
     assert fakes.generator.prompts == []
 
 
-# --- its cases that go to the model as they came ----------------------------------------------------------------
+# --- the specification's pass-through cases ---------------------------------------------------------------------
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 IMAGE = [
@@ -123,7 +126,7 @@ BYPASSES = {
 
 
 async def test_bypass_1_no_index_specified(client: httpx.AsyncClient, passing: Any) -> None:
-    """Not a byte is changed, in neither direction."""
+    """The request and the answer are passed on byte for byte."""
     request = b'{ "model":"gpt-4","messages" : [{"role":"user","content":"Hello, how are you?"}],"top_p":0.50}'
     response = await client.post(PATH, content=request)
     assert response.content == COMPLETION
@@ -133,7 +136,10 @@ async def test_bypass_1_no_index_specified(client: httpx.AsyncClient, passing: A
 
 @pytest.mark.parametrize("name", BYPASSES)
 async def test_bypasses_2_to_4(client: httpx.AsyncClient, passing: Any, name: str) -> None:
-    """Tools, functions, other roles, other content: the request less our keys; the answer says: no sources."""
+    """Tools, functions, other roles and other content: the model gets the request without the gateway's keys.
+
+    The answer has null sources.
+    """
     request = BYPASSES[name] | {"context_token_ratio": 0.3}
     response = await client.post(PATH, json=request)
     assert response.content == COMPLETION[:-1] + b',"source_nodes":null}'
@@ -144,7 +150,7 @@ async def test_bypasses_2_to_4(client: httpx.AsyncClient, passing: Any, name: st
 
 @pytest.mark.parametrize("name", BYPASSES)
 async def test_bypasses_stream(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
-    """The model server's chunks as they came; the first one says that there are no sources."""
+    """The model server's chunks stay unchanged, except that the first one has null sources."""
     fakes.generator.script = [[Chunk(CHUNK)], [Chunk(CHUNK)]]
     response = await client.post(PATH, json=BYPASSES[name] | {"stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -154,16 +160,16 @@ async def test_bypasses_stream(client: httpx.AsyncClient, fakes: Any, name: str)
 
 
 @pytest.mark.parametrize("empty", [{"tools": []}, {"tools": None}, {"functions": []}])
-async def test_no_tools_are_no_reason_to_pass_through(
+async def test_empty_tools_do_not_cause_a_pass_through(
     client: httpx.AsyncClient, fakes: Any, empty: dict[str, Any]
 ) -> None:
-    """An empty list asks for none."""
+    """A request with an empty list of tools is searched."""
     assert (await ask(client, body(WHAT) | empty))["source_nodes"]
     assert fakes.retriever.queries == ["What is a pivot?"]
 
 
 async def test_bypass_5_nothing_selected(client: httpx.AsyncClient, passing: Any) -> None:
-    """Nothing near enough, nothing that fits, nothing at all: the original request, with the same answer."""
+    """If no passage is found, near enough or small enough, the model gets the original request."""
     passing.retriever.indexes["docs"] = []
     passing.retriever.indexes["far"] = [node(1, 10, 0.29)]
     passing.retriever.indexes["large"] = [node(1, 9000)]
@@ -175,12 +181,12 @@ async def test_bypass_5_nothing_selected(client: httpx.AsyncClient, passing: Any
     assert len(passing.retriever.queries) == 3
 
 
-# --- its examples of tokens -------------------------------------------------------------------------------------
+# --- the specification's token examples -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def asked_500() -> dict[str, Any]:
-    """A message of 500 tokens."""
+    """Return a message of 500 tokens."""
     return {"role": "user", "content": words(500)}
 
 
@@ -194,7 +200,7 @@ async def prompt_tokens(fakes: Any) -> int:
 
 
 async def test_max_tokens_1_not_specified(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """No limit is put where there was none; the passages get their share of the window."""
+    """The model gets no limit, and the passages get their ratio of the window."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
     answer = await ask(client, body(asked_500))
     assert parameters(fakes) == {}
@@ -202,7 +208,7 @@ async def test_max_tokens_1_not_specified(client: httpx.AsyncClient, fakes: Any,
 
 
 async def test_max_tokens_2_conservative(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """A short answer keeps a passage's worth of sources."""
+    """With a short answer, the model still gets one passage."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
     answer = await ask(client, body(asked_500, max_tokens=100))
     assert parameters(fakes) == {"max_tokens": 100}
@@ -210,7 +216,7 @@ async def test_max_tokens_2_conservative(client: httpx.AsyncClient, fakes: Any, 
 
 
 async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """8000 of 8192 after 500: 7692, says the log; the model gets what its context leaves of it."""
+    """The log reports the limit of 7692, which is 8192 minus 500. The model gets what the real prompt leaves."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
     with structlog.testing.capture_logs() as lines:
         await ask(client, body(asked_500, max_tokens=8000))
@@ -224,7 +230,7 @@ async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, ask
 async def test_max_tokens_3_excessive_and_nothing_selected(
     client: httpx.AsyncClient, passing: Any, asked_500: Any
 ) -> None:
-    """What the log says is what the model gets; all else is as it came."""
+    """The model gets the limit of the log. All other members stay."""
     passing.retriever.indexes["docs"] = []
     request = body(asked_500, max_tokens=8000, top_p=0.5)
     await ask(client, request)
@@ -237,22 +243,22 @@ async def test_max_tokens_3_excessive_and_nothing_selected(
 
 
 async def test_both_names_of_max_tokens(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """The caller's names, both lowered."""
+    """Both names of the limit are lowered and kept."""
     await ask(client, body(asked_500, max_tokens=8000, max_completion_tokens=9000))
     left = 8192 - await prompt_tokens(fakes)
     assert parameters(fakes) == {"max_tokens": left, "max_completion_tokens": left}
 
 
 async def test_token_budget_example(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """600 tokens of passages; the model may still say 1000."""
+    """The passages get 600 tokens, and the limit of 1000 stays."""
     fakes.retriever.indexes["docs"] = [node(1, 300), node(2, 301), node(3, 299), node(4, 2), node(5, 1)]
     answer = await ask(client, body(asked_500, max_tokens=1000, context_token_ratio=0.6))
     assert [each["node_id"] for each in answer["source_nodes"]] == ["p1", "p3", "p5"]
     assert parameters(fakes) == {"max_tokens": 1000}
 
 
-async def test_a_prompt_as_long_as_the_window_is_fine(client: httpx.AsyncClient, passing: Any) -> None:
-    """One token more is a 400."""
+async def test_a_prompt_as_long_as_the_window_is_accepted(client: httpx.AsyncClient, passing: Any) -> None:
+    """A prompt with one more token is refused with 400."""
     passing.generator.window = 500
     assert (await ask(client, body({"role": "user", "content": words(500)})))["source_nodes"] is None
     response = await client.post(PATH, json=body(SYSTEM, {"role": "user", "content": words(496)}))
@@ -264,7 +270,7 @@ async def test_a_prompt_as_long_as_the_window_is_fine(client: httpx.AsyncClient,
 
 
 async def test_source_nodes(client: httpx.AsyncClient) -> None:
-    """As /retrieve lists them."""
+    """The sources have the members that `/retrieve` returns."""
     nodes = (await ask(client, body(WHAT)))["source_nodes"]
     assert nodes[0] == {
         "doc_id": "d1",
@@ -283,7 +289,7 @@ async def test_source_nodes(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("usage", [True, False])
 async def test_a_stream_has_its_sources_on_the_first_chunk(client: httpx.AsyncClient, usage: bool) -> None:
-    """Usage comes where `stream_options` asks for it."""
+    """The first chunk alone has the sources. The usage is sent only if `stream_options` requests it."""
     request = body(WHAT, stream=True, stream_options={"include_usage": usage})
     response = await client.post(PATH, json=request)
     *events, end = response.text.removesuffix("\n\n").split("\n\n")
@@ -297,7 +303,7 @@ async def test_a_stream_has_its_sources_on_the_first_chunk(client: httpx.AsyncCl
 
 
 async def test_n_answers(client: httpx.AsyncClient, fakes: Any) -> None:
-    """As many choices as were asked for, each with its own end."""
+    """The answer has the requested number of choices, each with its finish reason."""
     fakes.generator.script = [
         [Start(b"{}"), Delta(1, "b"), Delta(0, "a")],
         [Finish(1, "length"), Finish(0, "stop")],
@@ -312,7 +318,10 @@ async def test_n_answers(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_the_requests_log_line_counts_the_nodes(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Kept, under the threshold, too large; streamed or not; none where nothing was searched."""
+    """The request's log line counts the kept, the far and the too large nodes, with or without a stream.
+
+    Without a search it has no counts.
+    """
     fakes.retriever.indexes["docs"] = [node(1, 10), node(2, 10, 0.1), node(3, 10, 0.2), node(4, 9000)]
     for stream in (False, True):
         with structlog.testing.capture_logs() as lines:
@@ -327,8 +336,8 @@ async def test_the_requests_log_line_counts_the_nodes(client: httpx.AsyncClient,
     assert "nodes_kept" not in line
 
 
-async def test_the_deployments_numbers_hold(fakes: Any) -> None:
-    """The threshold and the size that a passage is taken to have are settings."""
+async def test_the_deployments_limits_apply(fakes: Any) -> None:
+    """The threshold and the assumed size of a passage are settings."""
     fakes.retriever.indexes["docs"] = [node(1, 60, 0.1), node(2, 50, 0.1)]
     for threshold, kept in ((-1.0, ["p2"]), (0.2, None)):
         settings = Settings(similarity_threshold=threshold, node_token_approximation=50)
@@ -339,7 +348,7 @@ async def test_the_deployments_numbers_hold(fakes: Any) -> None:
             assert (nodes and [each["node_id"] for each in nodes]) == kept
 
 
-# --- defects that this server does not have ---------------------------------------------------------------------
+# --- known defects of other implementations ---------------------------------------------------------------------
 
 OPENAI_MEMBERS = {
     "temperature": 0.0,
@@ -361,7 +370,7 @@ OPENAI_MEMBERS = {
 
 
 async def test_every_member_of_the_request_reaches_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
-    """With an index too; null ones and those that only some servers know among them."""
+    """With an index, the model gets all members, including null and vendor members."""
     await ask(client, body(WHAT, **OPENAI_MEMBERS))
     assert parameters(fakes) == OPENAI_MEMBERS
     assert fakes.generator.prompts[0].model == "gpt-4"
@@ -369,10 +378,8 @@ async def test_every_member_of_the_request_reaches_the_model(client: httpx.Async
 
 @pytest.mark.parametrize("index", ["docs", ""])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_model_servers_429_stays_one(
-    client: httpx.AsyncClient, fakes: Any, index: str, stream: bool
-) -> None:
-    """With its own body and its own wait."""
+async def test_a_model_servers_429_is_kept(client: httpx.AsyncClient, fakes: Any, index: str, stream: bool) -> None:
+    """The client gets the model server's status, body and Retry-After."""
     own = '{"error":{"message":"Slow down.","type":"rate_limit_error","param":null,"code":null}}'
     fakes.generator.script = [UpstreamRejected("refused", status=429, body=own, retry_after=7)]
     response = await client.post(PATH, json=body(WHAT, index_name=index, stream=stream))
@@ -381,7 +388,7 @@ async def test_a_model_servers_429_stays_one(
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls", "stop"])
 async def test_the_finish_reason_is_the_models(client: httpx.AsyncClient, fakes: Any, reason: str) -> None:
-    """Not always `stop`."""
+    """The answer has the model's finish reason, streamed or not."""
     fakes.generator.script = [[Delta(0, "a"), Finish(0, reason), Usage(1, 1)]]
     assert (await ask(client, body(WHAT)))["choices"][0]["finish_reason"] == reason
     streamed = await client.post(PATH, json=body(WHAT, stream=True))
@@ -468,7 +475,7 @@ def settings() -> Settings:
 
 
 def streamed(content: bytes) -> bytes:
-    """The same request, for a stream."""
+    """Return the same request with `stream` set."""
     return b'{"stream":true,' + content[1:]
 
 
@@ -487,7 +494,7 @@ STREAMED = [
 async def test_bad_input_is_refused_with_the_reason(
     client: httpx.AsyncClient, fakes: Any, content: bytes, status: int, said: str
 ) -> None:
-    """In both shapes that clients read, streaming or not; no model is asked and nothing breaks."""
+    """Both error formats have the reason, streamed or not, and the model is not called."""
     response = await client.post(PATH, content=content)
     assert response.status_code == status, response.text
     told = response.json()
@@ -511,13 +518,13 @@ GOOD = [
 
 
 @pytest.mark.parametrize("members", GOOD)
-async def test_what_only_looks_bad_is_answered(client: httpx.AsyncClient, members: dict[str, Any]) -> None:
-    """Null is as good as absent, bounds belong to what they bound."""
+async def test_unusual_valid_input_is_answered(client: httpx.AsyncClient, members: dict[str, Any]) -> None:
+    """Null members and values at the bounds are accepted."""
     assert (await ask(client, body(WHAT) | members))["source_nodes"]
 
 
 async def test_an_index_is_checked_before_a_blocked_question(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request that passes no index check goes no further; with detectors and tools, too."""
+    """An unknown index is refused before the detectors run, also in a request with tools."""
     request = body(WHAT, index_name="nope", tools=TOOLS, detectors={"input": {"words": {}}})
     response = await client.post(PATH, json=request)
     assert response.status_code == 404

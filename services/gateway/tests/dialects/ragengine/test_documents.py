@@ -16,8 +16,8 @@ def one(**members: Any) -> bytes:
     return body(documents=[{"text": "A text."} | members])
 
 
-def test_documents_as_they_are_given() -> None:
-    """The caller's id or the text's digest; metadata byte for byte; unknown members are passed over."""
+def test_documents_are_parsed() -> None:
+    """The id is the caller's or the text's digest, metadata keep their bytes, and unknown members are ignored."""
     raw = (
         b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
         b'{"text":"B","doc_id":"x/y","metadata":null}]}'
@@ -43,8 +43,8 @@ def test_documents_as_they_are_given() -> None:
     assert json.loads(ragengine.document_json(listed))["is_truncated"]
 
 
-def test_an_empty_id_is_none() -> None:
-    """RAGEngine's own client sends an empty id with every document: the text's digest is the id."""
+def test_an_empty_id_is_replaced() -> None:
+    """The text's digest replaces an empty id, which RAGEngine's own client sends."""
     _, documents, places = ragengine.indexing(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
     assert [each.document_id for each in documents] == [hashlib.sha256(t.encode()).hexdigest() for t in "ab"]
     assert places == [0, 1]
@@ -99,30 +99,30 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_named(name: str) -> None:
-    """One error of the client's, with the field, whatever it is."""
+def test_invalid_documents_are_refused(name: str) -> None:
+    """The error names the field."""
     raw, said = BAD[name]
     with pytest.raises(InvalidRequest) as caught:
         ragengine.indexing(raw)
     assert said in f"{caught.value.message} {caught.value.field}"
 
 
-def test_a_number_beyond_all_bounds() -> None:
-    """`1e999` is no number that could be kept."""
+def test_a_number_out_of_range_is_refused() -> None:
+    """`1e999` in the metadata is refused."""
     with pytest.raises(InvalidRequest) as caught:
         ragengine.indexing(b'{"index_name":"n","documents":[{"text":"a","metadata":{"n":1e999}}]}')
     assert "metadata" in caught.value.message
 
 
-def test_sizes_are_told_from_other_faults() -> None:
-    """Too many documents and too long metadata are 413."""
+def test_wrong_sizes_are_a_413() -> None:
+    """Too many documents or too long metadata cause a 413."""
     for name in ("too many", "metadata too long"):
         with pytest.raises(PayloadTooLarge):
             ragengine.indexing(BAD[name][0])
 
 
-def test_an_update_names_its_documents() -> None:
-    """Without an id it is refused; with one it is as in an append."""
+def test_an_update_requires_ids() -> None:
+    """A document of an update without an id is refused."""
     [document] = ragengine.updates(b'{"documents":[{"doc_id":"a","text":"b"}]}')
     assert (document.document_id, document.metadata_json) == ("a", b"{}")
     for bad in (
@@ -136,19 +136,19 @@ def test_an_update_names_its_documents() -> None:
 
 
 @pytest.mark.parametrize("ids", [None, [], "a", [1], [""], [None], [str(n) for n in range(10_001)]])
-def test_removals_that_are_none(ids: Any) -> None:
-    """The field is named."""
+def test_invalid_removals_are_refused(ids: Any) -> None:
+    """The error names the field `doc_ids`."""
     with pytest.raises(InvalidRequest, match="doc_ids"):
         ragengine.removals(json.dumps({"doc_ids": ids}).encode())
 
 
-def test_each_removal_counts_once() -> None:
-    """In the order they came."""
+def test_repeated_removals_are_merged() -> None:
+    """Each id is listed once, in the order of the request."""
     assert ragengine.removals(b'{"doc_ids":["b","a","b"]}') == ["b", "a"]
 
 
 def test_a_search() -> None:
-    """Five passages unless another number is asked for; conditions with their types."""
+    """A search returns five passages by default. The conditions keep their types."""
     plain = ragengine.search(body(query="when?"))
     assert (plain.index, plain.query, plain.top, plain.conditions) == ("notes", "when?", 5, ())
     full = ragengine.search(body(query="q", max_node_count=300, metadata_filter={"a.b": "ü", "n": 1.5, "t": True}))
@@ -180,15 +180,15 @@ def test_a_search() -> None:
         ({"query": "q", "metadata_filter": {"\0": 1}}, "metadata_filter"),
     ],
 )
-def test_a_search_that_is_none(members: dict[str, Any], said: str) -> None:
-    """The field is named, or it is said in RAGEngine's words."""
+def test_invalid_searches_are_refused(members: dict[str, Any], said: str) -> None:
+    """The error names the field, or has RAGEngine's wording."""
     with pytest.raises(InvalidRequest) as caught:
         ragengine.search(body(**members))
     assert said in caught.value.message
 
 
 def test_conditions_in_a_query_string() -> None:
-    """JSON; nothing said is no condition."""
+    """The conditions are a JSON object. An empty text or null means no condition."""
     assert ragengine.conditions_of_text('{"a":1}', "f") == (Equals("a", "1"),)
     assert ragengine.conditions_of_text(" ", "f") == ragengine.conditions_of_text("null", "f") == ()
     for bad in ("{", "[]", "1", '{"a":{}}', "[" * 5000, '{"a":NaN}'):
@@ -197,7 +197,7 @@ def test_conditions_in_a_query_string() -> None:
 
 
 def test_the_same_text_twice_is_one_document() -> None:
-    """Without an id, or with the same; the last metadata hold, and each text knows its document."""
+    """The same text is one document with the latest metadata, and each text has the position of its document."""
     documents = [
         {"text": "a"},
         {"text": "b"},
@@ -221,8 +221,8 @@ def test_the_same_text_twice_is_one_document() -> None:
         (None, ""),
     ],
 )
-def test_source_code_is_named_by_its_metadata(metadata: Any, suffix: str) -> None:
-    """Only the split type "code" makes a document source code; its language names the syntax; metadata stay."""
+def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
+    """With the split type `code`, the language determines the suffix. The metadata stay unchanged."""
     _, [document], _ = ragengine.indexing(one(metadata=metadata))
     assert document.suffix == suffix
     assert json.loads(document.metadata_json) == (metadata or {})
@@ -238,8 +238,8 @@ def test_source_code_is_named_by_its_metadata(metadata: Any, suffix: str) -> Non
         (["python"], "documents[0].metadata.language: Could not find language library for ['python']."),
     ],
 )
-def test_source_code_of_no_known_language(language: Any, said: str) -> None:
-    """A language that is missing or unknown is the error that RAGEngine has, with the field."""
+def test_source_code_without_a_known_language_is_refused(language: Any, said: str) -> None:
+    """The error has RAGEngine's wording and names the field."""
     for read in (ragengine.indexing, ragengine.updates):
         with pytest.raises(InvalidRequest) as caught:
             read(one(doc_id="a", metadata={"split_type": "code", "language": language}))
