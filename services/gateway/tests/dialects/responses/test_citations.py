@@ -1,4 +1,4 @@
-"""Marks in an answer become annotations."""
+"""Citation marks of an answer become annotations."""
 
 import itertools
 from typing import Any
@@ -21,7 +21,7 @@ def found(pieces: list[str]) -> list[dict[str, Any]]:
 
 
 def test_marks_name_files() -> None:
-    """The file's name and stable id, and the mark's place; what is no name of a passage is text."""
+    """An annotation has the file's name, its stable id and the mark's position. Other brackets are text."""
     first, second, third = found([TEXT])
     assert first["filename"] == "guide.pdf"
     assert first["file_id"].startswith("file-")
@@ -30,14 +30,14 @@ def test_marks_name_files() -> None:
 
 
 @given(st.lists(st.integers(0, len(TEXT)), max_size=6).map(sorted))
-def test_wherever_the_text_is_cut(cuts: list[int]) -> None:
-    """The pieces give what the whole gives."""
+def test_any_split_gives_the_same_annotations(cuts: list[int]) -> None:
+    """Any split of the text gives the annotations of the complete text."""
     ends = [0, *cuts, len(TEXT)]
     assert found([TEXT[a:b] for a, b in itertools.pairwise(ends)]) == found([TEXT])
 
 
-def test_a_bracket_that_stays_open_is_forgotten() -> None:
-    """However long the text is, little of it is kept."""
+def test_an_open_bracket_is_dropped() -> None:
+    """An open bracket keeps at most 400 characters, and a later mark is found."""
     citations = Citations(files_of(PASSAGES))
     for _ in range(50):
         assert citations.feed("[" + "x" * 100) == []

@@ -1,4 +1,4 @@
-"""Summaries that take the place of a conversation."""
+"""Summaries that replace a conversation."""
 
 import json
 from collections import deque
@@ -47,7 +47,7 @@ async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
 
 
 async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The user's messages come back, then the summary, encrypted; both are the input of the next request."""
+    """The output has the user's messages and the encrypted summary. The next request can use both as its input."""
     fakes.generator.scripts = deque([saying("They asked ", "for the ferry.")])
     said = await asked(client, COMPACT, model="m", input=TALK, instructions="Help.")
     assert (said["object"], [item["type"] for item in said["output"]]) == (
@@ -69,7 +69,10 @@ async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """With what the request adds to it; what earlier summaries cover does not come back."""
+    """A stored response and the request's input are summarised.
+
+    Messages that an earlier summary covers are not in the output.
+    """
     first = await asked(client, input=TALK)
     said = await asked(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
     texts = [item["content"][0]["text"] for item in said["output"][:-1]]
@@ -80,7 +83,7 @@ async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: 
 
 
 async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response is the summary alone, and the conversation goes on with it; nothing is searched or called."""
+    """The response has the summary alone and can be continued. Nothing is searched, and no tool is called."""
     body = {"input": [*TALK, {"type": "compaction_trigger"}], "tools": [FIND], "text": {"verbosity": "low"}}
     events = await streamed(client, **body, index_name="docs", max_output_tokens=5)
     assert [event.type for event in events] == [
@@ -101,13 +104,13 @@ async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_trigger_is_last(client: httpx.AsyncClient) -> None:
-    """Else the item behind it is named."""
+    """A trigger before another item is refused, and the error names that item."""
     refused = await client.post(PATH, json={"input": [*TALK, {"type": "compaction_trigger"}, QUESTION]})
     assert refused.json()["error"]["param"] == "input[6]"
 
 
 async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Then the question is answered; the tokens are those of both, and the next request goes on behind it."""
+    """The summary precedes the answer, the usage includes both, and the next request continues from the summary."""
     fakes.generator.scripts = deque([saying("Nine."), saying("From the pier.")])
     body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 5}]}
     events = await streamed(client, input=[*TALK, QUESTION], tools=[FIND], **body)
@@ -139,7 +142,7 @@ async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient,
 async def test_the_threshold(
     client: httpx.AsyncClient, fakes: Any, threshold: int | None, window: int, items: Any, calls: int
 ) -> None:
-    """Without a number it is most of the model's window."""
+    """Without a number, the threshold is most of the model's window."""
     fakes.generator.window = window
     entry = {"type": "compaction", "compact_threshold": threshold}
     await asked(client, input=items, context_management=[entry])
@@ -147,7 +150,7 @@ async def test_the_threshold(
 
 
 async def test_a_loop_of_tools_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What belongs to the question stays: its call, and what the tool returned."""
+    """The summary does not include the calls and outputs of the latest question."""
     body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
     loop = [QUESTION, *TALK[2:4]]
     await asked(client, input=[*TALK, *loop], **body)
@@ -155,7 +158,7 @@ async def test_a_loop_of_tools_is_compacted(client: httpx.AsyncClient, fakes: An
 
 
 async def test_a_model_that_quotes(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It cannot summarise: a request for a summary is refused, an answer comes without one."""
+    """A model that only quotes cannot summarise. A request for a summary is refused, and an answer has none."""
     fakes.generator.only_quotes = True
     refused = await client.post(COMPACT, json={"model": "m", "input": TALK})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
@@ -166,7 +169,7 @@ async def test_a_model_that_quotes(client: httpx.AsyncClient, fakes: Any) -> Non
 
 
 async def test_detectors_judge_a_summary(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Before it is encrypted, and each time that it comes back; what they take out is not stored."""
+    """Detectors judge a summary before its encryption and in each later request. Redacted text is not stored."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.scripts = deque([saying("It is secret.")])
     first = await asked(client, COMPACT, model="m", input=TALK)
@@ -184,8 +187,8 @@ async def test_detectors_judge_a_summary(client: httpx.AsyncClient, fakes: Any) 
     assert "secret" not in json.dumps(listed)
 
 
-async def test_a_summary_that_is_stopped(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is none: the request for it is refused, and an answer to a long conversation goes on without it."""
+async def test_a_blocked_summary(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request for a summary is refused or incomplete. The answer to a long conversation has no summary."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.scripts = deque([saying("secret")])
     assert (await client.post(COMPACT, json={"model": "m", "input": TALK})).status_code == 400
@@ -201,7 +204,7 @@ async def test_a_summary_that_is_stopped(client: httpx.AsyncClient, fakes: Any) 
 
 
 async def test_what_a_summary_replaces_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
-    """No detector judges it, because no model gets it."""
+    """Replaced items are not stored, because no model gets them and so no detector judges them."""
     item = (await asked(client, COMPACT, model="m", input=TALK))["output"][-1]
     answer = await asked(client, input=[*TALK, item, QUESTION])
     listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
@@ -227,14 +230,14 @@ async def test_what_a_summary_replaces_is_not_stored(client: httpx.AsyncClient, 
         ),
     ],
 )
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, field: str) -> None:
-    """With its place in the request."""
+async def test_invalid_members_are_refused(client: httpx.AsyncClient, body: Any, field: str) -> None:
+    """The error names the position in the request."""
     refused = await client.post(PATH, json=body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
 
 
-async def test_what_a_request_for_a_summary_may_say(client: httpx.AsyncClient) -> None:
-    """Members of responses that have no meaning here are refused."""
+async def test_other_members_of_a_request_for_a_summary_are_refused(client: httpx.AsyncClient) -> None:
+    """A request for a summary cannot store, stream or have tools."""
     for name in ("store", "stream", "tools"):
         refused = await client.post(COMPACT, json={"model": "m", "input": "x", name: True})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)

@@ -1,4 +1,4 @@
-"""The Responses API over the pipeline, with fakes behind it."""
+"""The Responses API over the pipeline, with fakes."""
 
 import json
 from collections import Counter
@@ -43,7 +43,7 @@ def final(events: list[Any]) -> Any:
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response repeats what was asked, and has the text and the numbers of tokens."""
+    """The response repeats the request's members, and has the text and the usage."""
     answer = await whole(
         client,
         model="m",
@@ -70,7 +70,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_the_events_of_a_text(client: httpx.AsyncClient) -> None:
-    """In the reference's order; the pieces are the text of the last event's response."""
+    """The events have the reference's order, and the pieces are the text of the final response."""
     events = await streamed(client, input="When?")
     assert [event.type for event in events] == [
         "response.created",
@@ -87,8 +87,8 @@ async def test_the_events_of_a_text(client: httpx.AsyncClient) -> None:
     assert pieces == final(events).output_text == "At nine."
 
 
-async def test_pieces_that_come_together(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each is an event of its own, in order; empty ones and those of other choices are none."""
+async def test_pieces_in_one_batch(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each piece of a batch has its event. Empty pieces and other choices have none."""
     pieces = [Delta(0, ""), Delta(0, "At "), Delta(1, "No."), Delta(0, "nine"), Delta(0, "."), Finish(0, "stop")]
     fakes.generator.script = [[Start(b"{}"), *pieces]]
     events = await streamed(client, input="When?")
@@ -97,7 +97,7 @@ async def test_pieces_that_come_together(client: httpx.AsyncClient, fakes: Any) 
 
 
 async def test_function_calls(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Two at once: each an item with its arguments, which come in pieces."""
+    """Two parallel calls are two items, each with arguments that arrive in pieces."""
     fakes.generator.script = [
         [Start(b'{"model":"m"}'), Delta(0, "I look.")],
         [call('{"a"', name="find", id="c1"), call("{}", 1, name="find", id="c2")],
@@ -116,7 +116,7 @@ async def test_function_calls(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_custom_tool(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The text that the model writes as an argument is the input; what is no such argument is the input itself."""
+    """The input of a custom tool is the model's argument `input`, or the raw text if it is not JSON."""
     for arguments, text in (('{"input":"ls -l"}', "ls -l"), ("ls", "ls")):
         fakes.generator.script = [[Start(b"{}"), call(arguments, name="run", id="c")], [Finish(0, "tool_calls")]]
         events = await streamed(client, input="Run.", tools=[RUN])
@@ -126,7 +126,10 @@ async def test_a_custom_tool(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model calls a function, and the call has the names of the tool and of its namespace, also in an input."""
+    """A call has the names of the tool and of its namespace.
+
+    In the next request, the model gets the joined name.
+    """
     tools = [{"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, RUN]}]
     calls = [call("{}", name="crm__find", id="c1"), call('{"input":"x"}', 1, name="crm__run", id="c2")]
     fakes.generator.script = [[Start(b"{}"), *calls], [Finish(0, "tool_calls")]]
@@ -145,7 +148,7 @@ async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> No
 
 @pytest.mark.parametrize("summary", [None, "auto"])
 async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | None) -> None:
-    """As a summary where one is asked for, else as it is; it ends before the text begins."""
+    """Reasoning is a summary if the request asks for one, and plain content otherwise. It ends before the text."""
     fakes.generator.script = [
         [Start(b"{}"), beside({"reasoning_content": "Hm, "})],
         [beside({"reasoning_content": "nine."})],
@@ -163,7 +166,7 @@ async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | N
 
 
 async def test_a_refusal(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A part of its own."""
+    """A refusal is a part of its own."""
     fakes.generator.script = [[Start(b"{}"), beside({"refusal": "I "}), beside({"refusal": "can't."})]]
     fakes.generator.script.append([Finish(0, "stop")])
     events = await streamed(client, input="Go.")
@@ -173,7 +176,7 @@ async def test_a_refusal(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_log_probabilities(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Where they are asked for, of each piece and of the whole."""
+    """Requested log probabilities are in each piece and in the final response."""
     token = {"token": "Yes", "bytes": [89], "logprob": -0.5, "top_logprobs": [{"token": "No", "logprob": -1}]}
     said = json.dumps({"logprobs": {"content": [token]}}).encode()
     fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes", b"", said)], [Finish(0, "stop")]]
@@ -186,7 +189,7 @@ async def test_log_probabilities(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The schema reaches the model as a chat's, and the response repeats it."""
+    """The model gets the schema in a chat's form, and the response repeats it."""
     form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}, "strict": True}
     answer = await whole(client, input="When?", text={"format": form, "verbosity": "low"})
     assert answer.text.format.name == "time"
@@ -200,7 +203,7 @@ async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The search is an item before the answer, whose marks are citations, also where they are cut."""
+    """The search is an item before the answer. Citation marks become annotations, also if they are split."""
     fakes.generator.script = [
         [Start(b"{}"), Delta(0, "At nine [guide-1.p")],
         [Delta(0, "df#page=1]."), Finish(0, "stop"), Usage(1, 1)],
@@ -218,7 +221,10 @@ async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_an_index_by_its_name(client: httpx.AsyncClient) -> None:
-    """As with chat completions: the passages stand beside the answer."""
+    """With `index_name`, the response has the passages, as a chat completion has them.
+
+    An unknown index causes a 404.
+    """
     answer = (await client.post(PATH, json={"input": "When?", "index_name": "docs"})).json()
     assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2"]
     responses.response(answer)
@@ -228,7 +234,7 @@ async def test_an_index_by_its_name(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_that_answers_in_one_piece(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
-    """Its text, its calls and its numbers are there, as where it streams."""
+    """The response has the text, the calls and the usage of a model that does not stream."""
     function = {"name": "find", "arguments": "{}"}
     message = {"role": "assistant", "content": "I look.", "tool_calls": [{"id": "c", "function": function}]}
     usage = {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
@@ -242,8 +248,8 @@ async def test_a_model_that_answers_in_one_piece(client: httpx.AsyncClient, fake
     assert answer.output[1].arguments == "{}"
 
 
-async def test_an_answer_that_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is incomplete for the filter, and says the profile's words."""
+async def test_a_blocked_answer(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response is incomplete because of the filter, and its text is the profile's message."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
     events = await streamed(client, input="Well?")
@@ -255,7 +261,7 @@ async def test_an_answer_that_is_blocked(client: httpx.AsyncClient, fakes: Any) 
 
 
 async def test_an_answer_that_is_too_long(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is incomplete for its length, and so is its item."""
+    """The response and its item are incomplete because of the limit."""
     fakes.generator.script = [[Start(b"{}"), Delta(0, "At")], [Finish(0, "length")]]
     answer = await whole(client, input="When?", max_output_tokens=1)
     assert answer.incomplete_details.reason == "max_output_tokens"
@@ -263,7 +269,7 @@ async def test_an_answer_that_is_too_long(client: httpx.AsyncClient, fakes: Any)
 
 
 async def test_a_stream_that_fails(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It ends as failed, with what there was; before its first event it is a status."""
+    """A failed stream ends with the error and the text so far. A failure before its first event is a status."""
     for error, code in ((Unavailable("Gone."), "server_error"), (RateLimited("Later."), "rate_limit_exceeded")):
         fakes.generator.script = [[Start(b"{}"), Delta(0, "At")], error]
         events = await streamed(client, input="When?")
@@ -274,8 +280,8 @@ async def test_a_stream_that_fails(client: httpx.AsyncClient, fakes: Any) -> Non
     assert (await client.post(PATH, json={"input": "When?", "stream": True})).status_code == 503
 
 
-async def test_tools_that_are_not_offered(client: httpx.AsyncClient) -> None:
-    """A header names those that were dropped; an answer without such has none."""
+async def test_unsupported_tools_are_dropped(client: httpx.AsyncClient) -> None:
+    """A header lists the dropped tools. Without such tools, the header is absent."""
     body = {"input": "Hi.", "tools": [{"type": "web_search"}, {"type": "web_search"}, FIND], "stream": True}
     answer = await client.post(PATH, json=body)
     assert answer.headers["x-causeway-dropped-tools"] == "web_search"
@@ -303,14 +309,14 @@ async def test_tools_that_are_not_offered(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_refusals_name_the_member(client: httpx.AsyncClient, fakes: Any, body: Any, param: str) -> None:
-    """Nothing is asked then."""
+    """The error names the member, and the model is not called."""
     refused = await client.post(PATH, json=body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
     assert fakes.generator.prompts == []
 
 
 async def test_a_part_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The refusal names the item of the request."""
+    """The error names the item of the request."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     picture = {"type": "input_image", "image_url": "data:image/png;base64,x"}
     items = [{"role": "user", "content": "Hi."}, {"role": "user", "content": [picture]}]

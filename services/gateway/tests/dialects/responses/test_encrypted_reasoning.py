@@ -1,4 +1,4 @@
-"""Reasoning that clients keep: encrypted, and the model's again with the next request."""
+"""Encrypted reasoning, which clients keep and send with their next request."""
 
 import json
 from typing import Any
@@ -27,13 +27,13 @@ async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 def thought(fakes: Any) -> Any:
-    """What the latest prompt has of the model's earlier reasoning."""
+    """Return the model's earlier reasoning in the latest prompt."""
     extras = [message.extra_json for message in fakes.generator.prompts[-1].messages if message.extra_json]
     return [json.loads(extra).get("earlier_reasoning") for extra in extras]
 
 
-async def test_it_comes_back(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The text is not readable in it, and the model gets it before its answer, with the next request."""
+async def test_reasoning_is_returned_to_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The reasoning is unreadable for the client, and the model gets it with the next request."""
     fakes.generator.script = thinking("The timetable.")
     first = await asked(client, input="When?", include=INCLUDE)
     encrypted = first["output"][0]["encrypted_content"]
@@ -46,16 +46,16 @@ async def test_it_comes_back(client: httpx.AsyncClient, fakes: Any) -> None:
     assert "encrypted_content" not in (await asked(client, input="When?"))["output"][0]
 
 
-async def test_the_event_has_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Of a stream, in the event that ends the item."""
+async def test_the_event_has_the_encrypted_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
+    """In a stream, the event that ends the item has the encrypted reasoning."""
     fakes.generator.script = thinking("The timetable.")
     answer = await client.post(PATH, json={"input": "When?", "include": INCLUDE, "stream": True})
     done = [event for event in responses.events(answer.text) if event.type == "response.output_item.done"]
     assert done[0].item.encrypted_content
 
 
-async def test_a_stored_response_is_continued_with_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Without that the client sends anything."""
+async def test_a_stored_response_has_its_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model gets the reasoning of a stored response without the client's help."""
     fakes.generator.script = thinking("The timetable.")
     first = await asked(client, input="When?", store=True)
     await asked(client, input="Sure?", previous_response_id=first["id"])
@@ -63,15 +63,15 @@ async def test_a_stored_response_is_continued_with_it(client: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("content", ["abc", "cwe1.1.AAAA", "cwe1.x", "cwe1.99999999999.é"])
-async def test_what_cannot_be_read_is_refused(client: httpx.AsyncClient, content: str) -> None:
-    """By its place."""
+async def test_unreadable_content_is_refused(client: httpx.AsyncClient, content: str) -> None:
+    """The error names the position of the item."""
     item = {"type": "reasoning", "summary": [], "encrypted_content": content}
     refused = await client.post(PATH, json={"input": [item, {"role": "user", "content": "When?"}]})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0].encrypted_content")
 
 
-async def test_keys_that_are_away(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An answer comes without the content; what was encrypted cannot be read yet."""
+async def test_missing_keys(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Without keys, an answer has no encrypted content, and encrypted input causes a 503."""
     fakes.generator.script = thinking("The timetable.")
     item = (await asked(client, input="When?", include=INCLUDE))["output"][0]
     fakes.content_keys.replace({})
@@ -80,8 +80,8 @@ async def test_keys_that_are_away(client: httpx.AsyncClient, fakes: Any) -> None
     assert answer.status_code == 503
 
 
-async def test_detectors_judge_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What they take out of it reaches neither the model nor the store."""
+async def test_detectors_judge_the_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Redacted reasoning reaches neither the model nor the store."""
     fakes.generator.script = thinking("It is secret.")
     first = await asked(client, input="When?", include=INCLUDE)
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))

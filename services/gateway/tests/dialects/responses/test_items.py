@@ -16,7 +16,7 @@ def chat(*said: Any) -> list[dict[str, Any]]:
 
 
 def test_messages_of_every_role() -> None:
-    """Also without a type; a developer is a system to the model; parts of text stay parts."""
+    """The type of a message is optional, a developer becomes a system message, and parts of text stay parts."""
     assert chat(
         {"role": "developer", "content": "Be brief."},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "When?"}]},
@@ -31,7 +31,10 @@ def test_messages_of_every_role() -> None:
 
 
 def test_calls_belong_to_the_answer_before_them() -> None:
-    """Calls in a row are one message; a custom tool's text is a function's argument; outputs are messages."""
+    """Consecutive calls are one message.
+
+    A custom tool's input becomes an argument. Outputs are messages of tools.
+    """
     messages = chat(
         {"role": "assistant", "content": "I look."},
         {"type": "function_call", "call_id": "a", "name": "find", "arguments": "{}"},
@@ -50,7 +53,7 @@ def test_calls_belong_to_the_answer_before_them() -> None:
 
 
 def test_pictures_and_files() -> None:
-    """By their content; an id or an address of a file is refused."""
+    """Pictures and files with their content are accepted. A file's id or address is refused."""
     picture = {"type": "input_image", "image_url": "data:image/png;base64,x", "detail": "low"}
     file = {"type": "input_file", "file_data": "data:application/pdf;base64,x", "filename": "a.pdf"}
     [message] = chat({"role": "user", "content": [picture, file]})
@@ -66,8 +69,11 @@ def test_pictures_and_files() -> None:
             chat({"role": "user", "content": [part]})
 
 
-def test_what_a_model_thought_belongs_to_its_next_answer() -> None:
-    """Reasoning of the same answer is one text; what no answer follows is left out; the items stay as they are."""
+def test_reasoning_belongs_to_the_next_answer() -> None:
+    """The reasoning before an answer is joined, and reasoning without an answer is omitted.
+
+    The items stay unchanged.
+    """
     talk = Conversation()
     thoughts = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "abc"},
@@ -81,7 +87,7 @@ def test_what_a_model_thought_belongs_to_its_next_answer() -> None:
 
 
 def test_an_earlier_search() -> None:
-    """The model gets the passages that the request has; a search without passages tells it nothing."""
+    """The model gets the passages of an earlier search. A search without passages adds no message."""
     search = {"type": "file_search_call", "queries": ["ferry"], "results": None, "status": "completed"}
     found = {"file_id": "file-1", "filename": "a.pdf", "text": "At nine.", "score": 0.5, "attributes": {}}
     assert chat(search) == []
@@ -105,15 +111,15 @@ def test_an_earlier_search() -> None:
         ({"type": "computer_call"}, "input[0].type"),
     ],
 )
-def test_what_is_wrong_is_named(item: Any, path: str) -> None:
-    """With its place in the request."""
+def test_invalid_items_are_refused(item: Any, path: str) -> None:
+    """The error names the position in the request."""
     with pytest.raises(InvalidRequest) as refused:
         chat(item)
     assert refused.value.field == path
 
 
 def test_an_input_is_a_text_or_a_list() -> None:
-    """A text is one message."""
+    """A text is one message of the user."""
     assert items.listed("When?") == [{"type": "message", "role": "user", "content": "When?"}]
     with pytest.raises(InvalidRequest):
         items.listed(3)

@@ -1,4 +1,4 @@
-"""A detector of the platform as the moderation of a response."""
+"""A detector of the platform moderates a response."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response tells for each side whether the detector found something, and what, and none of it is stored."""
+    """The response has the result for each side, and the result is not stored."""
     fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
     answer = await asked(client, input="When?", moderation=asking())
     assert answer.output_text == "It is secret."
@@ -35,13 +35,13 @@ async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_a_question_is_scored(client: httpx.AsyncClient) -> None:
-    """The answer comes all the same; other detectors of the request run beside it."""
+    """A flagged question is answered if the policy only scores it, also with other detectors in the request."""
     answer = await asked(client, input="Is it secret?", moderation=asking(input="score"), detectors={"output": {}})
     assert (answer.status, answer.moderation.input.flagged) == ("completed", True)
 
 
-async def test_what_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A question is refused, an answer ends."""
+async def test_blocked_questions_and_answers(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A blocked question is refused, and a blocked answer is incomplete."""
     refused = await client.post(PATH, json={"input": "Is it secret?", "moderation": asking(input="block")})
     assert refused.status_code == 400
     fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
@@ -50,8 +50,8 @@ async def test_what_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:
     assert answer.moderation.output.flagged
 
 
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient) -> None:
-    """With its place in the request."""
+async def test_invalid_moderation_is_refused(client: httpx.AsyncClient) -> None:
+    """The error names the position in the request."""
     for said, field in (
         ({}, "moderation.model"),
         ({"model": "words", "policy": {"input": {"mode": "guess"}}}, "moderation.policy.input.mode"),

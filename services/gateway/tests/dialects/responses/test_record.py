@@ -1,4 +1,4 @@
-"""What is stored of a request after its detectors."""
+"""The stored form of a request after its detectors."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ SHOWN = {"tools": [{"type": "namespace", "name": "crm", "description": "Customer
     ],
 )
 def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]) -> None:
-    """They are as the model got them; a name that was changed is not there, nor that of its namespace."""
+    """Tools are stored as the model got them. A changed name is withheld together with its namespace."""
 
     def parameters(name: str, description: str) -> bytes:
         function = {"name": name, "description": description}

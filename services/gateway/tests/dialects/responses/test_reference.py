@@ -1,4 +1,4 @@
-"""The tables of docs/responses.md: complete, and true."""
+"""The tables of docs/responses.md are complete and correct."""
 
 import json
 import re
@@ -31,7 +31,7 @@ SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
 
 
 def tables() -> dict[str, dict[str, tuple[str, str]]]:
-    """Of each table the properties, with their state and their test."""
+    """Return the properties of each table with their state and their test."""
     found = {}
     for part in PAGE.split("\n### ")[1:]:
         rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \| [^|]* \| `(\w+)` \|$", part, re.MULTILINE)
@@ -43,12 +43,12 @@ TABLES = tables()
 
 
 def named(table: str, *states: str) -> set[str]:
-    """The properties of a table that have one of these states."""
+    """Return the properties of a table that have one of these states."""
     return {name for name, (state, _) in TABLES[table].items() if state in states}
 
 
 def kinds(union: Any) -> set[str]:
-    """The values of ``type`` in a union of the package's types."""
+    """Return the values of `type` in a union of the package's types."""
     members = typing.get_args(union)
     if typing.get_origin(union) is typing.Annotated:
         members = typing.get_args(members[0])
@@ -73,7 +73,7 @@ def kinds(union: Any) -> set[str]:
     ],
 )
 def test_the_tables_are_complete(table: str, properties: set[str]) -> None:
-    """Each property of the package's types is listed once, with a state and a test that there is."""
+    """Each property of the package's types is listed once, with a state and an existing test."""
     assert set(TABLES[table]) == properties
     tests = Path(__file__).parents[2]
     files = [*Path(__file__).parent.glob("test_*.py"), *(tests / "routes").glob("test_*.py")]
@@ -84,13 +84,13 @@ def test_the_tables_are_complete(table: str, properties: set[str]) -> None:
 
 
 def test_the_request_is_read_as_the_table_says() -> None:
-    """What is known is the list of the code."""
+    """The table lists exactly the properties that the code reads."""
     assert named("Request", "supported") == set(request.READ) == set(TABLES["Request"])
     assert set(request.INCLUDABLE) == set(TABLES["Values of `include`"])
 
 
 def test_the_tables_are_counted() -> None:
-    """The page says how many properties have which state, and the part of those in scope that are supported."""
+    """The page has the right number of properties for each state, and the right percentage of supported ones."""
     found = Counter(state for table in TABLES.values() for state, _ in table.values())
     scope = found.total() - found["out of scope"]
     listed = ", ".join(f"{found[state]} {state}" for state in STATES[1:-1])
@@ -102,22 +102,22 @@ def test_the_tables_are_counted() -> None:
     assert said in " ".join(PAGE.split())
 
 
-async def test_members_that_are_refused(client: httpx.AsyncClient) -> None:
-    """Those that are not in the table, by their names."""
+async def test_unknown_members_are_refused(client: httpx.AsyncClient) -> None:
+    """A member outside the table is refused, and the error names it."""
     refused = await client.post(PATH, json={"input": "When?", "functions": []})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "functions")
 
 
-async def test_every_other_item_is_refused(client: httpx.AsyncClient) -> None:
-    """By its place."""
+async def test_unknown_items_are_refused(client: httpx.AsyncClient) -> None:
+    """An item outside the table is refused, and the error names its position."""
     items = [{"role": "user", "content": "When?"}, {"type": "thought", "id": "x"}]
     answer = await client.post(PATH, json={"input": items, "store": False})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1].type")
     assert not named("Items of an input", "refused", "ignored")
 
 
-async def test_items_of_tools_that_are_not_offered(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They are named, and neither the model nor the store gets them."""
+async def test_items_of_unsupported_tools_are_dropped(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A header lists them, and neither the model nor the store gets them."""
     dropped = sorted(named("Items of an input", "out of scope"))
     assert set(dropped) == set(items.HOSTED)
     asked = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
@@ -128,8 +128,8 @@ async def test_items_of_tools_that_are_not_offered(client: httpx.AsyncClient, fa
     assert [item["type"] for item in listed] == ["message"]
 
 
-async def test_every_other_tool_is_dropped(client: httpx.AsyncClient) -> None:
-    """And named."""
+async def test_every_unsupported_tool_is_dropped(client: httpx.AsyncClient) -> None:
+    """A header lists the dropped tools."""
     dropped = sorted(named("Tools", "out of scope"))
     body = {"input": "When?", "tools": [{"type": kind} for kind in dropped], "store": False}
     answer = await client.post(PATH, json=body)
@@ -137,15 +137,15 @@ async def test_every_other_tool_is_dropped(client: httpx.AsyncClient) -> None:
 
 
 async def test_every_value_of_include(client: httpx.AsyncClient) -> None:
-    """Each is taken."""
+    """Each value of the table is accepted."""
     assert (
         await client.post(PATH, json={"input": "When?", "include": list(TABLES["Values of `include`"])})
     ).status_code == 200
 
 
 @pytest.mark.parametrize("asked", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"])
-async def test_the_tier_of_service(client: httpx.AsyncClient, asked: str) -> None:
-    """The response says which one there was."""
+async def test_the_service_tier(client: httpx.AsyncClient, asked: str) -> None:
+    """The response has the tier `default`. An unknown tier is refused."""
     answer = await client.post(PATH, json={"input": "When?", "service_tier": asked})
     assert responses.response(answer.json()).service_tier == "default"
     refused = await client.post(PATH, json={"input": "When?", "service_tier": "none"})
@@ -153,7 +153,7 @@ async def test_the_tier_of_service(client: httpx.AsyncClient, asked: str) -> Non
 
 
 async def test_pieces_are_padded(client: httpx.AsyncClient) -> None:
-    """Where it is asked for, so that all are of one length; the reference's types do not name the padding."""
+    """With `include_obfuscation`, each piece is padded to a multiple of 32 characters."""
     for options, lengths in (({"include_obfuscation": True}, {0}), ({}, {None})):
         answer = await client.post(PATH, json={"input": "When?", "stream": True, "stream_options": options})
         said = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
@@ -165,7 +165,7 @@ async def test_pieces_are_padded(client: httpx.AsyncClient) -> None:
 
 
 async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The oldest exchanges are left out, a call with what it returned; what is stored is all that was asked."""
+    """The oldest exchanges are omitted, calls together with their outputs. The complete input is stored."""
     fakes.generator.window = 300
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     asked = [
@@ -187,7 +187,7 @@ async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_pictures_are_listed(client: httpx.AsyncClient) -> None:
-    """With their addresses."""
+    """A stored picture is listed with its address."""
     url = "data:image/png;base64,AA=="
     asked = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
     answer = (await client.post(PATH, json={"input": asked})).json()
@@ -197,7 +197,7 @@ async def test_pictures_are_listed(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_members_of_a_response(client: httpx.AsyncClient) -> None:
-    """A response has those that the table says, and ours."""
+    """A response has the supported members of the table, and the gateway's own."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     assert answer.keys() - responses.OURS == named("Response", "supported")
 
@@ -212,7 +212,7 @@ def call(name: str) -> Delta:
 
 
 async def test_the_items_and_events_that_are_sent(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Answers of every kind send the events and items that the tables have as supported, and no others."""
+    """Answers of every kind send exactly the supported events and items of the tables."""
     tools = [SEARCH, {"type": "function", "name": "find"}, {"type": "custom", "name": "run"}]
     thought, stop = beside({"reasoning_content": "Hm."}), [Finish(0, "stop")]
     scripts: list[tuple[list[Any], dict[str, Any]]] = [

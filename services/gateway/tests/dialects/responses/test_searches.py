@@ -1,4 +1,4 @@
-"""Models that search by themselves: the function, the rounds, the items, the policies, the numbers."""
+"""Searches by the model: the function, the rounds, the items, the policies and the usage."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ RAW = b'{"prompt_tokens":7,"completion_tokens":3,"completion_tokens_details":{"r
 
 
 def calling(*arguments: str, name: str = "file_search", text: str = "") -> list[Batch]:
-    """A model that calls a function, once for each of these arguments, in two pieces."""
+    """Return the events of a model that calls a function once for each argument, in two pieces."""
     script: list[Batch] = [[Start(b'{"model":"m"}'), *([Delta(0, text)] if text else [])]]
     for at, each in enumerate(arguments):
         head = {"index": at, "id": f"c{at}", "function": {"name": name, "arguments": each[:3]}}
@@ -40,7 +40,7 @@ def saying(text: str) -> list[Batch]:
 
 @pytest.fixture
 def fakes(fakes: Any) -> Any:
-    """A model that calls tools."""
+    """Let the fake model call tools."""
     fakes.generator.calls_tools = True
     return fakes
 
@@ -62,13 +62,16 @@ async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
 
 
 def offered(fakes: Any) -> list[list[str]]:
-    """The names of the tools that each prompt offers."""
+    """Return the names of the tools that each prompt offers."""
     parameters = [json.loads(prompt.parameters_json) for prompt in fakes.generator.prompts]
     return [[tool["function"]["name"] for tool in each.get("tools", ())] for each in parameters]
 
 
 async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each search is an item in its place; the answer cites what any of them found; tokens add up."""
+    """Each search is an item at its position.
+
+    The answer cites the passages of any search, and the usage is the sum.
+    """
     play(
         fakes, searching("ferry", text="I look. "), searching("ferry nine"), saying("At nine [guide-1.pdf#page=1].")
     )
@@ -87,7 +90,7 @@ async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_the_events_of_a_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """In the reference's order, before those of the answer; the function's call is none of them."""
+    """The events have the reference's order and precede those of the answer. The function call has no event."""
     play(fakes, searching("ferry"), saying("At nine."))
     kinds = [event.type for event in await streamed(client, **ASKED)]
     assert kinds == [
@@ -108,8 +111,8 @@ async def test_the_events_of_a_search(client: httpx.AsyncClient, fakes: Any) -> 
     ]
 
 
-async def test_what_the_model_gets(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The function with the tools of the request, then its own call and the passages; no passage before it asks."""
+async def test_the_prompts_of_a_search(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The first prompt offers the function and has no passage. The second one has the call and the passages."""
     play(fakes, searching("ferry"), saying("At nine."))
     await whole(client, **{**ASKED, "tools": [SEARCH, FIND]}, instructions="Be brief.")
     first, second = fakes.generator.prompts
@@ -123,7 +126,7 @@ async def test_what_the_model_gets(client: httpx.AsyncClient, fakes: Any) -> Non
 
 
 async def test_a_model_that_does_not_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It answers, and nothing is searched; an unknown index is a 404 all the same."""
+    """The model answers without a search. An unknown index still causes a 404."""
     play(fakes, saying("Hello."))
     answer = await whole(client, **ASKED)
     assert ([item.type for item in answer.output], fakes.retriever.queries) == (["message"], [])
@@ -133,7 +136,7 @@ async def test_a_model_that_does_not_search(client: httpx.AsyncClient, fakes: An
 
 @pytest.mark.parametrize("most", [1, 3])
 async def test_searches_are_bounded(client: httpx.AsyncClient, fakes: Any, most: int) -> None:
-    """By ``max_tool_calls``: what is asked for beyond is not searched, and the tool is offered no longer."""
+    """`max_tool_calls` limits the searches. The last round does not offer the function."""
     play(fakes, searching("a", "b"), *([searching("c", "d")] if most == 3 else []), saying("At nine."))
     answer = await whole(client, **ASKED, max_tool_calls=most)
     assert answer.max_tool_calls == most
@@ -146,7 +149,7 @@ async def test_searches_are_bounded(client: httpx.AsyncClient, fakes: Any, most:
 
 
 async def test_a_model_that_never_answers(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It ends: a call of a tool that is no longer offered is no search."""
+    """The rounds end if the model still calls a tool that is no longer offered."""
     fakes.generator.script = searching("a")
     answer = await whole(client, **ASKED)
     assert [item.type for item in answer.output] == ["file_search_call"] * 5
@@ -154,7 +157,7 @@ async def test_a_model_that_never_answers(client: httpx.AsyncClient, fakes: Any)
 
 
 async def test_a_search_beside_a_function(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The function is called, and the search left out: the model may ask for it again with the result."""
+    """The function is called and the search is dropped. The model can repeat it with the function's output."""
     both = [*searching("ferry")[:-1], *calling("{}", name="find")[1:]]
     both[1:3] = [[_numbered(event, 1) for event in batch] for batch in both[1:3]]
     play(fakes, both)
@@ -171,7 +174,7 @@ def _numbered(event: Any, index: int) -> Any:
     "arguments", ["", "{}", '{"query": 3}', '{"query": " "}', "[", '{"query": "%s"}' % ("x" * 2001)]
 )
 async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, arguments: str) -> None:
-    """It has failed; the model is told, and goes on."""
+    """The search is failed, the model gets the reason, and its answer follows."""
     play(fakes, calling(arguments), saying("At nine."))
     answer = await whole(client, **ASKED)
     assert [(item.type, item.status) for item in answer.output] == [
@@ -194,7 +197,7 @@ async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, a
 async def test_the_choice_holds_for_the_first_round(
     client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any, then: Any
 ) -> None:
-    """A model that must search has searched then, and must not search for ever."""
+    """`tool_choice` applies to the first round alone, so that a model that must search can then answer."""
     play(fakes, searching("ferry"), saying("At nine."))
     answer = await whole(client, **ASKED, tool_choice=choice)
     assert [item.type for item in answer.output] == ["file_search_call", "message"]
@@ -202,15 +205,15 @@ async def test_the_choice_holds_for_the_first_round(
     assert said == [first, then]
 
 
-async def test_no_tool_at_all(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Nothing is searched where the request wants no tool."""
+async def test_tool_choice_none(client: httpx.AsyncClient, fakes: Any) -> None:
+    """With `tool_choice: none`, nothing is searched."""
     play(fakes, saying("Hello."))
     await whole(client, **ASKED, tool_choice="none")
     assert (offered(fakes), fakes.retriever.queries) == ([[]], [])
 
 
 async def test_a_function_of_the_same_name(client: httpx.AsyncClient, fakes: Any) -> None:
-    """It is the request's; the search has another name."""
+    """A function of the request keeps its name, and the search gets another one."""
     play(fakes, calling('{"query":"x"}'))
     answer = await whole(client, **{**ASKED, "tools": [SEARCH, FIND | {"name": "file_search"}]})
     assert [item.type for item in answer.output] == ["function_call"]
@@ -218,7 +221,7 @@ async def test_a_function_of_the_same_name(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_detectors_judge_each_search(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The passages before the model gets them, and the query before anybody does."""
+    """Detectors judge the passages before the model gets them, and the query before the search."""
     fakes.retriever.indexes["docs"][1] = fakes.retriever.indexes["docs"][1].__class__(
         "p9", "docs", "d9", "s.pdf", "s.pdf", "The secret ferry.", 0.1
     )
@@ -235,8 +238,8 @@ async def test_detectors_judge_each_search(client: httpx.AsyncClient, fakes: Any
     assert fakes.retriever.queries == []
 
 
-async def test_the_longest_answer_is_that_of_all_rounds(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What a round took, the next one has no more; where nothing is left the answer ends."""
+async def test_the_limit_of_the_answer_is_for_all_rounds(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each round gets the tokens that the earlier ones left. Without tokens left, the answer ends."""
     play(fakes, searching("a"), searching("b"))
     answer = await whole(client, **ASKED, max_output_tokens=5)
     limits = [json.loads(prompt.parameters_json)["max_completion_tokens"] for prompt in fakes.generator.prompts]
@@ -246,7 +249,7 @@ async def test_the_longest_answer_is_that_of_all_rounds(client: httpx.AsyncClien
 
 
 async def test_a_search_that_fails(client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So does the response, and its item is incomplete; before the stream has begun it is a status."""
+    """The response fails and the item is incomplete. Before the stream has begun, the failure is a status."""
 
     async def away(*_: Any, **__: Any) -> Any:
         raise Unavailable("The retriever cannot be reached.")
@@ -264,8 +267,8 @@ async def test_a_search_that_fails(client: httpx.AsyncClient, fakes: Any, monkey
     assert (await client.post(PATH, json=ASKED)).status_code == 503
 
 
-async def test_what_is_stored(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each search with its own passages."""
+async def test_stored_searches(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each stored search has its own passages."""
     play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
     answer = await whole(client, **ASKED)
     assert answer.output[0].results is None
@@ -273,15 +276,15 @@ async def test_what_is_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     assert [len(item["results"]) for item in responses.response(read).model_dump()["output"][:2]] == [2, 2]
 
 
-async def test_the_passages_of_an_index_by_its_name(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They are those of all searches."""
+async def test_the_sources_of_all_searches(client: httpx.AsyncClient, fakes: Any) -> None:
+    """With `index_name`, the response has the passages of all searches."""
     play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
     answer = (await client.post(PATH, json={**ASKED, "index_name": "docs"})).json()
     assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2", "d1", "d2"]
 
 
 async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A profile says how often, or that the platform searches first; one that always searches does so."""
+    """A profile limits the searches, or disables them: the platform then searches first."""
     profiles = """
 frontends:
   - {name: once, mount: once, searches: 1, allow: {indexes: any}}

@@ -1,4 +1,4 @@
-"""Members that are for the service and the model server, and prompts."""
+"""Options for the service and the model server, and prompts."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ assistants:
 """
 
 
-async def test_what_the_model_server_gets(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Who asks, and how caches work, as with chat completions; the response repeats it."""
+async def test_options_of_the_model_server(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model server gets the user and the cache options, and the response repeats them."""
     texts = dict.fromkeys(service_options.FORWARDED, "ann")
     cache = {"mode": "explicit", "comparison_response_id": "resp_1"}
     answer = (await client.post(PATH, json={"input": "When?", **texts, "prompt_cache_options": cache})).json()
@@ -33,8 +33,8 @@ async def test_what_the_model_server_gets(client: httpx.AsyncClient, fakes: Any)
     assert [bare[name] for name in ("user", "prompt_cache_options", "prompt_cache_diagnostics")] == [None] * 3
 
 
-async def test_what_is_for_the_service(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What the platform does anyway is said; what it does not have is refused."""
+async def test_options_of_the_service(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response has the supported options. Unsupported values are refused."""
     asked = {"access_programs": {"cyber": "standard"}, "image": {"context_compression": "auto"}}
     answer = responses.response((await client.post(PATH, json={"input": "When?", **asked})).json())
     assert (answer.access_programs.cyber, answer.image.context_compression) == ("standard", "disabled")
@@ -53,7 +53,7 @@ async def test_what_is_for_the_service(client: httpx.AsyncClient, fakes: Any) ->
 
 
 async def test_a_prompt_is_an_assistant(fakes: Any, settings: Settings, tmp_path: Path) -> None:
-    """It answers as where a request names it as the model; another model beside it is refused."""
+    """A prompt's id chooses the assistant of that name. An unknown id or a model beside it is refused."""
     path = tmp_path / "frontends.yaml"
     path.write_text(ASSISTANTS)
     fakes.frontends = FrontendsFile(path)

@@ -1,4 +1,4 @@
-"""Items of an input that bring tools and settings of the answer."""
+"""Input items that add tools and settings."""
 
 import json
 from typing import Any
@@ -27,7 +27,10 @@ async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
-    """They are offered beside those of the request, also in the turns that follow; of one name the later counts."""
+    """The model gets the tools of items and of the request, also in later turns.
+
+    Of two tools with one name, it gets the later one.
+    """
     better = FIND | {"description": "Find a ferry."}
     first = await ask(client, input=[brought(better, {"type": "custom", "name": "run"}), QUESTION], tools=[FIND])
     await ask(client, input="And now?", previous_response_id=first.id)
@@ -43,14 +46,14 @@ async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
     assert (await ask(client, input=[brought(FIND), QUESTION], tool_choice=chosen)).tool_choice.name == "find"
 
 
-async def test_a_tool_that_an_item_brings_is_named(client: httpx.AsyncClient) -> None:
-    """With its place in the request, where it is wrong."""
+async def test_an_invalid_tool_of_an_item_is_refused(client: httpx.AsyncClient) -> None:
+    """The error names the position in the request."""
     refused = await client.post(PATH, json={"input": [QUESTION, brought(FIND, {"type": "function"})]})
     assert refused.json()["error"]["param"] == "input[1].tools[1].name"
 
 
 async def test_a_configuration_update(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The latest one holds, and comes before what the request says; each setting is replaced alone."""
+    """The latest update precedes the request's settings, and replaces each setting separately."""
     form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}}
     said = [update(reasoning={"effort": "low"}), update(text={"format": form}), QUESTION]
     first = await ask(client, input=said, reasoning={"effort": "high", "summary": "auto"})
@@ -68,7 +71,7 @@ async def test_a_configuration_update(client: httpx.AsyncClient, fakes: Any) -> 
         (update(text={"format": {"type": "xml"}}), "input[0].text.format.type"),
     ],
 )
-async def test_a_wrong_update_is_named(client: httpx.AsyncClient, item: Any, path: str) -> None:
-    """With its place in the request."""
+async def test_an_invalid_update_is_refused(client: httpx.AsyncClient, item: Any, path: str) -> None:
+    """The error names the position in the request."""
     refused = await client.post(PATH, json={"input": [item, QUESTION]})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, path)

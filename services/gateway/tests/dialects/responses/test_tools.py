@@ -1,4 +1,4 @@
-"""The tools of a request: for the model, for the platform, or dropped."""
+"""The tools of a request go to the model, go to the platform, or are dropped."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def read(*listed: Any, refuse_unknown: bool = False, **more: Any) -> Tools:
 
 
 def test_functions_and_custom_tools_go_to_the_model() -> None:
-    """A custom tool as a function with one string; its grammar is told in words."""
+    """A custom tool is a function with one string, and its description contains the grammar."""
     found = read(FIND, RUN)
     find, run = found.chat
     assert find == {"type": "function", "function": {k: v for k, v in FIND.items() if k != "type"}}
@@ -37,7 +37,10 @@ CRM = {"type": "namespace", "name": "crm", "description": "Customers.", "tools":
 
 
 def test_a_namespace() -> None:
-    """Each of its tools is a function, whose name begins with its own; the first one tells what it is."""
+    """Each tool is a function whose name begins with the namespace.
+
+    The first one has the namespace's description.
+    """
     found = read(CRM, FIND, tool_choice={"type": "function", "name": "find", "namespace": "crm"})
     assert [tool["function"]["name"] for tool in found.chat] == ["crm__find", "crm__run", "find"]
     assert found.chat[0]["function"]["description"] == "Customers."
@@ -51,7 +54,7 @@ def test_a_namespace() -> None:
 
 
 def test_names_of_functions() -> None:
-    """They are as long as model servers take, and differ where the tools do."""
+    """Names have at most 64 characters, and different tools have different names."""
     assert function_name("", "find") == "find"
     assert function_name("mcp__crm__", "find") == "mcp__crm__find"
     first, second = (function_name("crm", "x" * 70 + end) for end in "ab")
@@ -60,7 +63,7 @@ def test_names_of_functions() -> None:
 
 
 def test_file_search_names_indexes() -> None:
-    """With what it says of the search."""
+    """The search has the tool's indexes, filters and ranking options."""
     equal = [{"type": "eq", "key": key, "value": value} for key, value in (("a", "x"), ("b", 2))]
     both = {"type": "and", "filters": equal}
     ranking = {"score_threshold": 0.25, "hybrid_search": {"embedding_weight": 3, "text_weight": 1}}
@@ -85,15 +88,15 @@ def test_file_search_names_indexes() -> None:
         (7, "tools[0]"),
     ],
 )
-def test_what_is_wrong_is_named(tool: Any, field: str) -> None:
-    """With its place in the request."""
+def test_invalid_tools_are_refused(tool: Any, field: str) -> None:
+    """The error names the position in the request."""
     with pytest.raises(InvalidRequest) as refused:
         read(tool)
     assert refused.value.field == field
 
 
-def test_tools_that_are_not_offered() -> None:
-    """They are dropped and named; or refused where the profile says so, or where the request insists on one."""
+def test_unsupported_tools_are_dropped_or_refused() -> None:
+    """They are refused if the profile says so, or if the request requires one of them."""
     assert read({"type": "web_search"}, {"type": "Ünknown\n"}, FIND).dropped == ["web_search", "unknown"]
     with pytest.raises(InvalidRequest, match="web_search"):
         read({"type": "web_search"}, refuse_unknown=True)
@@ -114,14 +117,14 @@ def test_tools_that_are_not_offered() -> None:
         ({"type": "file_search"}, "none"),
     ],
 )
-def test_the_choice(choice: Any, chosen: Any) -> None:
-    """As chats have it; the response repeats it as it came."""
+def test_the_tool_choice(choice: Any, chosen: Any) -> None:
+    """The model gets the choice in a chat's form, and the response repeats the request's."""
     found = read(FIND, RUN, SEARCH, tool_choice=choice)
     assert (found.chat_choice, found.choice) == (chosen, choice)
 
 
-def test_tools_that_are_allowed() -> None:
-    """The others are not offered to the model."""
+def test_allowed_tools() -> None:
+    """The model gets the allowed tools alone."""
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find"}]}
     found = read(FIND, RUN, SEARCH, tool_choice=choice)
     assert [tool["function"]["name"] for tool in found.chat] == ["find"]
