@@ -21,8 +21,8 @@ from gateway.domain import (
 from servicekit.errors import Unavailable
 
 
-def test_an_answer_is_gathered() -> None:
-    """Text, members and the end of each choice; the model's own members, which may come in parts; the steps."""
+def test_an_answer_is_collected() -> None:
+    """The answer has each choice with its text, members and end, and all members of the model server."""
     answer = Answer()
     answer.take([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
     answer.take([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
@@ -36,15 +36,15 @@ def test_an_answer_is_gathered() -> None:
 
 
 @pytest.mark.parametrize("raw", [b'{"a":"\\ud800"}', b"[]", b"{", b'{"a":1e400}'])
-def test_what_cannot_be_put_together_is_the_model_servers_failure(raw: bytes) -> None:
-    """Not a defect of ours."""
+def test_invalid_members_are_a_failure_of_the_model_server(raw: bytes) -> None:
+    """Members that are not a valid JSON object raise `Unavailable`."""
     for event in (Delta(0, "", raw), Delta(0, "a", b"", raw), Finish(0, "stop", raw), Start(raw)):
         with pytest.raises(Unavailable, match="not a valid JSON object"):
             Answer().take([event])
 
 
-def test_a_stream_that_nobody_asked_for_is_a_failure() -> None:
-    """An answer in one piece cannot be made of chunks that are not looked into."""
+def test_an_unrequested_stream_is_a_failure() -> None:
+    """A whole answer cannot be built from raw chunks."""
     with pytest.raises(Unavailable):
         Answer().take([Chunk(b"{}")])
 
@@ -54,8 +54,8 @@ def finding(start: int | None, detector: str = "d", extra: bytes = b"") -> Findi
     return Finding(detector, "pii", "mail", 0.5, Action.REPORT, start, end, "x", "", extra)
 
 
-def test_detections_have_a_key_for_each_side_that_was_asked_for() -> None:
-    """Whether it fired or not; results with a span by start, then those without; items by their number."""
+def test_detections_have_a_key_for_each_requested_side() -> None:
+    """Items are sorted by number. Results with a span are first, by start."""
     found = [
         Detections(Direction.OUTPUT, 1, (finding(5),)),
         Detections(Direction.OUTPUT, 0, (finding(None), finding(7), finding(2, extra=b'{"evidence":[1]}'))),
@@ -91,18 +91,16 @@ def test_detections_have_a_key_for_each_side_that_was_asked_for() -> None:
         (Direction.INPUT, Action.REDACT, "secret"),
     ],
 )
-def test_what_was_withheld_is_not_told_among_the_detections(
-    direction: Direction, action: Action, told: str
-) -> None:
-    """Else a redaction would be for nothing; only the user's own words come back."""
+def test_detections_do_not_quote_withheld_text(direction: Direction, action: Action, told: str) -> None:
+    """Detections quote the replacement of redacted text. Only the user's own text is quoted in full."""
     replacement = "[X]" if action is Action.REDACT else ""
     found = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
     block = detections_block([Detections(direction, 0, (found,))], (direction,))
     assert block[direction.value][0]["results"][0]["text"] == told
 
 
-def test_what_came_at_several_times_stands_in_order() -> None:
-    """By place; what is about the whole stands last."""
+def test_results_of_several_events_are_sorted() -> None:
+    """Results are sorted by start, and results without a span are last."""
     spans = [(4, 6), (None, None), (0, 2), (2, 3)]
     events = [
         Detections(Direction.INPUT, 0, (Finding("d", "t", "n", 1.0, Action.REPORT, start, end),))
@@ -113,7 +111,7 @@ def test_what_came_at_several_times_stands_in_order() -> None:
 
 
 def test_warnings_say_what_fired_and_what_failed() -> None:
-    """Output that fired, and detectors that were passed over."""
+    """Warnings report findings of the output and failed or skipped detectors."""
     failures = (DetectorFailure("pii", "no answer"), DetectorFailure("near", "no passages", 422, not_asked=True))
     found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
     assert warnings_of(found) == [
@@ -125,8 +123,8 @@ def test_warnings_say_what_fired_and_what_failed() -> None:
     assert Answer(context=Context("", (), (), ())).detections == []
 
 
-def test_a_choice_says_its_parts_whole() -> None:
-    """A dialect reads tool calls, reasoning and refusals put together, in no server's words."""
+def test_a_choice_joins_its_parts() -> None:
+    """Tool calls and reasoning are joined from their pieces."""
     answer = Answer()
     answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}')])
     answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}],"reasoning":"Hm."}')])

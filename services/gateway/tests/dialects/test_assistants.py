@@ -1,4 +1,4 @@
-"""Assistants: a client that can only choose a model reaches an index, a prompt and rules by a name."""
+"""Assistants: a client that can only choose a model selects an index, a prompt and rules by a name."""
 
 import json
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ BOB = Principal("local", user="bob", groups=("masons",), roles=("ask",))
 
 
 class People:
-    """`Tokens` whose tokens are names."""
+    """Accept names as tokens, as `Tokens` accepts real ones."""
 
     def known(self, token: str) -> Caller | None:
         return Caller({"ann": ANN, "bob": BOB}[token])
@@ -82,7 +82,7 @@ def answer_of(response: httpx.Response) -> Any:
     ],
 )
 async def test_an_assistant_answers(client: httpx.AsyncClient, fakes: Any, path: str, more: dict[str, Any]) -> None:
-    """From its indexes, by its model, with its prompt, parameters and detectors, and under its name."""
+    """The answer uses the assistant's indexes, model, prompt, parameters and detectors, and has its name."""
     body = answer_of(await client.post(path, json={"messages": [USER]} | more))
     assert body["model"] == "harbour"
     [prompt] = fakes.generator.prompts
@@ -94,7 +94,7 @@ async def test_an_assistant_answers(client: httpx.AsyncClient, fakes: Any, path:
 
 
 async def test_a_streamed_answer_has_its_name(client: httpx.AsyncClient) -> None:
-    """In every chunk, in place of the name that the model server says."""
+    """Every chunk has the assistant's name instead of the model server's."""
     response = await client.post(
         "/v1/chat/completions", json={"model": "harbour", "messages": [USER], "stream": True}
     )
@@ -103,8 +103,8 @@ async def test_a_streamed_answer_has_its_name(client: httpx.AsyncClient) -> None
     assert {chunk["model"] for chunk in chunks} == {"harbour"}
 
 
-async def test_what_the_profile_adds(client: httpx.AsyncClient, fakes: Any) -> None:
-    """What an assistant leaves open is the profile's; without indexes nothing is searched."""
+async def test_the_profile_supplies_missing_settings(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The profile supplies settings that the assistant omits. Without indexes, nothing is searched."""
     body = answer_of(
         await client.post("/help/v1/chat/completions", json={"model": "own", "messages": [USER], "tools": []})
     )
@@ -116,15 +116,15 @@ async def test_what_the_profile_adds(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 @pytest.mark.parametrize("index", ["empty", "other"])
-async def test_a_request_cannot_leave_its_indexes(client: httpx.AsyncClient, fakes: Any, index: str) -> None:
-    """Another index is a 403, though the profile would offer it."""
+async def test_another_index_is_refused(client: httpx.AsyncClient, fakes: Any, index: str) -> None:
+    """An index outside the assistant's causes a 403, even if the profile offers it."""
     body = {"model": "harbour", "messages": [USER], "index_name": index}
     assert (await client.post("/v1/chat/completions", json=body)).status_code == 403
     assert fakes.retriever.queries == []
 
 
-async def test_who_may_use_it(client: httpx.AsyncClient, fakes: Any) -> None:
-    """For others the name does not exist: it is passed on as a model's, and is not listed."""
+async def test_an_assistant_is_hidden_from_other_callers(client: httpx.AsyncClient, fakes: Any) -> None:
+    """For callers outside its groups, the assistant is not listed, and its name is passed on as a model's."""
     asked = {"model": "bridge", "messages": [USER]}
     listed = answer_of(await client.get("/v1/models"))["data"]
     assert [each["id"] for each in listed] == ["small", "large", "harbour"]
@@ -141,8 +141,8 @@ async def test_who_may_use_it(client: httpx.AsyncClient, fakes: Any) -> None:
     assert fakes.retriever.queries == [USER["content"]]
 
 
-async def test_what_it_cites_can_be_opened(client: httpx.AsyncClient) -> None:
-    """The profile does not offer the index, but the caller's assistant searches it: the document is looked for."""
+async def test_cited_documents_can_be_opened(client: httpx.AsyncClient) -> None:
+    """A caller may read the index of an assistant. A missing document is a 404, and another index a 403."""
     document = "/help/content/guide.pdf"
     assert (await client.get(document, params={"index": "docs"})).status_code == 404
     assert (await client.get(document, params={"index": "other"})).status_code == 403

@@ -1,4 +1,4 @@
-"""A question that the detectors stop, in every protocol: refused, or answered with the profile's own words."""
+"""In every protocol, a blocked question is refused, or answered with the profile's message."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ async def client(fakes: Any, tmp_path: Path) -> Any:
 
 
 def said(body: Any) -> tuple[str, Any, Any]:
-    """Text, end and found things of an answer in one piece."""
+    """Return the text, the finish reason and the findings of a complete answer."""
     inside = body["choices"][0] if "choices" in body else body
     message = inside.get("message", {})
     context = inside.get("context") or message.get("context") or body
@@ -56,7 +56,7 @@ def said(body: Any) -> tuple[str, Any, Any]:
 async def test_in_one_piece(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
-    """The profile's words are the answer; no model is asked, and what was found is said."""
+    """The profile's message is the answer, the findings are listed, and the model is not called."""
     response = await client.post(f"/{mount}{path}", json=BODY | more)
     assert response.status_code == 200, response.text
     text, end, found = said(response.json())
@@ -72,7 +72,7 @@ async def test_in_one_piece(
 async def test_streamed(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
-    """Likewise, in the protocol's own lines and with its own end."""
+    """The stream has the profile's message in the protocol's own lines, with its own end."""
     on_path = shape == "lines"
     body = BODY | more | ({} if on_path else {"stream": True})
     response = await client.post(f"/{mount}{path}{'/stream' if on_path else ''}", json=body)
@@ -94,15 +94,15 @@ async def test_streamed(
 
 
 @pytest.mark.parametrize("path", sorted({path for mount, path, _, _ in CASES if mount == "own"}))
-async def test_without_words_of_its_own_it_is_refused(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """The deployment's own message stands for stopped answers alone."""
+async def test_without_a_message_the_question_is_refused(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """A profile without a message refuses a blocked question with 400."""
     response = await client.post(f"/none{path}", json=BODY)
     assert response.status_code == 400
     assert "secret" in json.dumps(response.json()["error"])
     assert fakes.generator.prompts == []
 
 
-async def test_what_is_not_stopped_is_answered(client: httpx.AsyncClient) -> None:
-    """The words stand for nothing else."""
+async def test_other_questions_are_answered(client: httpx.AsyncClient) -> None:
+    """A question that is not blocked gets the model's answer."""
     response = await client.post("/own/chat", json={"messages": "When does the ferry leave?"})
     assert response.json()["message"]["content"] == "At nine."

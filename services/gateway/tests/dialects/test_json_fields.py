@@ -12,8 +12,8 @@ FIELDS = Fields(
 )
 
 
-def test_what_was_said_is_read() -> None:
-    """Each kind by its reader."""
+def test_values_are_read() -> None:
+    """Each type of value has its reader."""
     assert FIELDS.text("text") == "a"
     assert FIELDS.flag("flag") is True
     assert FIELDS.integer("whole", 0, 10) == 7
@@ -26,7 +26,7 @@ def test_what_was_said_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["null", "absent"])
 def test_null_and_absent_are_the_same(name: str) -> None:
-    """Nothing was said."""
+    """Null and an absent member give the default."""
     assert FIELDS.text(name) == ""
     assert FIELDS.flag(name) is False
     assert FIELDS.integer(name, 0, 1) is None
@@ -50,22 +50,22 @@ def test_null_and_absent_are_the_same(name: str) -> None:
         (lambda fields: fields.one_of("text", ("b", "c")), "outer.text must be one of b, c"),
     ],
 )
-def test_what_is_wrong_is_named(read: Any, said: str) -> None:
-    """The path and what it should be."""
+def test_wrong_types_are_refused(read: Any, said: str) -> None:
+    """The error names the path and the expected type."""
     with pytest.raises(InvalidRequest, match=said) as caught:
         read(FIELDS)
     assert caught.value.field == said.split()[0]
 
 
-def test_members_that_are_null_are_passed_over_but_named() -> None:
-    """Whoever asks for names alone gets them all."""
+def test_null_members_have_names_but_no_values() -> None:
+    """`members` omits null members, and `names` lists them."""
     assert "null" not in dict(FIELDS.members())
     assert "null" in FIELDS.names()
 
 
 @given(st.binary(max_size=40))
-def test_no_body_is_worse_than_a_refusal(body: bytes) -> None:
-    """Whatever the bytes are: members, each of which can be read or refused, or a refusal."""
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    """Any bytes raise no error but `InvalidRequest`."""
     try:
         members = json_fields.members(body)
         for name, raw in members.items():
@@ -76,7 +76,7 @@ def test_no_body_is_worse_than_a_refusal(body: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b'{"a":1e400}', b'{"a":' + b"9" * 5000 + b"}", b'{"a":"\xff"}'])
 def test_values_are_read_when_they_are_needed(raw: bytes) -> None:
-    """A number out of range, or text that is not UTF-8, is refused under its name, and only by who reads it."""
+    """A value that cannot be read is refused under its name, and only when it is read."""
     members = json_fields.members(raw)
     with pytest.raises(InvalidRequest, match=r"^x cannot be read: ") as caught:
         json_fields.value(members["a"], "x")

@@ -1,4 +1,4 @@
-"""How many messages a request may have, and how long an answer it may ask for, in every dialect."""
+"""The limits for messages and for the answer's length, in every dialect."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def conversation(count: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", [*STAGES, OPENAI])
-async def test_messages_have_a_most(limited: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """400 that names the field, before anything is searched or asked."""
+async def test_the_number_of_messages_is_limited(limited: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """The error names the field, and neither the retriever nor the model is called."""
     assert (await limited.post(path, json={"messages": conversation(4)})).status_code == 200
     fakes.generator.prompts.clear()
     fakes.retriever.queries.clear()
@@ -36,8 +36,8 @@ async def test_messages_have_a_most(limited: httpx.AsyncClient, fakes: Any, path
     assert fakes.generator.prompts == fakes.retriever.queries == []
 
 
-async def test_responses_have_them_too(limited: httpx.AsyncClient, fakes: Any) -> None:
-    """By the names that their requests have for them; instructions are no item."""
+async def test_responses_are_limited(limited: httpx.AsyncClient, fakes: Any) -> None:
+    """The error has the names of the Responses API. Instructions do not count as an item."""
     path, said = "/v1/responses", {"instructions": "Be brief."}
     assert (await limited.post(path, json={"input": conversation(4), **said})).status_code == 200
     fakes.generator.prompts.clear()
@@ -48,8 +48,8 @@ async def test_responses_have_them_too(limited: httpx.AsyncClient, fakes: Any) -
 
 
 @pytest.mark.parametrize("more", [{"index_name": "docs"}, {"tools": [{}]}, {"detectors": {"input": {"x": {}}}}])
-async def test_wherever_the_request_goes(limited: httpx.AsyncClient, more: dict[str, Any]) -> None:
-    """Through to the model as it came, too; however short the messages are."""
+async def test_every_kind_of_request_is_limited(limited: httpx.AsyncClient, more: dict[str, Any]) -> None:
+    """The limit applies to pass-throughs and to empty messages too."""
     empty: list[dict[str, str]] = [{}] * 5
     for messages in (conversation(5), empty):
         refused = await limited.post(OPENAI, json={"messages": messages, **more})
@@ -57,8 +57,8 @@ async def test_wherever_the_request_goes(limited: httpx.AsyncClient, more: dict[
 
 
 @pytest.mark.parametrize("path", STAGES)
-async def test_answers_have_a_most(limited: httpx.AsyncClient, path: str) -> None:
-    """What is asked for beyond it is refused by the field's name."""
+async def test_the_length_of_answers_is_limited(limited: httpx.AsyncClient, path: str) -> None:
+    """The error names the field of a limit that is too high."""
     for asked, status in ((100, 200), (101, 400)):
         body = {"messages": conversation(1), "context": {"overrides": {"max_tokens": asked}}}
         response = await limited.post(path, json=body)
@@ -68,8 +68,8 @@ async def test_answers_have_a_most(limited: httpx.AsyncClient, path: str) -> Non
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("more", [{}, {"index_name": "docs"}])
-async def test_openais_answers_have_it_too(limited: httpx.AsyncClient, field: str, more: dict[str, Any]) -> None:
-    """Under both names, with and without an index; what is no number is the model server's to judge."""
+async def test_openai_answers_are_limited(limited: httpx.AsyncClient, field: str, more: dict[str, Any]) -> None:
+    """Both names are checked, with or without an index. The model server checks the type of the value."""
     for asked, status in ((100, 200), (101, 400)):
         response = await limited.post(OPENAI, json={"messages": conversation(1), field: asked, **more})
         assert response.status_code == status
@@ -77,6 +77,6 @@ async def test_openais_answers_have_it_too(limited: httpx.AsyncClient, field: st
     assert (await limited.post(OPENAI, json={"messages": conversation(1), field: "many"})).status_code == 200
 
 
-async def test_without_a_limit_anything_may_be_asked_for(client: httpx.AsyncClient) -> None:
-    """The model has its own."""
+async def test_without_a_limit_any_length_is_accepted(client: httpx.AsyncClient) -> None:
+    """Without a configured limit, the model server alone limits the answer."""
     assert (await client.post(OPENAI, json={"messages": conversation(1), "max_tokens": 10**6})).status_code == 200

@@ -24,21 +24,21 @@ from servicekit.errors import (
         (DeadlineExceeded("x"), "server_error", "deadline_exceeded"),
     ],
 )
-def test_both_kinds_of_clients_can_read_it(error: CausewayError, kind: str, code: str) -> None:
-    """OpenAI's clients read ``error``, others ``detail``."""
+def test_the_body_has_both_formats(error: CausewayError, kind: str, code: str) -> None:
+    """OpenAI's clients read `error`, and others `detail`."""
     assert json.loads(problem(error)) == {
         "error": {"message": "x", "type": kind, "param": error.field, "code": code},
         "detail": "x",
     }
 
 
-def test_a_defect_says_nothing_of_the_inside() -> None:
-    """Only that there was one."""
+def test_an_internal_error_has_a_general_message() -> None:
+    """The message of an internal error has no details."""
     assert json.loads(problem(Internal()))["detail"] == Internal.MESSAGE
 
 
 def test_a_model_servers_own_body_is_kept_on_one_line() -> None:
-    """Byte for byte, but for line breaks, which would end an event."""
+    """The body stays byte for byte, except for line breaks, which would end an event."""
     error = UpstreamRejected("refused", status=429, body='{\n "error": {"message": "slow \\n down"}\r\n}')
     assert problem(error) == b'{  "error": {"message": "slow \\n down"} }'
 
@@ -46,14 +46,14 @@ def test_a_model_servers_own_body_is_kept_on_one_line() -> None:
 @pytest.mark.parametrize(
     "body", ["", "<html>busy</html>", "[1]", '{"cut off', "\ud800".encode("utf-8", "replace").decode()]
 )
-def test_what_is_no_json_object_is_not_passed_on(body: str) -> None:
-    """A page of HTML or a cut-off body: our own shape, with the type of the model server's status."""
+def test_other_bodies_are_replaced(body: str) -> None:
+    """A body that is not a JSON object is replaced by the gateway's, with the type of the model server's status."""
     error = UpstreamRejected("The model server refused with status 503.", status=503, body=body)
     assert json.loads(problem(error))["error"]["type"] == "server_error"
     assert json.loads(problem(error))["detail"] == error.message
 
 
-def test_one_line_leaves_what_is_one() -> None:
-    """The very same object, where there is nothing to do."""
+def test_one_line_returns_a_single_line_unchanged() -> None:
+    """A single line is returned as the same object."""
     raw = b'{"a":"b"}'
     assert one_line(raw) is raw

@@ -25,8 +25,8 @@ def refusal(status: int, body: str = OWN, retry_after: float | None = None) -> U
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_wrong_request_is_told_in_the_model_servers_words(status: int) -> None:
-    """Where it has some; its client can mend the request."""
+def test_an_invalid_request_has_the_model_servers_message(status: int) -> None:
+    """The client gets the model server's message, if there is one, and can correct the request."""
     told = translated(refusal(status))
     assert type(told) is InvalidRequest
     assert told.message == "max_tokens is too large"
@@ -41,8 +41,8 @@ def test_a_wrong_request_is_told_in_the_model_servers_words(status: int) -> None
         (429, RateLimited, 429),
     ],
 )
-def test_all_else_is_the_platforms_own_trouble(status: int, kind: type[CausewayError], seen: int) -> None:
-    """A key of ours that is wrong is no question of the client's sign-in; nothing of the inside is told."""
+def test_other_refusals_hide_the_model_server(status: int, kind: type[CausewayError], seen: int) -> None:
+    """A wrong key for the model server is no error of the client, and the message has no internal details."""
     error = refusal(status, '{"error":{"message":"Incorrect API key: sk-1"}}')
     told = translated(error)
     assert type(told) is kind
@@ -52,14 +52,14 @@ def test_all_else_is_the_platforms_own_trouble(status: int, kind: type[CausewayE
     assert (told.retry_after is not None) is (seen in (429, 503))
 
 
-def test_when_to_come_back_is_kept() -> None:
-    """The model server knows best."""
+def test_retry_after_is_kept() -> None:
+    """The error has the model server's Retry-After."""
     assert translated(refusal(429, retry_after=9)).retry_after == 9
     assert translated(refusal(503, retry_after=7)).retry_after == 7
 
 
-def test_other_errors_are_told_as_they_are() -> None:
-    """The very same object."""
+def test_other_errors_stay_unchanged() -> None:
+    """Another error is returned as the same object."""
     error = Internal()
     assert translated(error) is error
 
@@ -75,8 +75,8 @@ def test_other_errors_are_told_as_they_are() -> None:
         ('{"error":{"message":"\\ud800"}}', ""),
     ],
 )
-def test_both_ways_in_which_model_servers_say_it(body: str, said: str) -> None:
-    """OpenAI's, and vLLM's of then; nothing where it is another."""
+def test_both_formats_of_messages(body: str, said: str) -> None:
+    """The message is read from OpenAI's and from vLLM's older format. Other formats give none."""
     assert words(body) == said
 
 
@@ -90,10 +90,10 @@ def test_both_ways_in_which_model_servers_say_it(body: str, said: str) -> None:
         (500, 503, "The model cannot answer at the moment.", "9"),
     ],
 )
-async def test_every_stage_tells_it_so(
+async def test_every_stage_translates_refusals(
     client: httpx.AsyncClient, fakes: Any, path: str, status: int, seen: int, said: str, again: str | None
 ) -> None:
-    """Before a stream has begun it is a status, with the time to come back."""
+    """Before the stream begins, the refusal is a status with Retry-After."""
     fakes.generator.script = [refusal(status, retry_after=9 if status != 401 else None)]
     response = await client.post(path, json={"messages": "When?"})
     assert response.status_code == seen
@@ -102,8 +102,8 @@ async def test_every_stage_tells_it_so(
     assert response.headers.get("retry-after") == (again if seen != 400 else None)
 
 
-async def test_openais_clients_get_it_as_it_came(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Status and body are the model server's there."""
+async def test_openai_clients_get_the_original_refusal(client: httpx.AsyncClient, fakes: Any) -> None:
+    """OpenAI's clients get the model server's status and body."""
     fakes.generator.script = [refusal(401)]
     response = await client.post(
         "/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": "hi"}]}
