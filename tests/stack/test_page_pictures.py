@@ -97,4 +97,4 @@ async def test_without_pictures(seeing: tuple[Any, ModelServer]) -> None:
     answer = (await stack.http.post("/2026-04-10/chat", json=question)).raise_for_status().json()
     assert shown(model) == []
     results = next(each for each in answer["context"]["thoughts"] if each["title"] == "Results")
-    assert results["props"]["notes"] == ["No pictures of these pages are kept: the model got their text."]
+    assert results["props"]["notes"] == ["No pictures of these pages are stored: the model got their text."]

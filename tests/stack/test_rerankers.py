@@ -53,5 +53,5 @@ async def test_a_reranker(start_stack: Any, tmp_path: Path, required: bool) -> N
             assert all(each["reranker_score"] is None for each in late["description"])
             [note] = late["props"]["notes"]
             assert note.startswith(
-                "The reranker 'words' did not answer within 0.5 s: the order is the search's own"
+                "The reranker 'words' did not answer within 0.5 s: the order is that of the search"
             )

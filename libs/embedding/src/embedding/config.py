@@ -22,13 +22,13 @@ class EmbeddingConfig:
         name: The name in the records of indexes, so that vectors of different models are never compared; empty:
             ``model``.
         dimension: Length of its vectors.
-        max_tokens: Most tokens of a text; longer texts are truncated.
+        max_tokens: Maximum number of tokens of a text; longer texts are truncated.
         tokenizer: Its ``tokenizer.json``; None: an approximation that usually counts too many tokens.
         ask_dimension: For ``openai``: send the dimension, for models that can shorten their vectors.
         api_key: None if the server needs no key.
         tls: For ``triton``: whether the connection is encrypted.
         ca_file: For ``triton``: the authorities of the server's certificate; None: the system's.
-        batch: Most texts of a request.
+        batch: Maximum number of texts of a request.
         concurrency: Limit of concurrent requests.
         tries: Attempts of a request if the server is busy or cannot be reached.
         timeout: Seconds for each attempt.

@@ -33,7 +33,7 @@ class LocalEmbedder:
     Args:
         model: Its name.
         dimension: Length of its vectors.
-        max_sequence: Most tokens of its input, including the two special ones.
+        max_sequence: Maximum number of tokens of its input, including the two special ones.
         tokenizer: Its tokenizer.
         session: Returns its graph; called by the embedding threads.
         workers: Texts that are embedded concurrently; more than the number of cores has no effect.

@@ -68,7 +68,7 @@ async def large_responses(
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
         days: How long a response is kept after it was last written.
-        size: Most bytes of it. The server sets them aside at once.
+        size: Maximum bytes of it. The server sets them aside at once.
 
     Raises:
         Unavailable: It does not have as many.

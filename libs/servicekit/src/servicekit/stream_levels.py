@@ -82,7 +82,7 @@ class StreamLevels:
         )
         metrics.observed(__name__, "causeway.nats.stream.size", "By", "Bytes of a stream.", self._size.labelled)
         metrics.observed(
-            __name__, "causeway.nats.stream.limit", "By", "Most bytes of a stream.", self._limit.labelled
+            __name__, "causeway.nats.stream.limit", "By", "Maximum bytes of a stream.", self._limit.labelled
         )
         metrics.observed(
             __name__,

@@ -132,7 +132,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         asked_always: Callable[[], Detectors] = Detectors
         if settings.policy_file is not None:
             file = await stack.enter_async_context(detector_policy.load(settings.policy_file))
-            asked_always = lambda: file.current  # noqa: E731  # a name would say no more
+            asked_always = lambda: file.current  # noqa: E731  # a function would need more lines
         records = await stack.enter_async_context(Outbox(link.records))
         recording.watch(records)
         cost: Callable[[], Prices] = Prices

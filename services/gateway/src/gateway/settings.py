@@ -53,19 +53,19 @@ class Settings(OriginalSettings, IdentitySettings):
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Most bytes of each NATS stream, except documents and pictures, which the disk limits. "
-        "NATS reserves them at once, about 5 times as many in all. The same for gateway and workers.",
+        description="Maximum bytes of each NATS stream, except documents and pictures, which the disk limits. "
+        "NATS reserves them at once, about 5 times as many in total. Set the same value for gateway and workers.",
     )
     usage_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Most bytes of the records of usage (docs/usage.md says how many a year needs); none: as many "
-        "as CAUSEWAY_NATS_STREAM_BYTES.",
+        description="Maximum bytes of the usage records (docs/usage.md shows the need of a year); none: the value "
+        "of CAUSEWAY_NATS_STREAM_BYTES.",
     )
     audit_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Most bytes of the audit records; none: as many as CAUSEWAY_NATS_STREAM_BYTES.",
+        description="Maximum bytes of the audit records; none: the value of CAUSEWAY_NATS_STREAM_BYTES.",
     )
     memory_hours: float = Field(
         24.0,
@@ -80,27 +80,29 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Default of profiles for the responses of /v1/responses to store: none, those whose requests "
         "say `store`, or all but those that say `store: false` (docs/responses.md).",
     )
-    response_days: float = Field(30.0, gt=0, description="Days that a stored response is kept.")
+    response_days: float = Field(30.0, gt=0, description="Days until a stored response is deleted.")
     responses_per_user: int = Field(
-        10_000, gt=0, description="Most stored responses and conversations of a user; the oldest are deleted."
+        10_000,
+        gt=0,
+        description="Maximum number of stored responses and conversations of a user; the oldest are deleted.",
     )
     response_bytes: int = Field(
         256 * MEBI,
         gt=0,
-        description="Most bytes of stored responses, and again of those above 1 MB; NATS sets them aside, and the "
-        "oldest go.",
+        description="Maximum bytes of stored responses, and separately of responses above 1 MB. NATS reserves "
+        "both, and deletes the oldest responses.",
     )
     response_searches: int = Field(
         5,
         ge=0,
         le=20,
-        description="Most searches of a model in one response with `file_search`; 0: the platform searches first, "
-        "also for a model that calls tools.",
+        description="Maximum number of searches of a model in one response with `file_search`; 0: the platform "
+        "searches first, also for a model that calls tools.",
     )
     response_log_bytes: int = Field(
         256 * MEBI,
         gt=0,
-        description="Most bytes of the events of stored responses (docs/responses.md); NATS reserves them, "
+        description="Maximum bytes of the events of stored responses (docs/responses.md); NATS reserves them, "
         "and deletes the oldest.",
     )
     response_logs_per_tenant: int = Field(
@@ -112,12 +114,12 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Seconds that a response may take in the background (docs/responses.md).",
     )
     background_answers: int = Field(
-        32, gt=0, description="Most background responses that a gateway answers concurrently; the others wait."
+        32, gt=0, description="Maximum number of concurrent background responses of a gateway; the others wait."
     )
     background_per_tenant: int = Field(
         100, gt=0, description="Responses of a tenant that wait or run in the background; more get a 429."
     )
-    record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are stored.")
+    record_days: float = Field(365.0, gt=0, description="Maximum days that records of usage and audit are stored.")
     prices_file: Path | None = Field(
         None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )
@@ -153,8 +155,8 @@ class Settings(OriginalSettings, IdentitySettings):
     node_token_approximation: int = Field(
         500, ge=1, description="Assumed tokens of a passage before it is fetched."
     )
-    answer_timeout: float = Field(120.0, gt=0, description="Most seconds of a whole answer.")
-    upload_timeout: float = Field(60.0, gt=0, description="Most seconds to pass on an upload.")
+    answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
+    upload_timeout: float = Field(60.0, gt=0, description="Maximum seconds to pass on an upload.")
     index_timeout: float = Field(
         300.0, gt=0, description="Seconds that POST /index waits for its documents; then it answers with the job."
     )
@@ -172,10 +174,12 @@ class Settings(OriginalSettings, IdentitySettings):
         "are refused with 429.",
     )
     ingest_max_characters: int = Field(
-        20_000_000, ge=1, description="Most characters of a document's text. The same for gateway and workers."
+        20_000_000,
+        ge=1,
+        description="Maximum number of characters of a document. Set the same value for gateway and workers.",
     )
     body_pause: float = Field(
-        30.0, gt=0, description="Most seconds between two pieces of a body, received or sent."
+        30.0, gt=0, description="Maximum seconds between two pieces of a body, received or sent."
     )
     min_body_rate: int = Field(
         500,
@@ -188,8 +192,8 @@ class Settings(OriginalSettings, IdentitySettings):
         20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
     )
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
-    max_headers: int = Field(100, ge=10, description="Most headers of a request.")
-    header_timeout: float = Field(30.0, gt=0, description="Most seconds to receive a request's headers.")
+    max_headers: int = Field(100, ge=10, description="Maximum number of headers of a request.")
+    header_timeout: float = Field(30.0, gt=0, description="Maximum seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,
         gt=0,
@@ -199,23 +203,28 @@ class Settings(OriginalSettings, IdentitySettings):
     max_connections: int = Field(
         10_000,
         gt=0,
-        description="Most open connections of clients. A further one replaces the one that has been idle longest; "
-        "if none is idle, it gets only health and metrics.",
+        description="Maximum number of open connections of clients. A further one replaces the one that has been "
+        "idle longest; if none is idle, it gets only health and metrics.",
     )
     stream_heartbeat: float = Field(
         15.0, gt=0, description="Seconds of silence after which a stream of server-sent events gets a comment."
     )
-    max_messages: int = Field(1000, gt=0, description="Most messages of a chat request.")
+    max_messages: int = Field(1000, gt=0, description="Maximum number of messages of a chat request.")
     max_answer_tokens: int | None = Field(
-        None, gt=0, description="Most tokens of an answer that a request may set; none: the limit of the model."
+        None,
+        gt=0,
+        description="Maximum number of answer tokens that a request may set; none: the limit of the model.",
     )
-    max_requests: int = Field(2048, gt=0, description="Most concurrent requests; more are refused with 503.")
+    max_requests: int = Field(
+        2048, gt=0, description="Maximum number of concurrent requests; more are refused with 503."
+    )
     max_answers: int = Field(
         1024,
         gt=0,
-        description="Most concurrent answers; a quarter as many wait, more are refused with 503 (docs/quotas.md).",
+        description="Maximum number of concurrent answers; a quarter as many requests wait, and more are refused "
+        "with 503 (docs/quotas.md).",
     )
-    answer_wait: float = Field(2.0, ge=0, description="Most seconds that a request waits for a slot.")
+    answer_wait: float = Field(2.0, ge=0, description="Maximum seconds that a request waits for a slot.")
     quotas_file: Path | None = Field(
         None,
         description="YAML file of the quotas of tenants, API keys and users (docs/quotas.md); reloaded when it "

@@ -16,7 +16,7 @@ def test_each_note_stands_where_it_belongs() -> None:
     fit = replace(TURN, prompting=replace(TURN.prompting, follow_ups=False))
     assert notes(TURN, fit, query="It failed.", found=FOUND, left_out=3, pictures="None.") == (
         Note(Subject.QUERY, "It failed."),
-        Note(Subject.RESULTS, "No reranker is configured: the order is the search's own."),
+        Note(Subject.RESULTS, "No reranker is configured: the order is that of the search."),
         Note(Subject.RESULTS, "None."),
         Note(Subject.PROMPT, "The model's window has no room for the oldest 3 messages of the conversation."),
         Note(Subject.PROMPT, said.NO_QUESTIONS),
@@ -45,10 +45,10 @@ WANTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
 def test_without_a_reranker() -> None:
     """The note on a missing reranker names the missing effects."""
     assert not_ranked(found(None), WANTED) == (
-        "No reranker is configured: the order is the search's own; nothing was left out for its score."
+        "No reranker is configured: the order is that of the search; no passage was omitted because of its score."
     )
     assert not_ranked(found(None), Retrieval(semantic_ranker=True)) == (
-        "No reranker is configured: the order is the search's own."
+        "No reranker is configured: the order is that of the search."
     )
 
 
@@ -56,14 +56,14 @@ def test_a_reranker_that_failed() -> None:
     """The note on a failed reranker has its failure and the missing effects."""
     failed = found(None, "The reranker 'r' did not answer within 2 s.")
     assert not_ranked(failed, Retrieval(semantic_ranker=True)) == (
-        "The reranker 'r' did not answer within 2 s: the order is the search's own."
+        "The reranker 'r' did not answer within 2 s: the order is that of the search."
     )
 
 
 def test_a_minimum_alone_runs_no_reranker() -> None:
     """A least score without a reranker has a note, except the score 0, which some clients always send."""
     assert not_ranked(found(None), Retrieval(minimum_reranker_score=1.5)) == (
-        "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
+        "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
     )
     assert not_ranked(found(None), Retrieval(minimum_reranker_score=0.0)) == ""
 

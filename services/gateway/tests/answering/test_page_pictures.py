@@ -168,7 +168,7 @@ async def test_there_are_no_more_than_there_is_room_for(ask: Any, fakes: Any) ->
     fakes.generator.window = 3 * budget.PICTURE_TOKENS
     context = await ask(WANTED | {"max_tokens": 1024})
     assert [image["url"] for image in context["data_points"]["images"]] == URLS[:1]
-    assert notes(context) == ["Pictures of 1 more pages did not go to the model."]
+    assert notes(context) == ["The model did not get the pictures of 1 more pages."]
 
 
 async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes: Any) -> None:

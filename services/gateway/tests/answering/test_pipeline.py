@@ -806,7 +806,7 @@ async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
     assert kept.id == "p2"
     world.retriever.not_reranked = "The reranker 'r' failed."
     [note] = of(Context, await world.events(turn(retrieval=wanted)))[0].notes
-    assert note.text == "The reranker 'r' failed: the order is the search's own."
+    assert note.text == "The reranker 'r' failed: the order is that of the search."
 
 
 async def test_the_answers_language_is_said_to_the_model() -> None:

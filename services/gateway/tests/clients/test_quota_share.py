@@ -127,7 +127,7 @@ async def test_what_is_no_news_does_no_harm(tmp_path: Path) -> None:
             while not logs or first.replicas < 2:
                 await bucket.put(keys.quota_replica_key("other"), b"")
                 await asyncio.sleep(0.05)
-        assert [entry["event"] for entry in logs] == ["news of quotas cannot be read"]
+        assert [entry["event"] for entry in logs] == ["the quota usage of a replica cannot be read"]
         async with replica(url) as second:
             assert admit(first) is not None
             await eventually(lambda: left(second) == 99)

@@ -107,7 +107,7 @@ ONE = "frontends:\n- name: a\n  mount: a\n"
         (ONE + "  allow:\n    index: [b]\n", "line 5, frontends[0].allow.index: there is no such key"),
         (
             ONE + "  dialect: 2024-02\n",
-            "line 4, frontends[0].dialect: there is no such dialect; they are 2024-01, 2024",
+            "line 4, frontends[0].dialect: unknown dialect; the dialects are 2024-01, 2024",
         ),
         (ONE + "  client: other\n", "line 4, frontends[0].client: "),
         (ONE + "  index: a/b\n", "line 4, frontends[0].index: "),

@@ -49,7 +49,7 @@ async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
         other = await http.get("/", headers={"accept": "application/json"})
         head = await http.head("/", headers={"accept": "text/html"})
     assert (page.status_code, page.content, page.headers["cache-control"]) == (200, PAGE, "no-cache")
-    assert (other.status_code, other.text) == (404, "There is nothing at /.")
+    assert (other.status_code, other.text) == (404, "The path / does not exist.")
     assert (head.status_code, head.content) == (200, b"")
 
 

@@ -61,7 +61,7 @@ async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncCli
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.status_code == 200
     last = json.loads(response.text.splitlines()[-1])
-    assert last == {"code": 422, "details": "`detectors` stand in the first line only"}
+    assert last == {"code": 422, "details": "`detectors` are allowed only in the first line"}
 
 
 async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) -> None:

@@ -7,11 +7,11 @@ def test_a_base_url_without_v1_is_explained(path: str) -> None:
     """The error for an OpenAI path without `/v1` explains the base URL."""
     assert (
         nothing_at({"path": path}).message
-        == f"There is nothing at {path}. The base URL of an OpenAI client ends in /v1."
+        == f"The path {path} does not exist. The base URL of an OpenAI client ends in /v1."
     )
 
 
 @pytest.mark.parametrize("path", ["/v1/models/other/models", "/v1/images/generations", "/nowhere"])
 def test_other_paths_are_only_named(path: str) -> None:
     """The error for another unknown path names only the path."""
-    assert nothing_at({"path": path}).message == f"There is nothing at {path}."
+    assert nothing_at({"path": path}).message == f"The path {path} does not exist."

@@ -41,17 +41,17 @@ class Settings(GrpcServiceSettings):
     )
     model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
     model_first_token_timeout: float = Field(
-        60.0, gt=0, description="Most seconds until a streamed answer begins; then another deployment is used."
+        60.0, gt=0, description="Maximum seconds until a streamed answer begins; then another deployment is used."
     )
-    model_whole_timeout: float = Field(100.0, gt=0, description="Most seconds until an answer in one piece.")
+    model_whole_timeout: float = Field(100.0, gt=0, description="Maximum seconds until an answer in one piece.")
     model_idle_timeout: float = Field(
-        60.0, gt=0, description="Most seconds between two pieces of a model server's stream."
+        60.0, gt=0, description="Maximum seconds between two pieces of a model server's stream."
     )
     model_max_bytes: int = Field(
         8 * 1024 * 1024,
         ge=1024,
         le=12 * 1024 * 1024,
-        description="Most bytes of an answer in one piece, and of an event of a stream, from a model server.",
+        description="Maximum bytes of an answer in one piece, and of an event of a stream, from a model server.",
     )
     stream_interval_ms: int = Field(
         50,

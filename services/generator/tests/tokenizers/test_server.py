@@ -22,7 +22,7 @@ class Tokenizing(ThreadingHTTPServer):
 
     Attributes:
         answers: Bodies given instead, in order; None is a failure.
-        together: The most requests that were there at a time.
+        together: The maximum number of requests that were there at a time.
         requests: What came: path, headers, body.
     """
 

@@ -242,8 +242,8 @@ class Traits:
 
     Attributes:
         space: The vectors of the index.
-        chunk_tokens: Most tokens of a chunk's text; None: the service's setting.
-        chunk_overlap: Most tokens that a chunk repeats of the previous one; None: the service's setting.
+        chunk_tokens: Maximum number of tokens of a chunk's text; None: the service's setting.
+        chunk_overlap: Maximum overlap of a chunk with the previous one, in tokens; None: the service's setting.
         ocr: Whether text in images is recognised.
     """
 

@@ -18,7 +18,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Most bytes of each NATS stream, except those of documents and pictures, which the disk "
+        description="Maximum bytes of each NATS stream, except those of documents and pictures, which the disk "
         "limits. NATS reserves them at once, about 5 times as many in total. Set the same value for gateway and "
         "workers.",
     )
@@ -56,24 +56,26 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         60.0, gt=0, description="Longest time in seconds to fetch a document from its URL."
     )
     ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
-    ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
+    ingest_max_pages: int = Field(5000, ge=1, description="Maximum number of pages of a document.")
     ingest_max_pictures: int = Field(
-        500, ge=0, description="Most pages of a document that get pictures, if the upload asks for pictures."
+        500,
+        ge=0,
+        description="Maximum number of a document's pages that get pictures, if the upload requests pictures.",
     )
     ingest_max_characters: int = Field(
         20_000_000,
         ge=1,
-        description="Most characters of a document's text. Set the same value for gateway and workers.",
+        description="Maximum number of characters of a document. Set the same value for gateway and workers.",
     )
-    ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
+    ingest_max_chunks: int = Field(50_000, ge=1, description="Maximum number of passages of a document.")
     ingest_max_members: int = Field(
         1000,
         ge=0,
-        description="Most files of an archive, or attachments of a mail, at any depth; 0 disables unpacking.",
+        description="Maximum number of files in an archive or a mail, at any depth; 0: no unpacking.",
     )
     ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time in seconds to parse a document.")
     ingest_parse_memory: int = Field(
-        1024**3, ge=256 * 1024**2, description="Most memory in bytes to parse a document."
+        1024**3, ge=256 * 1024**2, description="Maximum memory in bytes to parse a document."
     )
     ingest_ocr_python: Path | None = Field(
         None,
@@ -83,7 +85,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     ingest_ocr_seconds: float = Field(
         60.0, gt=0, description="Longest time in seconds to recognise the text of one page or picture."
     )
-    ingest_chunk_tokens: int = Field(200, ge=16, description="Most tokens of a passage.")
+    ingest_chunk_tokens: int = Field(200, ge=16, description="Maximum number of tokens of a passage.")
     ingest_chunk_overlap: int = Field(
-        30, ge=0, description="Most tokens that a passage repeats of the previous one."
+        30, ge=0, description="Maximum number of tokens that a passage repeats of the previous one."
     )

@@ -29,7 +29,7 @@ Question = Annotated[str, typer.Argument(help="The question.")]
 Index = Annotated[str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's.")]
 SearchMode = Annotated[Mode, typer.Option(help="Search with vectors and text, only vectors, or only text.")]
 Trace = Annotated[bool, typer.Option("--trace", help="Show every step with its time, also those of the services.")]
-Top = Annotated[int | None, typer.Option(min=1, help="Most passages for the answer. Default: the platform's.")]
+Top = Annotated[int | None, typer.Option(min=1, help="Maximum number of passages. Default: the platform's.")]
 
 _MOST_INDEXES = 20
 

@@ -14,7 +14,7 @@ Index = Annotated[str, typer.Option("--index", "-i", help="The index of the docu
 Name = Annotated[
     str, typer.Argument(metavar="DOCUMENT", help="The name of the document, or its id.", show_default=False)
 ]
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most documents or passages to show.")]
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of entries to show.")]
 Users = Annotated[
     list[str] | None, typer.Option("--user", "-u", metavar="ID", help="This user may see it. Repeat for more.")
 ]

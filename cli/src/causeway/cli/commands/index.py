@@ -40,10 +40,10 @@ Language = Annotated[
     typer.Option("--language", help="Language for text search: auto, or a code like de.", show_default=False),
 ]
 ChunkTokens = Annotated[
-    int | None, typer.Option(min=16, max=8192, help="Most tokens of a passage; for new documents.")
+    int | None, typer.Option(min=16, max=8192, help="Maximum number of tokens of a passage; for new documents.")
 ]
 ChunkOverlap = Annotated[
-    int | None, typer.Option(min=0, max=8191, help="Most tokens that a passage repeats from the previous one.")
+    int | None, typer.Option(min=0, max=8191, help="Maximum overlap of a passage with the previous one, in tokens.")
 ]
 FusionOption = Annotated[Fusion | None, typer.Option("--fusion", help="Default fusion of searches.")]
 DenseWeight = Annotated[float | None, typer.Option(min=0, max=1, help="Default weight of vectors in searches.")]

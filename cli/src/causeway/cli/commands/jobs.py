@@ -27,10 +27,10 @@ class JobState(enum.StrEnum):
 
 Index = Annotated[str, typer.Option("--index", "-i", help="Only jobs that write to this index.")]
 State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs in this state.")]
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most jobs to show.")]
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of jobs to show.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All jobs that failed for good.")]
+All = Annotated[bool, typer.Option("--all", help="All jobs that failed permanently.")]
 
 EXAMPLES = (
     "causeway jobs",
@@ -74,7 +74,7 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that failed for good, the newest first."""
+    """List the jobs that failed permanently, newest first."""
     found = asked(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
 

@@ -11,7 +11,7 @@ from causeway.cli.errors import RequestRefused
 from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most responses to show.")]
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number to show.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a response.", show_default=False)]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of responses.", show_default=False)]
 

@@ -1,4 +1,4 @@
-"""The parts beside the text of a protected choice; detectors judge them separately before they leave."""
+"""The parts of a protected choice beside its text; detectors judge them separately before clients get them."""
 
 import copy
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ class Document:
     Attributes:
         names: Names of the members.
         texts: The texts for the detectors.
-        found: The findings, without spans: the spans are in no text that clients see.
+        found: The findings, without spans, because clients do not see the texts to which the spans belong.
         left_out: Paths of the members that no detector could judge and that are omitted.
     """
 
@@ -76,16 +76,16 @@ class Document:
 
     @property
     def judged(self) -> bool:
-        """Return whether all of it is judged."""
+        """Return whether all texts are judged."""
         return not self._open
 
     @property
     def changed(self) -> bool:
-        """Return whether it differs from the original."""
+        """Return whether the members differ from the original."""
         return bool(self.left_out) or (self._texts is not None and self._texts.changed)
 
     def take(self, at: int, clearance: Clearance) -> None:
-        """Take the detectors' result for one of the texts."""
+        """Record the detectors' result for one of the texts."""
         self.found |= dict.fromkeys(map(unplaced, clearance.findings))
         if self._texts is not None:
             self._texts.take(at, clearance.findings)
@@ -95,7 +95,7 @@ class Document:
                 self._leave_out(self._judged)
 
     def give_up(self) -> None:
-        """Omit all of it, because it is too much for the detectors."""
+        """Omit all members, because they are too long for the detectors."""
         self._open, self.texts = 0, ()
         self._leave_out(self._judged)
 

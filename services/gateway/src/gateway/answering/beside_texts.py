@@ -28,7 +28,7 @@ FIRST = 1 << 20
 """The first number of a text beside choices; choices are numbered from 0."""
 
 MOST = 640
-"""The most texts of one answer's documents that are judged; the others are omitted."""
+"""The maximum number of texts of one answer's documents that are judged; the others are omitted."""
 
 _encode = msgspec.json.encode
 
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Growing:
-    """A text that grows beside a choice; it is released as far as it is cleared."""
+    """A text that grows beside a choice; the cleared part of it is released."""
 
     choice: BesideChoice
     name: str
@@ -66,10 +66,10 @@ class _Question:
 class BesideTexts:
     """All texts beside the choices of one answer.
 
-    Growing texts leave as they are cleared; documents leave when they are complete and judged.
+    Growing texts are released as they are cleared; documents are released when they are complete and judged.
 
     Args:
-        protected: Some detector redacts or blocks; else only follow-up questions are judged.
+        protected: A detector redacts or blocks; else only follow-up questions are judged.
 
     Attributes:
         pieces: The next texts for the detectors.
@@ -111,7 +111,7 @@ class BesideTexts:
     # --- input --------------------------------------------------------------------------------------------------
 
     def grow(self, choice: BesideChoice) -> int:
-        """Take the new pieces of a choice's growing texts; return how much more is held."""
+        """Take the new pieces of a choice's growing texts; return the number of additional held characters."""
         before = self.size
         pieces, choice.pieces = choice.pieces, []
         for name, text in pieces:
@@ -153,7 +153,7 @@ class BesideTexts:
         return Start(_encode(known))
 
     def usage(self, event: Usage) -> Usage:
-        """Take token counts; return the counts that may leave before the end."""
+        """Take token counts; return the counts that clients may get before the end."""
         if not self._protected or counts_only(event.raw_json):
             self._usage = None
             if not (self._protected and event.raw_json):
@@ -252,7 +252,7 @@ class BesideTexts:
         """Take complete parts of a choice, or of the whole answer.
 
         Raises:
-            Unavailable: It is tool calls that leave in pieces, and too long for the detectors.
+            Unavailable: The parts are tool calls that clients get in pieces, and are too long for the detectors.
         """
         choice = choice or self._answer
         self._texts += len(document.texts)

@@ -30,7 +30,7 @@ ANSWER_TOKENS = 1024
 """Tokens reserved for an answer without a limit, if the context window is large enough."""
 
 MESSAGE_TOKENS = 8
-"""The most tokens that a chat template adds to a message."""
+"""The maximum number of tokens that a chat template adds to a message."""
 
 PICTURE_TOKENS = 1000
 """The assumed tokens of an earlier message that has pictures and no text."""

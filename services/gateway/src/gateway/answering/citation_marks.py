@@ -1,4 +1,4 @@
-"""Citation marks, ``[name]``, found in an answer while it streams, wherever it is cut into pieces."""
+"""Citation marks, ``[name]``, found in a streamed answer, regardless of how it is cut into pieces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ class MarkScanner:
     """Finds the citation marks of some names in a streamed text. Only an exact name makes a mark.
 
     The result does not depend on how the text is cut. The scanner holds back a possible beginning of a mark until
-    the text decides; that is never longer than the longest mark.
+    the text decides whether it is a mark. It holds back at most the length of the longest mark.
 
     Args:
         names: The names that may be cited.

@@ -1,4 +1,4 @@
-"""A model that summarises a conversation: the summary takes the place of what was said."""
+"""Compaction: a model summarises a conversation, and the summary replaces the earlier messages."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -29,34 +29,34 @@ from gateway.domain import (
 from gateway.ports.answering import Generator, Prompt
 
 WINDOW_SHARE = 0.8
-"""The share of the model's window from which a conversation is summarised, where the request says no number."""
+"""The share of the context window above which a conversation is summarised, if the request sets no threshold."""
 
 _OF_THE_ANSWER = (
     *("tools", "tool_choice", "parallel_tool_calls", "response_format", "max_completion_tokens", "logprobs"),
     *("top_logprobs", "stop"),
 )
-"""Parameters that are for the answer and not for a summary."""
+"""Parameters that apply to the answer and not to a summary."""
 
 _object = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.encode
 
 
 class Compaction:
-    """Lets models summarise conversations.
+    """Summarises conversations with a model.
 
     Args:
         generator: Counts tokens.
-        generation: Has models answer.
+        generation: Generates summaries.
     """
 
     def __init__(self, generator: Generator, generation: Generation) -> None:
         self._generator, self._generation = generator, generation
 
     async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
-        """Return whether the conversation of a turn is to be summarised.
+        """Return whether the conversation of a turn must be summarised.
 
         Raises:
-            InvalidRequest: The turn asks for a summary, and its model follows no instructions.
+            InvalidRequest: The turn requests only a summary, and its model follows no instructions.
         """
         asked = turn.compaction
         if asked is None or not (asked.alone or _earlier(turn)):
@@ -81,15 +81,16 @@ class Compaction:
         timeline: Timeline,
         deadline: Deadline,
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the events of a summary, then those of the answer to the shorter conversation.
+        """Yield the events of a summary, then the events of the answer to the shorter conversation.
 
-        The tokens of the answer are those of both. A summary that a detector stops replaces nothing.
+        The token counts of the answer include those of the summary. If a detector stops the summary, the answer
+        uses the whole conversation.
 
         Args:
-            turn: What the detectors left of the turn.
-            answer: Has a turn answered.
-            timeline: Notes what happens.
-            deadline: When it must be over.
+            turn: The turn after the detectors.
+            answer: Answers a turn.
+            timeline: Records the steps.
+            deadline: When the work must end.
 
         Raises:
             Unavailable: The model wrote no summary.
@@ -134,7 +135,7 @@ def _prompt(turn: Turn) -> Prompt:
 
 
 def compacted(turn: Turn, summary: str) -> Turn:
-    """Return a turn with a summary in the place of what was said before the question."""
+    """Return a turn with a summary in place of the messages before the question."""
     at = len(turn.history) - len(_latest(turn))
     instructions = tuple(message for message in turn.history[:at] if message.role == "system")
     told = Message("system", prompts.summary(summary))
@@ -142,7 +143,7 @@ def compacted(turn: Turn, summary: str) -> Turn:
 
 
 def _latest(turn: Turn) -> tuple[Message, ...]:
-    """The messages that belong to the question: those since the latest answer, or since the user's latest words."""
+    """Return the messages of the question: those after the latest answer, or from the user's latest message on."""
     ends = ("assistant", "tool") if turn.question else ("user",)
     for number in range(len(turn.history) - 1, -1, -1):
         if turn.history[number].role in ends:
@@ -151,13 +152,13 @@ def _latest(turn: Turn) -> tuple[Message, ...]:
 
 
 def _earlier(turn: Turn) -> tuple[Message, ...]:
-    """The messages that a summary can replace."""
+    """Return the messages that a summary can replace."""
     before = turn.history[: len(turn.history) - len(_latest(turn))]
     return tuple(message for message in before if message.role != "system")
 
 
 def _summarising(turn: Turn) -> Turn:
-    """The turn that asks for the summary of another one."""
+    """Return the turn that requests a summary of this turn."""
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     parameters = _object.decode(turn.parameters_json)
     kept = {name: value for name, value in parameters.items() if name not in _OF_THE_ANSWER}

@@ -29,7 +29,7 @@ class ContextSelection:
 
     Args:
         retriever: Finds passages.
-        generator: Counts tokens as the model does, and knows its context window.
+        generator: Counts tokens as the model does, and returns its context window.
         node_tokens: The assumed tokens of a passage before it is fetched.
     """
 

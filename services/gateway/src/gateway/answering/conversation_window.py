@@ -42,7 +42,7 @@ class ConversationWindow:
     """Fits turns into the context window.
 
     Args:
-        generator: Counts tokens as the model does, and knows its context window.
+        generator: Counts tokens as the model does, and returns its context window.
         node_tokens: The assumed tokens of a passage before it is fetched.
     """
 

@@ -16,7 +16,7 @@ class DetectorKinds:
         self._guardrails = guardrails
 
     async def admit(self, turn: Turn, deadline: Deadline) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """Return the turn with its chunking decided, and all known detectors; none if the turn names no kinds.
+        """Return the turn with its chunking, and all known detectors; no detectors if the turn names no kinds.
 
         Raises:
             NotFound: The detector does not exist.

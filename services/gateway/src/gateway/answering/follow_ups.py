@@ -10,7 +10,7 @@ import msgspec
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps
 
 LONGEST_QUESTION = 400
-"""The most characters of a question; longer text between marks is no question."""
+"""The maximum number of characters of a question; longer text between marks is no question."""
 
 # A question is on one line and contains no marks. Some models put its marks on lines of their own, write more than
 # two of them, or put a bullet or a number before it.

@@ -25,10 +25,10 @@ from gateway.domain import (
 from gateway.ports.answering import Clearance, Watch
 
 HELD_CHARACTERS = 64 * 1024
-"""The most characters of each choice that are held for the detectors and the reader; then the model waits."""
+"""The maximum number of held characters of a choice. At this limit, the model waits."""
 
 LONGEST_PIECE = 16 * 1024
-"""The most characters in one call of the detectors."""
+"""The maximum number of characters in one call of the detectors."""
 
 
 class OutputGuard:
@@ -42,7 +42,7 @@ class OutputGuard:
         batches: The model's events; closed at the end.
         watch: The detectors.
         blocked_message: Replaces a blocked answer.
-        protected: Some detector redacts or blocks; see `HeldChoice`.
+        protected: A detector redacts or blocks; see `HeldChoice`.
         chunked: Send the text of one clearance as one event per choice, after its findings.
         names: As in `HeldChoice`.
     """
@@ -103,7 +103,7 @@ class OutputGuard:
             yield ending
 
     def _over(self, feeding: "asyncio.Task[None]", clearing: "asyncio.Task[None]") -> bool:
-        """Return whether nothing more comes. The detectors' result is final, even if the model's stream fails."""
+        """Return whether the answer is over. The detectors' result is final, even if the model's stream fails."""
         if self._blocked:
             return True
         for task in (clearing, feeding):

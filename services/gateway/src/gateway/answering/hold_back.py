@@ -13,7 +13,7 @@ from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
-"""The most bytes of one choice's tool calls that are judged. If no detector can block, the rest is not judged."""
+"""The maximum size of a choice's judged tool calls. If no detector can block, the rest is not judged."""
 
 _encode = msgspec.json.encode
 
@@ -26,21 +26,21 @@ def size_of(event: Delta | Finish) -> int:
 
 
 class HeldChoice:
-    """One choice: it takes the model's events and releases them as far as they are cleared.
+    """One choice: it takes the model's events and releases the cleared ones.
 
-    If its text is protected (some detector redacts or blocks), the parts beside the text are judged separately
+    If its text is protected (a detector redacts or blocks), the parts beside the text are judged separately
     (`BesideChoice`), and tool calls are released when everything is judged.
 
     Args:
         index: The number of the choice.
-        protected: Some detector redacts or blocks.
+        protected: A detector redacts or blocks.
         chunked: Each clearance is a separate chunk: it is released as one event.
         names: The names of the passages that the caller has received. They are not redacted in citations.
 
     Attributes:
         index: The number of the choice.
         cleared: The number of code points of its text that may be released.
-        fed: Whether it has anything that detectors judge.
+        fed: Whether detectors have got any part of it.
         told: Whether the detectors know that it is complete.
         judged: All of it is judged.
         finished: Its finish is released.
@@ -163,7 +163,7 @@ class HeldChoice:
         return withheld(findings, self._taken)
 
     def release(self, out: list[Event]) -> None:
-        """Append to ``out`` what may leave: cleared text, the parts beside it, the finish of a judged choice."""
+        """Append released events to ``out``: cleared text, the parts beside it, the finish of a judged choice."""
         begin = len(out)
         self._close_run()
         while self._pending:
@@ -181,7 +181,7 @@ class HeldChoice:
             room = self._cited.limit(self.cleared) - self._offset
             if event.text and len(event.text) > room:
                 if room > 0:
-                    # The parts beside the text leave with its last piece.
+                    # The parts beside the text are released with its last piece.
                     self.size -= room
                     self._pass(Delta(event.choice, event.text[:room]), out, begin)
                     self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
@@ -275,7 +275,7 @@ def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tup
 
 def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
     if finding.start is None or finding.end is None:
-        return bool(finding.text or finding.extra_json)  # it quotes text of an unknown place
+        return bool(finding.text or finding.extra_json)  # its place is unknown, and it quotes text
     return any(start < finding.end for start, end in taken if end > finding.start)
 
 

@@ -12,10 +12,10 @@ from gateway.answering.word_edges import joint
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
-"""The most characters of the texts of all members together; see `Unjudgeable`."""
+"""The maximum number of characters of the texts of all members together; see `Unjudgeable`."""
 
 DEEPEST = 64
-"""The most levels of lists and objects; see `Unjudgeable`."""
+"""The maximum number of levels of lists and objects; see `Unjudgeable`."""
 
 Span = tuple[int, int, str]
 """A start, an end and the replacement of the text between them."""

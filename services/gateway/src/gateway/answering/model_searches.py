@@ -33,7 +33,7 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 2000
-"""The most characters of a search query. The gateway does not search for a longer one."""
+"""The maximum number of characters of a search query. The gateway does not search for a longer one."""
 
 MOST_PASSAGES = 20
 """The default number of passages of a search: the passages of several searches share the context window."""
@@ -45,10 +45,10 @@ _arguments = msgspec.json.Decoder(dict[str, Any])
 
 
 class ModelSearches:
-    """Lets models search.
+    """Offers a model a search function, and runs its searches.
 
     Args:
-        generator: Knows which models call tools.
+        generator: Lists the models, which may call tools.
         generation: Generates answers.
         context: Searches.
         checks: Judges the passages.

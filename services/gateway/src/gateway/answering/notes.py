@@ -36,8 +36,8 @@ def _left_out(number: int) -> str:
 
 
 NO_RERANKER = "No reranker is configured: {}."
-NOT_ASKED = "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
-ITS_ORDER, ITS_MINIMUM = "the order is the search's own", "nothing was left out for its score"
+NOT_ASKED = "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
+ITS_ORDER, ITS_MINIMUM = "the order is that of the search", "no passage was omitted because of its score"
 
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:

@@ -14,11 +14,11 @@ from gateway.domain import Passage, Picture, Turn
 from gateway.ports.answering import Pictures
 
 MOST = 5
-"""The most pictures of a turn; ingest limits a page's picture to 768 KiB."""
+"""The maximum number of pictures of a turn; ingest limits a page's picture to 768 KiB."""
 
-NO_EYES = "The model takes no pictures: it got the text of the pages."
+NO_EYES = "The model does not accept pictures: it got the text of the pages."
 NOT_JUDGED = "The context's detectors cannot judge pictures: the model got the text of the pages."
-NONE_KEPT = "No pictures of these pages are kept: the model got their text."
+NONE_KEPT = "No pictures of these pages are stored: the model got their text."
 NO_ROOM = "The model's window has no room for pictures: the model got the text of the pages."
 AWAY = "The pictures of the pages could not be fetched: the model got their text."
 
@@ -65,7 +65,7 @@ class PagePictures:
         if not found:
             return (), NONE_KEPT
         missing = len(pages) - len(found)
-        return found, f"Pictures of {missing} more pages did not go to the model." if missing else ""
+        return found, f"The model did not get the pictures of {missing} more pages." if missing else ""
 
     async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
         # Sequentially: there are few, and each is one round trip.

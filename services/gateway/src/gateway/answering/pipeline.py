@@ -143,7 +143,7 @@ class Pipeline:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
-                    await reports  # an error of theirs saves the call of the model
+                    await reports  # if a detector fails, no model is called
                 prompt = _prompt(prepared)
                 opening: list[Event] | None = []
                 if not prepared.passes_through:

@@ -15,7 +15,7 @@ from gateway.domain import Delta, Finish, Turn, Usage
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 400
-"""The most characters of a search query. A longer text is an answer, or a mistake, and is not used."""
+"""The maximum number of characters of a search query. A longer text is an answer, or a mistake, and is not used."""
 
 MOST_SECONDS = 10.0
 SHARE_OF_TIME = 1 / 3
@@ -25,10 +25,10 @@ PARAMETERS = b'{"temperature":0,"max_tokens":100}'
 MOST_THOUGHT = 1000
 """The token limit of a reasoning model. Such models accept neither a temperature nor ``max_tokens``."""
 
-ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the question was searched for."
-FAILED = "The model made no search query: the question was searched for."
-UNUSABLE = "The model's text was not a usable search query: the question was searched for."
-STOPPED = "The detectors stopped the search query that the model made: the question was searched for."
+ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the search used the question."
+FAILED = "The model made no search query: the search used the question."
+UNUSABLE = "The model's text was not a usable search query: the search used the question."
+STOPPED = "The detectors stopped the search query of the model: the search used the question."
 
 _NULL = msgspec.Raw(b"null")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -1,7 +1,7 @@
 """Searches and reads without a model. Detectors judge the passages and documents like an answer.
 
 The context detectors judge them because an agent passes them to a model. The output detectors judge them because
-they leave the platform.
+clients outside the platform read them.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ class Reading:
 
     Args:
         retriever: Finds passages.
-        catalogue: Knows the documents.
+        catalogue: Reads documents.
         guardrails: Judges texts.
     """
 

@@ -27,7 +27,7 @@ class Timeline:
         model: The requested model.
         usage: The tokens of the answer; None if they are not known.
         start_json: The members of the answer as a whole; may be empty.
-        raw_json: The last chunk that was passed through, or the whole answer; empty if there is none.
+        raw_json: The last chunk that was passed through, or the whole answer; empty if none was passed through.
         chunks: The number of chunks that were passed through.
         heard: A model has begun to answer, or to make a search query. After that, a retry costs tokens again.
     """

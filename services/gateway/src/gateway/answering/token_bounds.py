@@ -1,4 +1,4 @@
-"""Upper bounds of token counts. They save a count if everything fits even by the bounds."""
+"""Upper bounds of token counts. If everything fits even by these bounds, no exact count is needed."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from gateway.answering import budget
 from gateway.domain import Message, TokenCounts
 
 TEMPLATE_TOKENS = 512
-"""The most tokens that a chat template adds to a conversation, such as a date or its own instructions."""
+"""The maximum number of tokens that a chat template adds to a conversation, for example a date or instructions."""
 
 
 def most_tokens(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Sums of token counts, where one answer takes several calls of a model."""
+"""Sums of token counts, for answers that need several calls of a model."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ from gateway.ports.jobs import Lane
 _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
-"""The most waiting jobs of one tenant in each lane but the last, which takes the others."""
+"""The maximum number of waiting jobs of one tenant in each lane but the last, which takes the others."""
 _MOST_TENANTS = 1000
 _FRESH = 0.25
 """Seconds for which an answer of the queue is reused."""
@@ -31,8 +31,8 @@ class Backlog:
     file would slow down large uploads. A job is refused only by a fresh answer.
 
     Args:
-        most: The most jobs of all tenants.
-        most_of_tenant: The most jobs of one tenant.
+        most: The maximum number of jobs of all tenants.
+        most_of_tenant: The maximum number of jobs of one tenant.
     """
 
     def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000) -> None:

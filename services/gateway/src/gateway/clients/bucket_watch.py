@@ -23,7 +23,7 @@ class BucketWatch:
     Args:
         bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
         fill: Takes all entries, including deletions, at the start and after a gap.
-        change: Takes a new entry.
+        change: Called with each new entry.
         what: The contents of the bucket, for the log.
         check: Seconds of silence after which the watch is checked for a gap: it ends silently if its server has
             forgotten it.
@@ -68,10 +68,10 @@ class BucketWatch:
             except FAILURES as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
-                    _log.warning(f"{self._what} cannot be watched; keeping those that are known", error=text)
+                    _log.warning(f"{self._what} cannot be watched; the known ones stay in use", error=text)
                 await asyncio.sleep(self._retry)
             except Exception:  # if the watch ended here, it would miss every later change
-                _log.exception(f"{self._what} cannot be watched; keeping those that are known")
+                _log.exception(f"{self._what} cannot be watched; the known ones stay in use")
                 await asyncio.sleep(self._check)
 
     async def _follow(self, bucket: KeyValue) -> None:

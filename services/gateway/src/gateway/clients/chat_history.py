@@ -27,7 +27,7 @@ class NatsHistory:
 
     Args:
         bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
-        most: The most conversations of one user.
+        most: The maximum number of conversations of one user.
     """
 
     def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MOST_CONVERSATIONS) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that failed for good, in their own stream: listing them, and sending them again."""
+"""Dead letters: jobs that failed permanently, in their own stream. They can be listed and sent again."""
 
 import contextlib
 import math

@@ -12,7 +12,7 @@ from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 _MOST_TEXTS = 256
 _MOST_CHARACTERS = 1_000_000
-"""The most texts of one call, by the contract."""
+"""The maximum number of texts of one call, by the contract."""
 
 
 class GrpcEmbedder:

@@ -27,7 +27,7 @@ class FileCache:
 
     Args:
         directory: An empty directory of its own.
-        limit: The most bytes on disk. A single file may be larger while it is used.
+        limit: The maximum number of bytes on disk. A single file may be larger while it is used.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:

@@ -23,7 +23,7 @@ class GatewayBeats:
 
     Args:
         client: Returns the connection; raises `Unavailable` while NATS is unavailable.
-        peers: Takes the received heartbeats.
+        peers: Records the received heartbeats.
         every: Seconds between heartbeats.
     """
 

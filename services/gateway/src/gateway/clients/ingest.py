@@ -40,7 +40,7 @@ class NatsIngest:
 
     Args:
         transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
-        originals: Takes what is uploaded.
+        originals: Stores the uploads.
         backlog: The limits of waiting jobs.
     """
 

@@ -24,7 +24,7 @@ from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MOST_READ = 2000
-"""The most jobs that one page examines: a filter without matches must not read all of them."""
+"""The maximum number of jobs that one page examines: a filter without matches must not read all of them."""
 _AT_ONCE = 100
 """The jobs that are examined before other tasks run."""
 _QUIET_SECONDS = 5.0

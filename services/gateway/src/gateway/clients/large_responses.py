@@ -1,7 +1,7 @@
-"""The responses that one message of NATS cannot hold, in pieces in a bucket of its object store.
+"""Responses that exceed the size of one NATS message, stored in pieces in a bucket of NATS' object store.
 
-The key-value entry of a response names its pieces and takes the place of an object's record. So one write replaces
-a response of any size. The subjects of the pieces tell whose they are.
+The key-value entry of a response names its pieces. It replaces the record that the object store usually keeps for
+an object, so that one write replaces a response of any size. The subjects of the pieces contain the owner's key.
 """
 
 import secrets
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Where a large response lies.
+    """The location of a large response.
 
     Attributes:
-        name: Of this version of it.
-        size: Bytes of all pieces.
-        first: Position of the first piece.
+        name: The name of this version of the response.
+        size: The size of all pieces in bytes.
+        first: The position of the first piece.
     """
 
     name: str
@@ -41,22 +41,22 @@ class Pieces:
 
 
 class LargeResponses:
-    """Writes, reads and deletes the pieces of responses.
+    """Writes, reads and deletes the pieces of large responses.
 
     Args:
-        made: Gives what writes to the bucket, and makes the bucket where it is missing; raises `Unavailable` while
-            NATS is away.
+        made: Returns the JetStream context that writes to the bucket, and creates a missing bucket; raises
+            `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, made: Callable[[], Awaitable[JetStreamContext]]) -> None:
         self._made = made
 
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
-        """Write a version of a response beside the versions that are there.
+        """Write a version of a response; earlier versions remain.
 
         Raises:
-            PayloadTooLarge: It is larger than what can be kept.
-            Unavailable: NATS is away or full.
+            PayloadTooLarge: The response exceeds the size limit.
+            Unavailable: NATS is unavailable, or has no space.
         """
         if len(data) > _MOST_BYTES:
             raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
@@ -69,7 +69,7 @@ class LargeResponses:
         return Pieces(name, len(data), first)
 
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
-        """Return a version of a response; None where it is not whole any more."""
+        """Return a version of a response, or None if it is not complete any more."""
         found, position = bytearray(), pieces.first
         subject = response_keys.large_response(key, pieces.name)
         while len(found) < pieces.size:
@@ -92,18 +92,18 @@ class LargeResponses:
         """Delete versions of a response.
 
         Args:
-            jetstream: Deletes; a bucket that is missing stays so.
-            key: Of the response, or the pattern of the keys of a user's.
-            deadline: When it must be over.
-            version: Name of the one that goes; `*`: all go.
-            before: Position of the first piece that stays; None: all go.
+            jetstream: The JetStream context; a missing bucket is not created.
+            key: The key of the response, or the pattern of the keys of a user's responses.
+            deadline: When the call must end.
+            version: The name of the version to delete; `*`: all versions.
+            before: The position of the first piece to keep; None: keep no piece.
         """
         purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
         await reached(_found(purged), deadline, _WHAT)
 
 
 async def _found(call: Coroutine[Any, Any, T]) -> T | None:
-    """What a call gives; None where the piece or the bucket is not there."""
+    """Return the result of a call, or None if the piece or the bucket does not exist."""
     try:
         return await call
     except NotFoundError:

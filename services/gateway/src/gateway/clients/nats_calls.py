@@ -26,7 +26,7 @@ async def reached(operation: Coroutine[Any, Any, T], deadline: Deadline, what: s
         operation: A call that has not begun.
         deadline: When the call must end.
         what: The name of the target, for the message and the metrics; the number of names is small.
-        at_most: The most seconds, for any deadline.
+        at_most: The maximum number of seconds, for any deadline.
 
     Raises:
         DeadlineExceeded: The deadline has already passed; the call was not begun.

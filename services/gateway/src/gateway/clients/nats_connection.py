@@ -35,12 +35,12 @@ class NatsLink:
         history_days: How long a conversation is stored after it was last saved.
         memory_hours: How long a session is stored after its last turn.
         response_days: How long a response is stored.
-        response_bytes: The most bytes of the responses.
-        response_log_bytes: The most bytes of their logs.
+        response_bytes: The maximum number of bytes of the responses.
+        response_log_bytes: The maximum number of bytes of their logs.
         record_days: The longest time for which a record of usage or audit is stored.
-        stream_bytes: The most bytes of each stream.
-        usage_bytes: The most bytes of the usage records; None: ``stream_bytes``.
-        audit_bytes: The most bytes of the audit records; None: ``stream_bytes``.
+        stream_bytes: The maximum number of bytes of each stream.
+        usage_bytes: The maximum number of bytes of the usage records; None: ``stream_bytes``.
+        audit_bytes: The maximum number of bytes of the audit records; None: ``stream_bytes``.
         retry: Seconds between attempts.
     """
 

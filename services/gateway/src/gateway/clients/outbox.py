@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (*FAILURES, Unavailable)
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
-"""The most bytes of a record; half of a broker's default limit."""
+"""The maximum number of bytes of a record; half of a broker's default limit."""
 _SPARE = 0.125
 """The share of the room that must be free if no record may be lost: one request writes many records."""
 
@@ -32,9 +32,9 @@ class Outbox:
 
     Args:
         jetstream: Returns the streams; raises `Unavailable` while they cannot be reached.
-        room: Most waiting records; one tenant alone may have half of them.
-        room_bytes: Most bytes of the waiting records; one tenant alone may have half of them.
-        at_once: Most records that are sent together.
+        room: Maximum number of waiting records; one tenant alone may have half of them.
+        room_bytes: Maximum bytes of the waiting records; one tenant alone may have half of them.
+        at_once: Maximum number of records that are sent together.
         gather: Seconds for which a record waits for others, so that one transmission sends many.
         retry: Seconds between attempts.
     """

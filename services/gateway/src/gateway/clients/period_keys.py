@@ -1,4 +1,4 @@
-"""Rings of keys over NATS: made on schedule, shared by all replicas of the gateway."""
+"""Rings of keys in NATS: created on a schedule and shared by all replicas of the gateway."""
 
 import asyncio
 import secrets
@@ -22,18 +22,18 @@ _BYTES = 32
 
 
 class PeriodKeyWatch:
-    """Keeps a ring as the bucket is, and makes the key of each period before the period begins.
+    """Synchronises a ring with its bucket, and creates the key of each period before the period begins.
 
-    The first replica makes a key and the others read it. Old keys leave the bucket by themselves.
+    The first replica creates a key, and the others read it. The bucket removes old keys.
 
     Args:
         bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
-        ring: What is filled.
-        what: What the keys are, for the log.
-        now: Seconds since 1970.
-        check: As of `BucketWatch`.
-        retry: Likewise.
-        rotate: Seconds between two looks whether a key is to be made.
+        ring: The ring to fill.
+        what: The name of the keys in log lines.
+        now: Returns seconds since 1970.
+        check: As in `BucketWatch`.
+        retry: As in `BucketWatch`.
+        rotate: Seconds between two checks whether a key must be created.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PeriodKeyWatch:
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Begins; the ring is filled as soon as NATS answers."""
+        """Start; the ring is filled as soon as NATS answers."""
         await self._closing.enter_async_context(self._watch)
         self._closing.push_async_callback(ended, asyncio.create_task(self._keep_rotating()))
         return self
@@ -66,7 +66,7 @@ class PeriodKeyWatch:
         await self._closing.aclose()
 
     async def rotate(self) -> None:
-        """Make the keys of the current period, and of the next one before it begins, where they are missing."""
+        """Create the missing keys of the current period and, shortly before it begins, of the next period."""
         bucket = await self._bucket()
         for moment in (self._now(), self._now() + self._ring.AHEAD):
             key_id = int(moment // self._ring.SECONDS)
@@ -84,7 +84,7 @@ class PeriodKeyWatch:
             except (Unavailable, *FAILURES) as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
-                    _log.warning("no key can be made; keeping those that are known", keys=self._what, error=text)
+                    _log.warning("no key can be created; the known keys stay in use", keys=self._what, error=text)
                 pause = self._retry
             await asyncio.sleep(pause)
 

@@ -21,14 +21,14 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 _AT_ONCE = 64
 _BEAT = 2.0
 _PAUSE = 0.025
-"""The minimum of seconds between rounds."""
+"""The minimum number of seconds between rounds."""
 
 
 class QuotaShare:
     """Synchronises a ledger with those of the other replicas, in the background.
 
     Each key of the bucket has one writer, which always writes the whole value: repeated messages neither lose usage
-    nor count it twice. A round of news begins when the previous one is stored, so that a slow server gets fewer
+    nor count it twice. The next round begins when the previous one is stored, so that a slow server gets fewer
     calls.
 
     Args:
@@ -74,7 +74,7 @@ class QuotaShare:
             except _FAILURES as error:
                 if (text := str(error) or type(error).__name__) != told:
                     told = text
-                    _log.warning("quotas are not shared; keeping to an even part of each", error=text)
+                    _log.warning("quotas cannot be shared; each replica uses an equal share", error=text)
             finally:
                 self._ledger.left()
             self._ledger.tidy()
@@ -120,7 +120,7 @@ class QuotaShare:
         try:
             self._ledger.hear(replica, holder, entry.value or b"")
         except ValueError as error:
-            _log.error("news of quotas cannot be read", key=entry.key, error=str(error))
+            _log.error("the quota usage of a replica cannot be read", key=entry.key, error=str(error))
 
     async def _tell(self, bucket: KeyValue) -> None:
         replica, beaten = self._ledger.replica, 0.0

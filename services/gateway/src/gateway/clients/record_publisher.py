@@ -1,4 +1,4 @@
-"""Publishes several records to JetStream at once, and tells which of them their streams have not taken."""
+"""Publishes records to JetStream in batches, and returns the records that their streams did not store."""
 
 import asyncio
 import contextlib
@@ -16,16 +16,16 @@ from nats.js.api import Header
 from gateway.ports.records import Record
 
 FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
-"""What a record may fail with."""
+"""The errors of publishing a record."""
 _SECONDS = 5.0
-"""How long the acknowledgements of records that are sent together may take."""
+"""The maximum seconds until the records of one batch are acknowledged."""
 
 
 class RecordPublisher:
-    """Publishes records together, one lot after the other.
+    """Publishes batches of records, one batch after the other.
 
-    All acknowledgements come to one inbox. The library's own call waits for each record with a task, a timer and a
-    future: that is most of what a record costs.
+    All acknowledgements arrive in one inbox. The library's own call needs a task, a timer and a future for each
+    record, which is most of the cost of a record.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class RecordPublisher:
         self._complete = asyncio.Event()
 
     async def publish(self, jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
-        """Publish records, wait until their streams have acknowledged them, and return the failures by position."""
+        """Publish records, wait for the acknowledgements, and return the failures by the records' positions."""
         client = jetstream._nc  # the library has no call for several messages
         await self._listen(client)
         self._lot += 1
@@ -59,7 +59,7 @@ class RecordPublisher:
 
     async def _listen(self, client: Client) -> None:
         if self._client is client:
-            return  # it subscribes again by itself when it is connected again
+            return  # after a reconnection, the client subscribes again
         inbox = client.new_inbox()
         await client.subscribe(f"{inbox}.*.*", cb=self._answered)
         self._client, self._inbox = client, inbox
@@ -67,7 +67,7 @@ class RecordPublisher:
     async def _answered(self, message: Msg) -> None:
         _, lot, at = message.subject.rsplit(".", 2)
         if int(lot) != self._lot:
-            return  # too late: it was sent again
+            return  # too late: the record was sent again
         failure = _failure(message)
         if failure is None:
             self._failures.pop(int(at), None)
@@ -79,7 +79,7 @@ class RecordPublisher:
 
 
 class _Answer(msgspec.Struct):
-    """What a stream answers; see ``PubAck`` of JetStream's API."""
+    """The answer of a stream; see ``PubAck`` of JetStream's API."""
 
     error: dict[str, Any] | None = None
 
@@ -88,13 +88,13 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 def _failure(message: Msg) -> Exception | None:
-    """Return what is wrong according to the answer of a stream; None where it has the record."""
+    """Return the error in a stream's answer, or None if the stream has stored the record."""
     if (message.headers or {}).get(Header.STATUS.value) == NO_RESPONDERS_STATUS:
         return nats.js.errors.NoStreamResponseError()
     try:
         error = _answer.decode(message.data).error
         if error is not None:
-            nats.js.errors.APIError.from_error(error)  # raises it
+            nats.js.errors.APIError.from_error(error)  # raises the error
     except nats.js.errors.APIError as failure:
         return failure
     except (ValueError, KeyError, TypeError) as failure:

@@ -1,4 +1,4 @@
-"""The room that waiting records share: bounded in number and in bytes, and fair between tenants."""
+"""A queue of waiting records: bounded in number and bytes, and fair between tenants."""
 
 from collections import deque
 
@@ -8,15 +8,16 @@ from gateway.ports.records import Record
 class RecordQueue:
     """Records by tenant; each tenant's records keep their order.
 
-    A tenant may hold as much as it leaves free: one alone half of the room, two a third each. So there is always
-    some room for the next tenant, and no accepted record is dropped. Records are taken from the tenants in turn:
-    between two records of one tenant there is at most one of each other tenant.
+    A tenant may use as much room as is still free. One tenant alone can use half of the queue, and two tenants can
+    use a third each. So the next tenant always finds some room, and no accepted record is dropped. Records are
+    taken from the tenants in turn: between two records of one tenant there is at most one record of each other
+    tenant.
 
     Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 
     Args:
-        most: The most records.
-        size: The most bytes of their payloads.
+        most: The maximum number of records.
+        size: The maximum number of bytes of their payloads.
     """
 
     def __init__(self, most: int, size: int) -> None:
@@ -30,7 +31,7 @@ class RecordQueue:
         return self._count
 
     def add(self, record: Record) -> bool:
-        """Add a record; return whether it has found room."""
+        """Add a record; return whether there was room."""
         lane = self._waiting.get(record.tenant) or _Lane()
         length = len(record.payload)
         if lane.count >= self._most - self._count or lane.size + length > self._size - self._bytes:
@@ -41,7 +42,7 @@ class RecordQueue:
         return True
 
     def left(self, tenant: str) -> float:
-        """Return the share of the whole room that the tenant can still use, if no other tenant takes any."""
+        """Return the share of the queue that the tenant can still use, if no other tenant adds records."""
         lane = self._waiting.get(tenant) or _Lane()
         records = (self._most - self._count - lane.count) / self._most
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2

@@ -1,4 +1,4 @@
-"""The queue of responses that run in the background, over JetStream."""
+"""The queue of background responses in a JetStream stream."""
 
 import contextlib
 import zlib
@@ -38,13 +38,13 @@ class NatsTakenJob:
 
     async def done(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        # Without an answer: where NATS does not hear of it, the job comes again, and is found done.
+        # No confirmation is needed: if NATS does not receive this, it delivers the job again, and the job is done.
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._message.ack()
 
     async def again(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        with contextlib.suppress(nats.errors.Error, OSError):  # else it goes to another one when this one is silent
+        with contextlib.suppress(nats.errors.Error, OSError):  # another gateway gets it after a time-out
             await self._message.nak()
 
 
@@ -52,15 +52,15 @@ class NatsResponseJobs:
     """`ports.response_jobs.ResponseJobs` over a stream.
 
     Args:
-        stream: Gives what reads and writes it; raises `Unavailable` while NATS is away.
-        most: Jobs of one tenant that may wait or run; with more than eight gateways now and then some more.
+        stream: Returns the JetStream context; raises `Unavailable` while NATS is unavailable.
+        most: The maximum number of waiting and running jobs of a tenant. More than eight gateways may exceed it.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int) -> None:
         self._stream = stream
         self._most = most
         self._pulling: JetStreamContext.PullSubscription | None = None
-        # How many jobs a tenant may submit before they are counted again.
+        # The number of jobs that a tenant may submit before its jobs are counted again.
         self._left: OrderedDict[str, int] = OrderedDict()
 
     async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
@@ -74,8 +74,10 @@ class NatsResponseJobs:
         await reached(sent, deadline, _WHAT)
 
     async def _check(self, jetstream: JetStreamContext, tenant: str, deadline: Deadline) -> None:
-        """Refuse a job of a tenant that has too many. They are counted once in a while, and each time where there
-        are nearly as many: a count costs as much as there are.
+        """Refuse a job if its tenant has too many.
+
+        The cost of a count grows with the number of jobs. Therefore jobs are counted only now and then, and for
+        each job only near the limit.
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
@@ -83,9 +85,9 @@ class NatsResponseJobs:
             info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
             room = self._most - len(info.state.subjects or ())
             if room <= 0:
-                message = f"background: {self._most} responses of yours wait or run already. Try again later."
+                message = f"background: {self._most} of your responses wait or run already. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
-            # Other gateways take some of the room meanwhile.
+            # Other gateways may use some of the room at the same time.
             left = max(1, room // _SHARE)
         self._left[tenant] = left - 1
         while len(self._left) > _MOST_TENANTS:

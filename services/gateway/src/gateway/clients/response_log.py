@@ -1,4 +1,4 @@
-"""The logs of responses over JetStream: a subject each, an entry of which follows the one that its writer knows."""
+"""The logs of responses in a JetStream stream: each log has a subject, and each write names the last entry."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ _WHAT = "The log of responses"
 _STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
 _WRONG_LAST = 10071
-# NATS takes 1 MiB a message; its headers and subject are part of that.
+# NATS limits a message to 1 MiB, including its headers and subject.
 _MOST_BYTES = 1_000_000
 _LARGE = 16 * 1024
 _MOST_READ, _MOST_READ_BYTES = 512, 1024 * 1024
 _TRY_SECONDS, _PAUSE = 2.0, 0.1
-# A writer that was frozen for longer than this finds a log that looks new.
+# A writer that was frozen for longer than this sees a deleted log as a new one.
 _TOMBSTONE_SECONDS = 7 * 86400.0
 _MOST_TENANTS = 1000
 _NO_CONTENT = ("404", "408")
@@ -55,14 +55,15 @@ class NatsResponseLog:
     """`ports.response_log.ResponseLog` over a stream.
 
     Args:
-        stream: Gives what writes to it; raises `Unavailable` while NATS is unavailable.
-        most: Logs that are kept of one tenant, the oldest go; now and then there are a tenth more.
+        stream: Returns the JetStream context; raises `Unavailable` while NATS is unavailable.
+        most: The maximum number of logs of a tenant, exceeded by at most a tenth; beyond it, the oldest are
+            removed.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int = 50_000) -> None:
         self._stream = stream
         self._most = most
-        # How many logs a tenant may begin before they are counted again.
+        # The number of logs that a tenant may begin before its logs are counted again.
         self._left: OrderedDict[str, int] = OrderedDict()
 
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
@@ -77,25 +78,25 @@ class NatsResponseLog:
                     _fenced(jetstream, subject, message, after), deadline, _WHAT, at_most=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
-                # The acknowledgement may be lost, and the message not.
+                # The message may be stored although the acknowledgement was lost.
                 last = await self._surely_last(principal, name, deadline)
                 if last is not None and last.position > after and last.same(entry):
                     return last.position
                 if isinstance(error, Conflict) or (last.position if last is not None else 0) != after:
-                    raise Conflict(f"Another one writes to {name} now.", resource=name) from error
+                    raise Conflict(f"Another gateway writes to {name} now.", resource=name) from error
                 if error.retry_after is not None and error.retry_after > _TRY_SECONDS:
-                    raise  # it is full
-                deadline.timeout(_TRY_SECONDS)  # raises when it is over
+                    raise  # the stream is full
+                deadline.timeout(_TRY_SECONDS)  # raises after the deadline
             else:
                 return ack
 
     async def _surely_last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
-        """The last entry, asked for until there is an answer."""
+        """Return the last entry; retry while NATS is unavailable, until the deadline."""
         while True:
             try:
                 return await self.last(principal, name, deadline)
             except Unavailable:
-                deadline.timeout()  # raises when it is over
+                deadline.timeout()  # raises after the deadline
                 await asyncio.sleep(_PAUSE)
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
@@ -120,7 +121,7 @@ class NatsResponseLog:
             heard(replace(_entry(message.data), position=position, before=before))
 
         jetstream = await self._stream()
-        client = jetstream._nc  # the library has no public way to it
+        client = jetstream._nc  # the library has no public access to it
         live = response_keys.response_live(principal.tenant, principal.owner, name)
         subscription = await reached(client.subscribe(live, cb=take), deadline, _WHAT)
         try:
@@ -141,7 +142,7 @@ class NatsResponseLog:
         return len(found)
 
     async def _bury(self, subject: str, deadline: Deadline) -> None:
-        """Replace a log by a tombstone: after a mere purge a writer could begin it anew."""
+        """Replace a log by a tombstone. After a mere purge, a writer could begin the log again."""
         jetstream = await self._stream()
         message = _message(Entry("", ended=True, deleted=True))
         rolled = jetstream.publish(
@@ -155,8 +156,9 @@ class NatsResponseLog:
         return list(info.state.subjects or ())
 
     async def _make_room(self, tenant: str, deadline: Deadline) -> None:
-        """Remove the oldest logs where a tenant has too many. They are counted once in a while: a count costs
-        as much as there are.
+        """Remove the oldest logs of a tenant that has too many.
+
+        The cost of a count grows with the number of logs, so logs are counted only now and then.
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
@@ -175,7 +177,7 @@ def _subject(principal: Principal, name: str) -> str:
 
 
 def _age(subject: str) -> str:
-    """What sorts logs by age: the ids of responses begin with the time."""
+    """Return the part of a subject that sorts logs by age: the id of a response begins with its time."""
     return subject.rpartition("_")[2]
 
 
@@ -185,14 +187,14 @@ async def _fenced(jetstream: JetStreamContext, subject: str, message: bytes, aft
         ack = await jetstream.publish(subject, message, timeout=_TRY_SECONDS, stream=_STREAM, headers=headers)
     except APIError as error:
         if error.err_code == _WRONG_LAST:
-            raise Conflict("Another one writes to this log.") from error
+            raise Conflict("Another gateway writes to this log.") from error
         raise
     return ack.seq
 
 
 async def _last(jetstream: JetStreamContext, subject: str) -> Entry | None:
     try:
-        # The leader is asked: another server may not have the last one yet.
+        # This reads from the stream's leader: another server may not have the last entry yet.
         message = await jetstream.get_last_msg(_STREAM, subject)
     except NotFoundError:
         return None
@@ -202,8 +204,11 @@ async def _last(jetstream: JetStreamContext, subject: str) -> Entry | None:
 
 
 async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[Entry]:
-    """The next entries, in one request (https://github.com/nats-io/nats-architecture-and-design, ADR-31)."""
-    client = jetstream._nc  # the library has no call for it
+    """Return the next entries with one request.
+
+    Source: https://github.com/nats-io/nats-architecture-and-design, ADR-31.
+    """
+    client = jetstream._nc  # the library has no call for this
     wanted = {"seq": after + 1, "next_by_subj": subject, "batch": _MOST_READ, "max_bytes": _MOST_READ_BYTES}
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)

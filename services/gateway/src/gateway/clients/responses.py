@@ -1,6 +1,6 @@
-"""Responses and conversations over NATS: a key each, compressed, which goes some time after it was last written.
+"""Responses and conversations in a key-value bucket of NATS: one compressed value per key, with a time to live.
 
-The key of one that is too large for a message names the pieces that have it (`large_responses.py`).
+If a value is too large for a message, it contains the names of its pieces instead (`large_responses.py`).
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from gateway.clients.nats_calls import reached
 from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
 _WHAT = "The store of responses"
-# NATS takes 1 MiB a message; its headers and subject are part of that.
+# NATS limits a message to 1 MiB, including its headers and subject.
 _MOST_BYTES = 1_000_000
 _LARGE = 64 * 1024
 _MOST_OF_MEMBER = 1024
 _READS = 3
 _MOST_OWNERS = 10_000
-# Seconds after which the server forgets that a key was deleted.
+# Seconds until the server removes the marker of a deleted key.
 _MARKER = 3600.0
 _AFTER_ALL = "~"
-"""Is greater than what sorts any key by age."""
+"""Sorts after every result of `_age`."""
 
 
 class _Record(msgspec.Struct):
@@ -40,9 +40,9 @@ class _Record(msgspec.Struct):
     items: list[Item]
     chain: list[str]
     sources: list[tuple[str, str]] = []
-    # A key has no more than the digest of a long name. None: an earlier version did not store it.
+    # The key contains only a digest of a long name. None: an earlier version did not store the owner.
     owner: str | None = None
-    # Where the whole record is. Then this one has the members that are small.
+    # The location of the whole record. If set, this record contains only small members.
     pieces: Pieces | None = None
 
 
@@ -54,8 +54,8 @@ class NatsResponses:
 
     Args:
         bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
-        large: Gives what writes to the object store of those that are too large for a key, likewise.
-        most: Responses and conversations that are kept of one user; now and then there are a tenth more.
+        large: Returns the JetStream context for records that are too large for a key; raises like ``bucket``.
+        most: The maximum number of responses and conversations of a user, exceeded by at most a tenth.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class NatsResponses:
         self._bucket = bucket
         self._large = LargeResponses(large)
         self._most = most
-        # How many a user may save before they are counted again.
+        # The number of records that a user may save before the records are counted again.
         self._left: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
@@ -105,7 +105,7 @@ class NatsResponses:
             packed = await self._large.read(bucket._js, key, record.pieces, deadline)
             if packed is not None:
                 return _stored(key, await _unpacked(packed), stored.revision)
-            # It was written again meanwhile, or its pieces made room for younger ones.
+            # Either the record was written again, or newer pieces have replaced its pieces.
         return None
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
@@ -146,8 +146,9 @@ class NatsResponses:
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
-        """Delete the oldest where there are too many of a user. They are counted once in a while: a count costs as
-        much as there are.
+        """Delete the oldest records of a user who has too many.
+
+        The cost of a count grows with the number of records, so records are counted only now and then.
         """
         left = self._left.pop((tenant, owner), 0)
         if left <= 0:
@@ -166,7 +167,7 @@ class NatsResponses:
     async def _written(
         self, key: str, stored: Stored, owner: str, deadline: Deadline
     ) -> tuple[bytes, Pieces | None]:
-        """The value of a key, and the pieces that it names, which are written."""
+        """Return the value for a key; write the pieces that it names, if any, and return them."""
         record = _recorded(stored, owner)
         packed = await _packed(record)
         if len(packed) <= _MOST_BYTES:
@@ -177,13 +178,13 @@ class NatsResponses:
         return await _packed(record), pieces
 
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
-        """The keys of a user."""
+        """Return the keys of a user's records."""
         pattern = keys.of_user(tenant, owner)
         return await reached(key_value.names(bucket, pattern), deadline, _WHAT)
 
 
 async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:
-    """What is under a key, and its bytes with those of its pieces; None where that is nothing."""
+    """Return a record, what it stores, and its size with its pieces; None if the key does not exist."""
     try:
         entry = await reached(bucket.get(key), deadline, _WHAT)
     except KeyNotFoundError:
@@ -203,12 +204,12 @@ async def _owned(bucket: KeyValue, key: str, deadline: Deadline) -> Owned | None
 
 
 def _id(key: str) -> str:
-    """The id of what has a key."""
+    """Return the id in a key."""
     return key.rpartition(".")[2]
 
 
 def _age(name: str) -> str:
-    """What sorts keys by age: their ids begin with the time."""
+    """Return the part of a key that sorts records by age: an id begins with its time."""
     return name.rpartition("_")[2]
 
 
@@ -235,7 +236,7 @@ def _is_small(member: object) -> bool:
 
 async def _packed(record: _Record) -> bytes:
     raw = msgspec.json.encode(record)
-    # A large one in a thread: it would keep every answer that is under way waiting.
+    # A large record is compressed in a thread, because it would delay all running answers.
     return await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
 
 

@@ -12,7 +12,7 @@ class TextCounts:
     """Token counts of texts, by the way of counting; the least recently used are removed.
 
     Args:
-        most: The most cached counts.
+        most: The maximum number of cached counts.
     """
 
     def __init__(self, most: int = MOST_COUNTS) -> None:

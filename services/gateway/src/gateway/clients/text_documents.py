@@ -35,7 +35,7 @@ class NatsTexts:
 
     Args:
         transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
-        originals: Takes the texts.
+        originals: Stores the texts.
         backlog: The limits of waiting jobs.
     """
 

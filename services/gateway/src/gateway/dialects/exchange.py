@@ -21,7 +21,7 @@ class Media:
     """Content types of a dialect's answers, and their conventions.
 
     Attributes:
-        heartbeat: Bytes that clients of a silent stream ignore; empty: there are none.
+        heartbeat: Bytes that clients of a silent stream ignore; empty: no heartbeats.
         form: Requests may also be forms (``multipart/form-data``).
         retried: Clients retry after a 429 or a 5xx, so these must mean that no tokens were used.
         named: A request must name JSON as its media type; else it may omit it.

@@ -1,7 +1,7 @@
-"""The refusals of a model server in the RAG chat protocol: a text, and a status that the protocol knows.
+"""A model server's errors in the RAG chat protocol: each becomes a text and a status of this protocol.
 
-OpenAI's clients get a model server's own status and body. The clients of this protocol would take its 401 for one
-of their own sign-in, and its 500 for a defect of the gateway.
+OpenAI's clients get the model server's own status and body. Clients of this protocol would read its 401 as an error
+of their own sign-in, and its 500 as an error of the gateway.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ import msgspec
 from servicekit.errors import InvalidRequest
 
 MOST_CONVERSATIONS = 1000
-"""The most conversations that are stored for one user."""
+"""The maximum number of conversations that are stored for one user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def page(conversations: Iterable[Conversation], count: int, token: str) -> Conve
 
     Args:
         conversations: All conversations, in any order.
-        count: The most conversations of the page.
+        count: The maximum number of conversations of the page.
         token: The `next_token` of the previous page; empty for the first page.
 
     Raises:

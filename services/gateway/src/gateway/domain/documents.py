@@ -112,7 +112,7 @@ class TextRange:
     """A part of a document's text.
 
     Attributes:
-        length: The most code points to return.
+        length: The maximum number of code points to return.
         offset: The number of code points to skip.
         first_page: Omit the text of earlier pages; it does not count towards ``offset``. 0: omit nothing.
         last_page: Omit the text of later pages; 0: omit nothing.

@@ -10,7 +10,7 @@ class EmbeddingModel:
 
     Attributes:
         dimension: The length of its vectors.
-        max_tokens: The most tokens of a text that its vector represents.
+        max_tokens: The maximum number of tokens of a text that its vector represents.
     """
 
     name: str

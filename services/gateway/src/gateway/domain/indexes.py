@@ -9,8 +9,8 @@ class IndexSettings:
 
     Attributes:
         embedding: The name of its embedding model.
-        chunk_tokens: The most tokens of a chunk's text.
-        chunk_overlap: The most tokens that a chunk repeats from the previous one.
+        chunk_tokens: The maximum number of tokens of a chunk's text.
+        chunk_overlap: The maximum number of tokens that a chunk repeats from the previous one.
         fusion: The default fusion of searches: ``scores`` or ``ranks``.
         dense_weight: The default weight of vectors in hybrid searches, 0 to 1.
         expand: Whether searches expand the query by default.

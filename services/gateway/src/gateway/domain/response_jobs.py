@@ -1,4 +1,4 @@
-"""Responses that run in the background, as they wait for a gateway."""
+"""Background responses that wait for a gateway."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,16 +8,16 @@ from servicekit.principal import Principal
 
 @dataclass(frozen=True, slots=True)
 class ResponseJob:
-    """A response that is to be answered.
+    """A response that a gateway must generate in the background.
 
     Attributes:
-        name: Id of the response.
+        name: The id of the response.
         created: When it was accepted, in seconds since 1970.
-        principal: Who asks.
-        key_id: Id of the API key; empty where it was a token, or nothing.
-        profile: Name of the front end.
-        body: The request as it came.
-        headers: Those that detectors may get.
+        principal: The principal of the request.
+        key_id: The id of the API key; empty for a token, or without a credential.
+        profile: The name of the front end.
+        body: The request's original body.
+        headers: The request's headers that detectors may receive.
     """
 
     name: str

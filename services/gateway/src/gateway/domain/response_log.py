@@ -8,17 +8,17 @@ _END = b"\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was written to a log at once.
+    """One entry of a log: the events that one write appended.
 
     Attributes:
-        writer: Who wrote it; each attempt to answer has a name of its own.
-        first: Number of its first event.
-        data: Its events as clients get them, whole ones; empty where an entry only says who writes from now on.
-        last: Number of its last event; one less than ``first`` where it has none.
-        ended: Nothing follows.
-        deleted: The log was deleted; then it has no other entry.
-        position: Where it is in the log; it grows from entry to entry. 0 before it is written.
-        before: The position of the entry before it; 0 where it is the first or that is not known.
+        writer: The name of the attempt to answer that wrote it. Each attempt has its own name.
+        first: The number of its first event.
+        data: Its complete events, as clients get them; empty if the entry only announces a new writer.
+        last: The number of its last event; ``first - 1`` if it has no event.
+        ended: No entry follows.
+        deleted: The log was deleted, and this is its only entry.
+        position: Its position in the log, which grows with each entry; 0 before it is written.
+        before: The position of the previous entry; 0 if it is the first one, or the previous position is unknown.
     """
 
     writer: str
@@ -32,21 +32,21 @@ class Entry:
 
     @property
     def lacks_event(self) -> bool:
-        """Whether it has a number for the last event, which was too large: it follows from what is stored."""
+        """Return whether its last event was too large and is missing; the stored response has the content."""
         return self.ended and not self.data and self.last >= self.first
 
     def same(self, other: "Entry") -> bool:
-        """Return whether the other one is this one, wherever they are."""
+        """Return whether the entries are equal apart from their positions."""
         mine = (self.writer, self.first, self.last, self.ended, self.deleted, self.data)
         return mine == (other.writer, other.first, other.last, other.ended, other.deleted, other.data)
 
     def after(self, number: int) -> bytes:
-        """Return the bytes of its events behind the event of a number."""
+        """Return the bytes of its events after the event with this number."""
         if number < self.first:
             return self.data
         return b"".join(event for at, event in self.events() if at > number)
 
     def events(self) -> Iterator[tuple[int, bytes]]:
-        """Its events, each with its number."""
+        """Yield its events, each with its number."""
         pieces = self.data.split(_END)[:-1]
         return ((self.first + at, piece + _END) for at, piece in enumerate(pieces))

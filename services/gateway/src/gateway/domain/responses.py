@@ -1,4 +1,4 @@
-"""What is stored of responses and conversations, and the ids that name it."""
+"""Stored responses and conversations, and their ids."""
 
 import re
 import secrets
@@ -9,11 +9,11 @@ from typing import Any
 
 RESPONSE, CONVERSATION = "resp", "conv"
 QUEUED, IN_PROGRESS = RUNNING = ("queued", "in_progress")
-"""The states of a response that is not over."""
+"""The states of a response that has not ended."""
 MOST_ITEMS = 2000
-"""Items of a conversation."""
+"""The maximum number of items of a conversation."""
 LONGEST_CHAIN = 500
-"""Responses that one response may continue."""
+"""The maximum number of earlier responses that one response may continue."""
 
 _ID = re.compile(r"(resp|conv)_([0-9a-f]{32})")
 _ITEM_ID = re.compile(r"[a-z]{1,8}_([0-9a-f]{32})_[a-z]?\d{1,20}")
@@ -23,16 +23,16 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response or a conversation as it is stored.
+    """A stored response or conversation.
 
     Attributes:
-        id: Names it.
-        profile: Name of the front end that it belongs to.
+        id: Its id.
+        profile: The name of the front end that it belongs to.
         object: The response or the conversation, as clients read it.
         items: The input items of the response, or the items of the conversation.
         chain: The responses that it continues, oldest first.
-        sources: The documents that it rests on: the index and the id of each.
-        revision: Which change of it this is.
+        sources: The documents that it uses: the index and the id of each.
+        revision: The number of its current revision.
     """
 
     id: str
@@ -45,28 +45,28 @@ class Stored:
 
     @property
     def status(self) -> str:
-        """How far the response is; empty for a conversation."""
+        """Return the status of a response; empty for a conversation."""
         return str(self.object.get("status", ""))
 
     @property
     def runs(self) -> bool:
-        """Whether it is a response that is not over."""
+        """Return whether it is a response that has not ended."""
         return self.status in RUNNING
 
     @property
     def all_items(self) -> tuple[Item, ...]:
-        """Its items, those of a response's output included."""
+        """Return its items, including the output of a response."""
         return (*self.items, *self.object.get("output", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A stored response with the user that it belongs to.
+    """A stored response and its owner.
 
     Attributes:
-        owner: Name under which the user's responses are stored.
+        owner: The name under which the user's responses are stored.
         stored: The response.
-        size: Bytes that it takes in the store.
+        size: Its size in the store, in bytes.
     """
 
     owner: str
@@ -76,11 +76,11 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class OwnedPage:
-    """Some responses of a tenant, the newest first.
+    """A page of a tenant's responses, newest first.
 
     Attributes:
-        found: The responses; perhaps fewer than were asked for.
-        next_token: Gets the page after it; empty at the end.
+        found: The responses; possibly fewer than requested.
+        next_token: The token of the next page; empty on the last page.
     """
 
     found: tuple[Owned, ...]
@@ -89,16 +89,16 @@ class OwnedPage:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was looked up for a request.
+    """The stored data that a request continues.
 
     Attributes:
-        items: What was said before, oldest first.
-        references: The items that its input names, by their ids.
+        items: The earlier items, oldest first.
+        references: The items that its input references, by id.
         chain: The responses that it continues, oldest first.
-        conversation: Id of its conversation; empty: none.
+        conversation: The id of its conversation; empty: none.
         store: Its response is stored.
-        name: Id of its response; empty: it gets a new one.
-        created: When the response was made, in seconds since 1970; 0: now.
+        name: The id of its response; empty: it gets a new one.
+        created: When the response was created, in seconds since 1970; 0: now.
     """
 
     items: tuple[Item, ...] = ()
@@ -111,7 +111,7 @@ class Before:
 
 
 def new_name() -> str:
-    """Return 32 hex digits: the time in milliseconds, by which names can be sorted, and 80 random bits."""
+    """Return 32 hex digits: the time in milliseconds, which makes names sortable, and 80 random bits."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
@@ -119,7 +119,7 @@ def is_id(text: str, kind: str) -> bool:
     """Return whether a text can be the id of a response or of a conversation.
 
     Args:
-        text: What a client says.
+        text: The text of a client.
         kind: `RESPONSE` or `CONVERSATION`.
     """
     found = _ID.fullmatch(text)
@@ -145,12 +145,12 @@ _PREFIXES = {
 
 
 def named(item: Item, owner: str, number: str) -> Item:
-    """Return an item with an id, by which its owner is found.
+    """Return an item with an id from which its owner can be found.
 
     Args:
         item: The item.
-        owner: Id of the response or the conversation.
-        number: Of the item, within its owner.
+        owner: The id of the response or the conversation.
+        number: The number of the item within its owner.
     """
     prefix = _PREFIXES.get(item["type"], "item")
     return {**item, "id": f"{prefix}_{owner.partition('_')[2]}_{number}"}

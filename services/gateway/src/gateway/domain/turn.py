@@ -85,7 +85,7 @@ class Retrieval:
 
     Attributes:
         indexes: The indexes to search together; empty: no retrieval.
-        top: The most passages; None: the model's context window decides (`budget.candidates`).
+        top: The maximum number of passages; None: the model's context window decides (`budget.candidates`).
         minimum_score: Omit passages with a lower score.
         similarity_threshold: Omit passages with a lower cosine similarity; None: omit none.
         minimum_reranker_score: Omit passages with a lower score of the reranker, if a reranker runs.
@@ -220,7 +220,7 @@ class SearchTool:
     """A search tool that the model may call while it answers, if the model calls tools.
 
     Attributes:
-        most: The most searches in one answer.
+        most: The maximum number of searches in one answer.
         name: The name of the function.
         first_choice_json: The tool that the model must call first, as OpenAI's ``tool_choice``; empty: no
             constraint.
@@ -236,7 +236,7 @@ class CompactionOptions:
     """When the model summarises a conversation, so that a summary takes the place of what was said.
 
     Attributes:
-        threshold: Most tokens of a conversation that is not summarised; None: most of the model's window.
+        threshold: A longer conversation, in tokens, is summarised; None: depends on the model's context window.
         alone: Nothing but the summary is asked for, however short the conversation is.
     """
 
@@ -262,7 +262,7 @@ class Turn:
         retrieval: Where and how to search for passages.
         style: The layout of the prompt.
         parameters_json: Members of an OpenAI request for the model (temperature, stop, n, …), one object.
-        max_tokens: The most tokens of the answer; None: as many as fit.
+        max_tokens: The maximum number of tokens of the answer; None: as many as fit.
         detectors: The detectors that judge the turn.
         blocked_message: Replaces a blocked answer.
         answers_blocked: Answer a blocked question with ``blocked_message``; else refuse it.

@@ -19,7 +19,7 @@ _Name = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who may use an assistant: all callers, or those in one of these lists."""
+    """The callers that may use an assistant: all, or those in one of these lists."""
 
     tenants: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class Assistant:
         system_prompt: Replaces the profile's, if set.
         overrides: Have priority over the profile's.
         detectors: Run after the profile's.
-        audience: Who may use it.
+        audience: The callers that may use it.
     """
 
     name: str

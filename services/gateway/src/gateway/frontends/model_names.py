@@ -17,10 +17,10 @@ _SECONDS = 5.0
 
 
 class ModelNames:
-    """The present names of the models, fetched at the start and repeatedly. A failed call keeps the last names.
+    """The current names of the models, fetched at the start and repeatedly. A failed call keeps the last names.
 
     Args:
-        generator: Knows the models.
+        generator: Lists the models.
         interval: Seconds between two calls.
     """
 

@@ -72,7 +72,7 @@ class Frontend:
         assistant: The assistant that this profile represents (`serving`); empty: none.
         always_searches: Every chat of an OpenAI-like route searches; else such a request must name an index.
         searches_with_tools: Also search for a chat that has tools.
-        max_messages: The most messages of a request; None: no limit.
+        max_messages: The maximum number of messages of a request; None: no limit.
         max_answer_tokens: The highest limit of an answer that a request may set; None: any.
         service_policy: Also apply the policy of the guardrails service.
         unguarded: Why the policy cannot be applied; all requests are refused then. Empty: it can.
@@ -82,8 +82,8 @@ class Frontend:
         unknown_tools: How to treat tools of the Responses API that the platform does not offer.
         responses: Which responses of the Responses API are stored.
         hides_revoked: A stored response does not exist for a reader who may no longer see one of its documents.
-        searches: The most searches of a model in one response; 0: the platform searches first.
-        batch: Its requests come from programs; under load they are refused before interactive ones.
+        searches: The maximum number of searches of a model in one response; 0: the platform searches first.
+        batch: Its requests are batch work; under load they are refused before interactive ones.
         agents: What it offers to agents over the Model Context Protocol.
     """
 
@@ -183,7 +183,7 @@ class Frontend:
 
     @property
     def only_default_model(self) -> bool:
-        """Return whether requests may use only the generator's default model, whose name it alone knows."""
+        """Return whether requests may use only the default model, whose name only the generator knows."""
         return not self.model and self.models is not None and not self.models
 
     def model_for(self, asked: str, field: str) -> str:

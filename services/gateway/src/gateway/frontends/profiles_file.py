@@ -34,7 +34,7 @@ class Served:
         segments: First segments of the gateway's own paths, which no mount may hide.
         dialects: The dialects that a profile may name.
         check_overrides: Raises `InvalidRequest` for an invalid setting; its ``field`` ends with the name.
-        models: Returns the names of the models, as far as they are known.
+        models: Returns the known names of the models.
     """
 
     segments: frozenset[str] = frozenset()
@@ -107,9 +107,9 @@ def _problems(
         if profile.mount in served.segments:
             yield (*key, "mount"), f"the gateway's own paths begin with '{profile.mount}'"
         if served.dialects is not None and profile.dialect and profile.dialect not in served.dialects:
-            yield (*key, "dialect"), f"there is no such dialect; they are {', '.join(sorted(served.dialects))}"
+            yield (*key, "dialect"), f"unknown dialect; the dialects are {', '.join(sorted(served.dialects))}"
         if profile.policy and profile.policy not in policies:
-            yield (*key, "policy"), f"there is no such policy; they are {', '.join(sorted(policies))}"
+            yield (*key, "policy"), f"unknown policy; the policies are {', '.join(sorted(policies))}"
         yield from _wrong_overrides(profile.overrides, key, served)
         for n, index in enumerate(profile.mcp.indexes):
             if not profile.reaches(index, base.default_index):

@@ -66,5 +66,5 @@ class ServicePolicy:
 
     def _say(self, problem: str) -> None:
         if problem and problem != self._problem:
-            _log.warning("no guardrails policy could be had", error=problem)
+            _log.warning("the guardrails policy cannot be read", error=problem)
         self._problem = problem

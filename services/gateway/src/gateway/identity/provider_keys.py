@@ -40,7 +40,7 @@ class ProviderKeys:
         fetch: Fetches a document.
         algorithms: The allowed algorithms of its keys.
         jwks_url: The address of the keys; empty: from the provider's configuration.
-        patience: The most seconds for a refresh: requests with an unknown key wait for it.
+        patience: The time limit of a refresh, in seconds: requests with an unknown key wait for it.
         clock: Returns seconds.
 
     Attributes:

@@ -105,7 +105,7 @@ class Tokens:
         resources: Prefix of the addresses of protected resources. A token whose ``aud`` names only such addresses
             is valid only for these addresses. Empty: no such token is valid.
         leeway: Seconds that clocks may differ.
-        most: The most cached tokens.
+        most: The maximum number of cached tokens.
         now: Returns seconds since 1970.
     """
 

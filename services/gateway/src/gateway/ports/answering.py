@@ -131,7 +131,7 @@ class Watch(Protocol):
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> None:
-        """Append to a choice's text; wait while the detectors are behind.
+        """Append to a choice's text; wait while too much text waits for the detectors.
 
         Args:
             choice: The number of the choice.
@@ -212,7 +212,7 @@ class Pictures(Protocol):
     """Stores pictures of documents' pages."""
 
     async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
-        """Return the JPEG of the page of a passage; None if there is none.
+        """Return the JPEG of the page of a passage; None if no picture is stored.
 
         It checks no permission: the caller may see each passage that a search found.
 

@@ -53,7 +53,7 @@ class Ingest(Protocol):
 
 
 class Catalogue(Protocol):
-    """Knows the documents of the indexes."""
+    """Lists, reads and removes the documents of indexes."""
 
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline

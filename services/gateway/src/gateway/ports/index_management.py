@@ -130,7 +130,7 @@ class Indexes(Protocol):
         """Write a snapshot to ``path/index``; an empty path is the snapshot directory.
 
         Raises:
-            Conflict: The path exists, or the tenant has the most snapshots that it may have.
+            Conflict: The path exists, or the tenant has too many snapshots.
             InvalidRequest: The path leads out of the snapshot directory.
         """
         ...

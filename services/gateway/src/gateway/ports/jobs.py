@@ -39,7 +39,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job that failed for good and can be sent again.
+    """A job that failed permanently and can be sent again.
 
     Attributes:
         job_id: Empty if the message holds no job: then it cannot be sent again.
@@ -81,7 +81,7 @@ class Lane:
 
     Attributes:
         jobs: The tenant's jobs in it, both waiting and running.
-        places: The most jobs of a tenant in it; None in the last lane, which takes the others.
+        places: The maximum number of jobs of a tenant in it; None in the last lane, which takes the others.
     """
 
     jobs: int
@@ -100,7 +100,7 @@ class Jobs(Protocol):
             principal: The caller.
             index: Only jobs that write to this index; empty: all.
             state: Only jobs in this state; empty: all.
-            count: The most jobs of the page.
+            count: The maximum number of jobs of the page.
             token: The token of the previous page; empty for the first page.
             deadline: When the call must end.
 

@@ -25,7 +25,7 @@ class Records(Protocol):
     """Takes records and delivers them."""
 
     dropped: int
-    """The number of records that found no room."""
+    """The number of records that were dropped because the queue was full."""
 
     @property
     def waiting(self) -> int:

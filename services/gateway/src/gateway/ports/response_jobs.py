@@ -1,4 +1,4 @@
-"""What the gateway needs of the queue of responses that run in the background."""
+"""The queue of responses that run in the background, as the gateway uses it."""
 
 from typing import Protocol
 
@@ -8,38 +8,41 @@ from gateway.domain.response_jobs import ResponseJob
 
 
 class TakenJob(Protocol):
-    """A job that a gateway works on."""
+    """A job that this gateway works on."""
 
     job: ResponseJob
 
     async def working(self) -> None:
-        """Say that the gateway is still there; a job whose gateway is silent goes to another one."""
+        """Tell the queue that the job still runs; without this signal, another gateway gets the job."""
         ...
 
     async def done(self) -> None:
-        """Take the job out of the queue."""
+        """Remove the job from the queue."""
         ...
 
     async def again(self) -> None:
-        """Give the job back, for another gateway."""
+        """Return the job to the queue for another gateway."""
         ...
 
 
 class ResponseJobs(Protocol):
-    """Hands each job to one gateway after another, until one has done it."""
+    """Gives each job to one gateway at a time, until a gateway has completed it."""
 
     async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
         """Put a job on the queue.
 
         Raises:
-            RateLimited: Too many of the tenant wait or run.
-            PayloadTooLarge: The request is too large to wait.
+            RateLimited: Too many jobs of the tenant wait or run.
+            PayloadTooLarge: The request is too large for the queue.
             Unavailable: The queue cannot be reached, or is full.
         """
         ...
 
     async def take(self, seconds: float) -> TakenJob | None:
-        """Return the next job; None where none came in time.
+        """Return the next job, or None if no job arrives in time.
+
+        Args:
+            seconds: The maximum time to wait.
 
         Raises:
             Unavailable: The queue cannot be reached.

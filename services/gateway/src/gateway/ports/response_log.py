@@ -1,4 +1,4 @@
-"""What the gateway needs of the logs of responses."""
+"""The logs of responses, as the gateway uses them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,33 +11,33 @@ from gateway.domain.response_log import Entry
 
 
 class ResponseLog(Protocol):
-    """Keeps a log of each stored response. An entry that was written is neither changed nor moved."""
+    """Stores a log for each stored response. A written entry never changes."""
 
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
-        """Write an entry behind the last one, and return its position. It is there for readers afterwards.
+        """Append an entry and return its position. Readers see the entry when this call returns.
 
-        What was written although nothing said so is recognised and not written twice.
+        If the store has the entry already, because an earlier acknowledgement was lost, it is not written again.
 
         Args:
-            principal: Whose response it is.
-            name: Id of the response.
-            entry: What is written.
-            after: Position of the entry that must be the last one; 0: there must be none.
-            deadline: When it must be over.
+            principal: The owner of the response.
+            name: The id of the response.
+            entry: The entry to append.
+            after: The expected position of the current last entry; 0: the log must be empty.
+            deadline: When the call must end.
 
         Raises:
-            Conflict: Another entry is the last one: another writer is active, or the log was deleted.
-            PayloadTooLarge: It is larger than what can be kept.
-            Unavailable: The log cannot be reached. The entry may still get there.
+            Conflict: The last entry has another position: another writer is active, or the log was deleted.
+            PayloadTooLarge: The entry exceeds the size limit.
+            Unavailable: The log cannot be reached. The entry may still be written.
         """
         ...
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
-        """Return the next entries behind a position; none where there are no more now. There may be more."""
+        """Return the next entries after a position, or an empty list at the end. More entries may follow them."""
         ...
 
     async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
-        """Return the last entry; None where there is no log."""
+        """Return the last entry, or None if the log does not exist."""
         ...
 
     def watch(
@@ -45,7 +45,7 @@ class ResponseLog(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Call a function with each entry that is written while the block runs.
 
-        Entries may be missed; ``before`` of the next one tells it.
+        Entries may be missed. The ``before`` of the next entry shows this.
 
         Raises:
             Unavailable: The log cannot be reached.
@@ -53,7 +53,7 @@ class ResponseLog(Protocol):
         ...
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
-        """Delete a log, to which nothing can be written afterwards. Readers get an entry that says so."""
+        """Delete a log. Readers get an entry with ``deleted``; later writes fail."""
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:

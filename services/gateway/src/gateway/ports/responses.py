@@ -1,4 +1,4 @@
-"""What the gateway needs of the store of responses and conversations."""
+"""The store of responses and conversations, as the gateway uses it."""
 
 from typing import Protocol
 
@@ -9,49 +9,51 @@ from gateway.domain.responses import Owned, OwnedPage, Stored
 
 
 class ResponseStore(Protocol):
-    """Keeps each user's responses and conversations. Where there are too many of a user, the oldest go."""
+    """Stores each user's responses and conversations. It deletes a user's oldest ones beyond a limit."""
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Keep it under its id, in the place of what was there; return it with its revision.
+        """Store a response or a conversation, replace its previous version, and return it with its revision.
 
         Raises:
-            PayloadTooLarge: It is larger than what can be kept.
+            PayloadTooLarge: It exceeds the size limit.
         """
         ...
 
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
-        """Keep it in the place of its revision; return it with its new one, None where that has changed or is gone.
+        """Replace the revision that it was read with; return it with its new revision.
+
+        Returns None if the stored revision has changed or was deleted.
 
         Raises:
-            PayloadTooLarge: It is larger than what can be kept.
+            PayloadTooLarge: It exceeds the size limit.
         """
         ...
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
-        """Return what this user has under an id; None where that is nothing."""
+        """Return the user's response or conversation with this id, or None if it does not exist."""
         ...
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
-        """Delete it; False where there was nothing."""
+        """Delete a response or a conversation; return False if it does not exist."""
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
-        """Delete everything of a user; return how much that was."""
+        """Delete all responses and conversations of a user; return how many there were."""
         ...
 
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
-        """Return responses of all users of a tenant, the newest first; no conversations.
+        """Return a page of the responses of all users of a tenant, newest first, without conversations.
 
-        A large one may lack its items and the large members of its object.
+        A large response may lack its items and the large members of its object.
 
         Args:
-            tenant: Whose they are.
-            count: Most of them.
-            token: Of the page before; empty: the page is the first one.
-            deadline: When it must be over.
+            tenant: The tenant.
+            count: The maximum number of responses.
+            token: The token of the previous page; empty for the first page.
+            deadline: When the call must end.
         """
         ...
 
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
-        """Return a response of any user of a tenant, as `page` does; None where the tenant has none of this id."""
+        """Return a response of any user of a tenant, in the form of `page`; None if it does not exist."""
         ...

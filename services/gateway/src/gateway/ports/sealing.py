@@ -1,4 +1,4 @@
-"""Encryption of texts that clients keep for the platform."""
+"""Encryption of texts that clients store for the platform."""
 
 from typing import Protocol
 
@@ -6,21 +6,21 @@ from servicekit.principal import Principal
 
 
 class Sealing(Protocol):
-    """Encrypts texts so that only the platform can read them, for the user that they belong to."""
+    """Encrypts the texts of a user, so that only the platform can read them, and only for this user."""
 
     def seal(self, owner: Principal, profile: str, kind: str, text: str) -> str:
-        """Return a text encrypted; empty where no key is known.
+        """Return the encrypted text; empty if no key is known.
 
         Args:
-            owner: The user that it belongs to.
-            profile: Name of the front end.
-            kind: What the text is.
+            owner: The user who owns the text.
+            profile: The name of the front end.
+            kind: The kind of the text.
             text: The text.
         """
         ...
 
     def opened(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
-        """Return the text of an encrypted content; None where it is none of this user, front end and kind.
+        """Return the decrypted text; None if it was not encrypted for this user, front end and kind.
 
         Raises:
             Unavailable: The keys are not known yet.

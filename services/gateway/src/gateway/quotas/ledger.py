@@ -14,7 +14,7 @@ from gateway.quotas.limits import Holder, Limits, Measure, Quotas, holders
 from gateway.quotas.meter import Meter, Tally
 
 REPLICA_SECONDS = 10.0
-"""A replica is gone after this many seconds without news."""
+"""A replica without a message for this many seconds is treated as gone."""
 
 _MOST_HOLDERS = 20_000
 _WORDS = {
@@ -23,7 +23,7 @@ _WORDS = {
     Measure.TOKENS: ("tokens per minute", "tokens"),
     Measure.INGEST: ("bytes of documents per day", "ingest"),
 }
-# The measures for which OpenAI's clients know headers.
+# The measures for which OpenAI's clients read headers.
 _HEADERS = ((Measure.REQUESTS, "requests"), (Measure.TOKENS, "tokens"))
 
 _refused = metrics.counter(
@@ -45,7 +45,7 @@ class Admitted:
         charges: The estimated usage: meter, measure, amount.
         tallies: The tallies that it counts for.
         now: Returns seconds since 1970.
-        changed: Called with the tallies that have news.
+        changed: Called with the tallies that have unpublished usage.
         model: It calls a model.
 
     Attributes:
@@ -91,7 +91,7 @@ class Admitted:
 class Ledger:
     """Decides on requests by local knowledge, without waiting.
 
-    `clients.quota_share` exchanges news with the other replicas.
+    `clients.quota_share` exchanges the usage with the other replicas.
 
     Args:
         quotas: Returns the current limits.
@@ -99,7 +99,7 @@ class Ledger:
 
     Attributes:
         replica: Id of this replica of the gateway.
-        on_change: Called when there are news.
+        on_change: Called when there is usage to publish.
     """
 
     def __init__(self, quotas: Callable[[], Quotas], now: Callable[[], float] = time.time) -> None:
@@ -150,11 +150,11 @@ class Ledger:
         return admitted
 
     def count(self, caller: Caller, tokens: int) -> None:
-        """Count the tokens of an answer whose request was let in before; nothing is refused.
+        """Count the tokens of an answer whose request was admitted earlier. Nothing is refused.
 
         Args:
-            caller: Who asked.
-            tokens: Of the prompt and the answer.
+            caller: The caller of the request.
+            tokens: The tokens of the prompt and the answer.
         """
         quotas, now = self._quotas(), self._now()
         counted = []
@@ -176,7 +176,7 @@ class Ledger:
         return RateLimited(
             f"{holder} is over its quota of {limit} {words}.",
             resource=measure.value,
-            # If the limit has room, the request needs the share of other replicas, which is known in a moment.
+            # If the limit has room, only this replica's share is used up. A new share begins within a moment.
             retry_after=max(1.0, wait),
             details={"quota": holder.kind, "limit": str(limit), **self._headers(limited, self._now())},
         )
@@ -199,7 +199,7 @@ class Ledger:
         return headers
 
     def joined(self, members: Iterable[str]) -> None:
-        """Connect: these replicas are there, and their earlier news are received."""
+        """Connect: these replicas are present, and their earlier usage is received."""
         self._others = {}
         for member in members:
             self.met(member)
@@ -222,7 +222,7 @@ class Ledger:
         self._others.pop(replica, None)
 
     def hear(self, replica: str, holder: str, raw: bytes) -> None:
-        """Receive news of a replica; own news confirm that everything published before them has arrived.
+        """Receive the usage of a replica; this replica's own usage confirms that all earlier messages have arrived.
 
         Args:
             replica: The publisher.
@@ -230,7 +230,7 @@ class Ledger:
             raw: Measure → slot → amount (`uses.Uses`), as JSON.
 
         Raises:
-            ValueError: The news are invalid.
+            ValueError: The usage is invalid.
         """
         news = _decode(raw)
         tally = self._tally(holder)
@@ -246,7 +246,7 @@ class Ledger:
             meter.heard(replica, news.get(measure.value, {}))
 
     def news(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the news by holder, and mark them as published."""
+        """Yield the unpublished usage by holder, and mark it as published."""
         for holder, tally in list(self._changed.items()):
             if not tally.telling:
                 del self._changed[holder]

@@ -12,9 +12,9 @@ _WEIGHT = 0.2
 class Meter:
     """Counts one measure.
 
-    No replica waits for another one. Each replica may use its even share of the room that all of them know, before
-    the others have heard of it. Together they stay within the limit if news arrive before the next share begins. A
-    replica begins a new share when it receives its own news: then everything published earlier has arrived.
+    No replica waits for another one. Each replica may use an equal share of the remaining room before the others
+    know of this usage. Together they stay within the limit if the usage arrives before the next share begins. A
+    replica begins a new share when it receives its own message: then all earlier messages have arrived.
 
     Args:
         measure: The measure.
@@ -49,7 +49,7 @@ class Meter:
             limit: The limit of all replicas together.
             now: Seconds since 1970.
             replicas: The number of replicas, or the last known number.
-            alone: Others cannot be reached: each replica keeps to its even share of the limit.
+            alone: Other replicas cannot be reached: each replica uses at most an equal share of the limit.
         """
         amount = min(amount, limit)
         if alone:
@@ -111,7 +111,7 @@ class Tally:
         holder: The holder, once it has sent a request to this replica.
         meters: By measure.
         answer: The expected tokens of a running answer: the mean of the last answers.
-        telling: Its news are being published.
+        telling: Its usage is being published.
     """
 
     __slots__ = ("_answers", "answer", "holder", "id", "meters", "telling")

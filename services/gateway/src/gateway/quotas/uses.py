@@ -25,7 +25,7 @@ class Window:
 MINUTE = Window(60, 12)
 DAY = Window(86_400, 24)
 PRESENT = Window(float("inf"), 1)
-"""A window that nothing leaves by itself: for running requests."""
+"""A window without expiry: for running requests."""
 
 
 class Uses:
@@ -106,7 +106,7 @@ class Uses:
 
 
 def seconds_until(uses: Iterable[Uses], window: Window, excess: float, now: float) -> float:
-    """Return the seconds until this much has left the window; the window's length if it never will.
+    """Return the seconds until this much has left the window; the window's length if that is impossible.
 
     Args:
         uses: The uses that count together.

@@ -75,17 +75,17 @@ def router(
     timeout: float,
     login: Login | None = None,
 ) -> APIRouter:
-    """``/config``, ``/auth_setup``, ``/upload``, ``/list_uploaded``, ``/delete_uploaded``, ``/speech``.
+    """Return the routes that chat front ends call besides the chats.
 
     Args:
         ingest: Adds documents.
-        catalogue: Knows the documents.
+        catalogue: Lists and deletes documents.
         pictures: Stores pictures of their pages, which are deleted with them.
         originals: Stores their originals, which are deleted with them.
-        generator: Knows which models accept pictures.
+        generator: Lists the models, which may accept pictures.
         turns: Limits concurrent uploads.
         draining: Set when the gateway begins to stop: a waiting upload then answers with its job.
-        timeout: The most seconds until an uploaded document can be found.
+        timeout: The maximum number of seconds until an uploaded document can be found.
         login: How pages sign their users in; None: no sign-in.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
@@ -193,7 +193,7 @@ async def _takes_pictures(generator: Generator, frontend: Frontend, principal: P
     try:
         models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
     except CausewayError as error:
-        # The page must start; a note in the answers tells if pictures are not supported.
+        # The page must start. If pictures are not supported, a note in the answers says so.
         _log.warning("the models are not known", error=error.message)
         return False
     asked = [model for model in models if not frontend.model or model.name == frontend.model]

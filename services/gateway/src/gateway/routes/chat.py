@@ -55,7 +55,7 @@ class ChatEndpoint:
     Args:
         chat: The path and its dialects.
         pipeline: Answers.
-        timeout: The most seconds of a whole answer, after the request was read.
+        timeout: The time limit of a whole answer, in seconds, after the request was read.
         heartbeat: Seconds of silence after which a stream gets a comment.
         memory: Stores the client's sessions.
         stored: Stores responses, which requests continue; None: nothing is stored.

@@ -34,7 +34,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
     Args:
         history: Stores the conversations.
         memory: Stores the sessions, whose names clients use for their conversations.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/chat_history", tags=[FRONT_ENDS])
 

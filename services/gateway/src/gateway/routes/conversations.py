@@ -39,13 +39,13 @@ _CUSTOM = ("custom_tool_call", "custom_tool_call_output")
 
 
 def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, timeout: float) -> APIRouter:
-    """``/v1/conversations`` and what is below.
+    """Return the routes of ``/v1/conversations`` and of the paths below it.
 
     Args:
-        store: Keeps the conversations.
-        guardrails: Judge the items that clients bring.
-        sealing: Opens the encrypted contents of items.
-        timeout: Seconds that a request may take.
+        store: Stores the conversations.
+        guardrails: Judge the items that clients send.
+        sealing: Decrypts the encrypted contents of items.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/v1/conversations", tags=[TAG])
     conversations = _Conversations(store, guardrails, sealing)
@@ -53,9 +53,9 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     def soon() -> Deadline:
         return Deadline.after(timeout)
 
-    @routes.post("", summary="Begin a conversation", openapi_extra=schemas.body(schemas.CONVERSATION))
+    @routes.post("", summary="Create a conversation", openapi_extra=schemas.body(schemas.CONVERSATION))
     async def create(request: Request) -> Response:
-        """With its first items, where there are some."""
+        """Create a conversation, optionally with its first items."""
         state, deadline = state_of(request.scope), soon()
         said = await _said(request, ("items", "metadata"))
         name = f"{CONVERSATION}_{new_name()}"
@@ -65,19 +65,19 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         await store.save(state.principal, Stored(name, state.frontend.name, about, items), deadline)
         return json_answer(about)
 
-    @routes.get("/{conversation_id}", summary="A conversation", responses=_NOT_FOUND)
+    @routes.get("/{conversation_id}", summary="Get a conversation", responses=_NOT_FOUND)
     async def retrieve(request: Request, conversation_id: str) -> Response:
-        """Without its items."""
+        """Return the conversation without its items."""
         return json_answer((await conversations.known(conversation_id, state_of(request.scope), soon())).object)
 
     @routes.post(
         "/{conversation_id}",
-        summary="Change a conversation",
+        summary="Update a conversation",
         responses=_NOT_FOUND,
         openapi_extra=schemas.body(schemas.CONVERSATION_CHANGE),
     )
     async def update(request: Request, conversation_id: str) -> Response:
-        """Its metadata, all of them."""
+        """Replace all metadata of the conversation."""
         said = await _said(request, ("metadata",))
         pairs = metadata(said.object("metadata"))
         changed = await conversations.change(
@@ -90,7 +90,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
 
     @routes.delete("/{conversation_id}", summary="Delete a conversation", responses=_NOT_FOUND)
     async def delete(request: Request, conversation_id: str) -> Response:
-        """Its items with it; responses that are stored stay."""
+        """Delete the conversation with its items. Stored responses remain."""
         state, deadline = state_of(request.scope), soon()
         await conversations.known(conversation_id, state, deadline)
         await store.delete(state.principal, conversation_id, deadline)
@@ -103,7 +103,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         openapi_extra=schemas.body(schemas.CONVERSATION_ITEMS),
     )
     async def add(request: Request, conversation_id: str) -> Response:
-        """At its end."""
+        """Append items to the conversation."""
         state, deadline = state_of(request.scope), soon()
         said = await _said(request, ("items",))
         await conversations.known(conversation_id, state, deadline)
@@ -113,7 +113,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         )
         return json_answer(_page(added, order="asc"))
 
-    @routes.get("/{conversation_id}/items", summary="The items of a conversation", responses=_NOT_FOUND)
+    @routes.get("/{conversation_id}/items", summary="List the items of a conversation", responses=_NOT_FOUND)
     async def list_items(
         request: Request,
         conversation_id: str,
@@ -123,12 +123,12 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include: Include = None,
         include_array: IncludeArray = None,
     ) -> Response:
-        """In pages."""
+        """Return a page of the items."""
         known = await conversations.known(conversation_id, state_of(request.scope), soon())
         items = shown(known.items, [*(include or ()), *(include_array or ())])
         return json_answer(_page(items, after=after, limit=limit, order=order))
 
-    @routes.get("/{conversation_id}/items/{item_id}", summary="An item of a conversation", responses=_NOT_FOUND)
+    @routes.get("/{conversation_id}/items/{item_id}", summary="Get an item of a conversation", responses=_NOT_FOUND)
     async def item(
         request: Request,
         conversation_id: str,
@@ -136,7 +136,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include: Include = None,
         include_array: IncludeArray = None,
     ) -> Response:
-        """As lists have it."""
+        """Return the item in the form of a list's item."""
         known = await conversations.known(conversation_id, state_of(request.scope), soon())
         [found] = shown([_item(known, item_id)], [*(include or ()), *(include_array or ())])
         return json_answer(_listed(found))
@@ -145,7 +145,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         "/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation", responses=_NOT_FOUND
     )
     async def delete_item(request: Request, conversation_id: str, item_id: str) -> Response:
-        """The conversation is what remains."""
+        """Delete the item and return the conversation."""
 
         def without(known: Stored) -> Stored:
             gone = _item(known, item_id)
@@ -158,17 +158,17 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
 
 
 class _Conversations:
-    """What the routes do with conversations."""
+    """Reads and changes conversations for the routes."""
 
     def __init__(self, store: ResponseStore, guardrails: Guardrails, sealing: Sealing) -> None:
         self._store, self._sealing = store, sealing
         self._checks = Checks(guardrails)
 
     async def known(self, name: str, state: RequestState, deadline: Deadline) -> Stored:
-        """The caller's conversation of this front end.
+        """Return the caller's conversation with this front end.
 
         Raises:
-            NotFound: There is no such conversation of this user.
+            NotFound: The user has no such conversation.
         """
         found = None
         if is_id(name, CONVERSATION):
@@ -180,28 +180,28 @@ class _Conversations:
     async def change(
         self, name: str, state: RequestState, how: Callable[[Stored], Stored], deadline: Deadline
     ) -> Stored:
-        """Change a conversation, also where others change it at the same time.
+        """Change a conversation; retry if another request changes it concurrently.
 
         Raises:
-            Conflict: It changes all the time, or would have too many items.
+            Conflict: Other requests keep changing it, or it would have too many items.
         """
         for _ in range(_TRIES):
             changed = how(await self.known(name, state, deadline))
             if len(changed.items) > MOST_ITEMS:
-                raise Conflict(f"A conversation may have {MOST_ITEMS} items.")
+                raise Conflict(f"A conversation may have at most {MOST_ITEMS} items.")
             if await self._store.replace(state.principal, changed, deadline):
                 return changed
-        raise Conflict("The conversation changes all the time. Try again.")
+        raise Conflict("Other requests keep changing the conversation. Try again.")
 
     async def judged(self, said: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
-        """The items that a request brings, as the profile's detectors leave them, with their ids.
+        """Return the items of a request after the profile's detectors, with new ids.
 
         Raises:
-            BlockedQuestion: A detector stops them.
+            BlockedQuestion: A detector blocks them.
         """
         brought = said.items("items") or []
         if len(brought) > _MOST_AT_ONCE:
-            raise said.wrong("items", f"may be {_MOST_AT_ONCE} at once")
+            raise said.wrong("items", f"may have at most {_MOST_AT_ONCE} items in one request")
         talk = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
         items: Sequence[Item | None] = item_kinds.read(brought, talk, "items")
         detectors = state.frontend.detectors_for(Detectors())
@@ -216,7 +216,7 @@ class _Conversations:
 
 
 async def _said(request: Request, names: Sequence[str]) -> Fields:
-    """The members of a request; a body without any is one without members."""
+    """Return the members of a request; an empty body has none."""
     body = await json_body(request) or b"{}"
     raw = json_fields.members(body)
     for name in raw:
@@ -229,7 +229,8 @@ def _item(known: Stored, item_id: str) -> Item:
     for item in known.items:
         if item["id"] == item_id:
             return item
-    raise NotFound(f"item_id: there is no item {item_id[:100]!r}.", field="item_id", resource=item_id[:100])
+    message = f"item_id: the conversation has no item {item_id[:100]!r}."
+    raise NotFound(message, field="item_id", resource=item_id[:100])
 
 
 def _page(items: Sequence[Item], *, after: str = "", limit: int = _MOST_AT_ONCE, order: str) -> dict[str, Any]:
@@ -238,7 +239,7 @@ def _page(items: Sequence[Item], *, after: str = "", limit: int = _MOST_AT_ONCE,
 
 
 def _listed(item: Item) -> Item:
-    """An item as conversations have it: calls of custom tools have no status there."""
+    """Return an item in the format of conversations, in which calls of custom tools have no status."""
     said = listed(item)
     if said["type"] in _CUSTOM:
         return {name: value for name, value in said.items() if name != "status"}

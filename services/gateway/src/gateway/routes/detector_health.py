@@ -22,14 +22,14 @@ _PACKAGE = "causeway"
 class DetectorHealth:
     """An ASGI application for ``GET /health`` and ``GET /info``; both always answer 200.
 
-    ``/health`` tells that the process runs. ``/info`` tells the health of each service and each remote detector, at
-    most a second old.
+    ``/health`` reports that the process runs. ``/info`` reports the health of each service and of each remote
+    detector, at most a second old.
 
     Args:
-        guardrails: Knows the detectors.
+        guardrails: Lists the detectors.
         probes: One for each service.
         version: The platform's version.
-        timeout: The most seconds of each check.
+        timeout: The time limit of each check, in seconds.
         fresh: Seconds for which a result is reused, because callers need no credentials.
     """
 
@@ -52,7 +52,7 @@ class DetectorHealth:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        status, said = 404, {"code": 404, "details": f"There is nothing at {scope['path']}."}
+        status, said = 404, {"code": 404, "details": f"The path {scope['path']} does not exist."}
         if scope["path"] in ("/health", "/info") and scope["method"] not in ("GET", "HEAD"):
             status, said = 405, {"code": 405, "details": f"{scope['path']} does not take {scope['method']}."}
         elif scope["path"] == "/health":

@@ -32,8 +32,8 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
     """Return ``GET /detectors``.
 
     Args:
-        guardrails: Knows the detectors.
-        timeout: The most seconds of a request.
+        guardrails: Lists the detectors.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["guardrails"])
 

@@ -43,12 +43,12 @@ def router(
     """Return the routes of ``/documents``.
 
     Args:
-        ingest: Takes the documents.
-        catalogue: Knows the indexed documents.
+        ingest: Accepts the documents.
+        catalogue: Lists the indexed documents.
         turns: Limits concurrent uploads.
         allowed: The hosts from which documents may be fetched.
-        timeout: The most seconds to pass on an upload.
-        most_characters: The most characters of a document's text.
+        timeout: The maximum number of seconds to pass on an upload.
+        most_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -78,7 +78,7 @@ def router(
         file: Annotated[list[UploadFile] | None, File(description="Files")] = None,
         url: Annotated[list[str] | None, Form(description="URLs of documents to fetch")] = None,
         category: Annotated[str, Form(description="A category to which questions can be limited")] = "",
-        metadata: Annotated[str, Form(description="A JSON object kept with each document")] = "",
+        metadata: Annotated[str, Form(description="A JSON object stored with each document")] = "",
         oids: Annotated[list[str] | None, Form(description="Users who may see the documents")] = None,
         groups: Annotated[list[str] | None, Form(description="Groups who may see the documents")] = None,
         pictures: Annotated[

@@ -21,7 +21,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
 
     Args:
         embedder: Computes the vectors.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["openai"])
 

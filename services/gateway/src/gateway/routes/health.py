@@ -19,7 +19,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
 
     Args:
         probes: One for each dependency.
-        timeout: The most seconds for a dependency's answer.
+        timeout: The time limit of a dependency's answer, in seconds.
     """
     routes = APIRouter(tags=["health"])
     # Dependencies only delay the start. A later failure must not take all gateways out of service: that would turn

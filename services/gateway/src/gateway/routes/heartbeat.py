@@ -16,7 +16,7 @@ class Heartbeat:
     """Sends a comment on a stream that has begun, after each silent interval.
 
     Args:
-        send: Takes the messages of the response.
+        send: Sends the messages of the response.
         beat: The comment; empty: nothing is sent.
         interval: Seconds of silence before a comment.
     """

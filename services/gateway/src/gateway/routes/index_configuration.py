@@ -25,7 +25,7 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     Args:
         indexes: Manages the indexes.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["indexes"])
 

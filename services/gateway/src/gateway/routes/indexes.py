@@ -21,7 +21,7 @@ from gateway.server.request_state import state_of
 _LARGEST_OFFSET = 2**53
 _LONGEST_PATH = 1024
 _MOST_CHARACTERS = 1_000_000
-"""The most characters of all texts of a page."""
+"""The maximum number of characters of all texts of a page."""
 _UNKNOWN = {404: "No such index"}
 _NAMES = {"type": "array", "items": {"type": "string"}}
 _LISTED = {"oneOf": [_NAMES, {"type": "array", "items": INDEX}]}
@@ -53,7 +53,7 @@ def router(
         catalogue: Removes documents.
         pictures: Stores pictures of their pages, which are deleted with them.
         originals: Stores their originals, which are deleted with them.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["indexes"])
 

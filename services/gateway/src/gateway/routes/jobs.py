@@ -33,7 +33,7 @@ _STREAM_SECONDS = 300.0
 _RECONNECT = b"event: reconnect\nretry: 1000\ndata: {}\n\n"
 
 State = Literal["", "queued", "parsing", "indexing", "succeeded", "unchanged", "failed", "cancelled"]
-_Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Most entries of the page")]
+_Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Maximum number of entries of the page")]
 _Token = Annotated[str, Query(max_length=20, description="`next_page_token` of the previous page")]
 
 
@@ -48,10 +48,10 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     """Return the routes of ``/jobs``.
 
     Args:
-        ingest: Knows each job.
+        ingest: Returns the state of a job.
         jobs: Manages the jobs.
         draining: Set when the gateway begins to stop: streams of events end.
-        timeout: The most seconds of an answer.
+        timeout: The time limit of an answer, in seconds.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -92,7 +92,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         ]
         return json_answer({"lanes": listed})
 
-    @routes.get("/jobs/dead", summary="The jobs that failed for good", responses=answers(DEAD_PAGE, _AWAY))
+    @routes.get("/jobs/dead", summary="List the jobs that failed permanently", responses=answers(DEAD_PAGE, _AWAY))
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
         """Return the jobs that failed repeatedly without a known fault of their documents, the newest first.
 

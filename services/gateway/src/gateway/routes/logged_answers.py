@@ -1,4 +1,4 @@
-"""Sends an answer whose events are kept: what a client gets is in the log by then."""
+"""Sends the answer of a stored response: each event is written to the log before the client gets it."""
 
 from contextlib import aclosing
 
@@ -21,11 +21,11 @@ class LoggedAnswer:
     """One answer.
 
     Args:
-        run: Answers.
+        run: Produces the answer and writes its events.
         media: Content types of the dialect.
         exchange: Renders the answer.
-        state: Learns whether the answer goes on without its client.
-        heartbeat: Seconds of silence after which a stream gets a sign of life.
+        state: Records whether the answer continues after the client has disconnected.
+        heartbeat: Seconds of silence after which a stream gets a heartbeat.
     """
 
     def __init__(self, run: Run, media: Media, exchange: Exchange, state: RequestState, heartbeat: float) -> None:
@@ -33,10 +33,10 @@ class LoggedAnswer:
         self._state, self._heartbeat = state, heartbeat
 
     async def send(self, answer: Answer, send: Send) -> Done | None:
-        """Send it as the request wants it; return its end, None where it broke off.
+        """Send the answer, streamed or in one piece; return its last event, or None if it failed.
 
         Raises:
-            CausewayError: It failed before anything was sent.
+            CausewayError: The answer failed before anything was sent.
         """
         return await (self._stream(answer, send) if self._exchange.streaming else self._whole(answer, send))
 

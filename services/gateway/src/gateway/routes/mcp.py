@@ -80,11 +80,11 @@ class McpEndpoint:
     Args:
         pipeline: Answers questions.
         reading: Searches passages and reads documents.
-        catalogue: Knows the documents.
-        indexes: Knows the indexes.
+        catalogue: Lists and reads documents.
+        indexes: Lists the indexes.
         address: The public address of the gateway.
         calls: The running calls, which clients can cancel.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
 
@@ -187,7 +187,7 @@ class _Exchange:
     """The answer to the client.
 
     Args:
-        send: Takes the messages of the answer.
+        send: Sends the messages of the answer.
         begins_session: The answer gives the client's session a name.
     """
 

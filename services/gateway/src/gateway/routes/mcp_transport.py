@@ -39,7 +39,7 @@ class McpTransport:
             scope: The request, with its `Asking`.
             body: The message.
             left: Set when the client has left.
-            send: Takes the answer.
+            send: Sends the answer.
             streaming: Answer with a stream if the protocol allows both.
         """
         # One per request: its tasks end with the request.
@@ -63,8 +63,8 @@ def transport_of(pipeline: Pipeline, reading: Reading, catalogue: Catalogue, ind
     Args:
         pipeline: Answers questions.
         reading: Searches passages and reads documents.
-        catalogue: Knows the documents.
-        indexes: Knows the indexes.
+        catalogue: Lists and reads documents.
+        indexes: Lists the indexes.
     """
     calls = Calls(pipeline, reading, indexes)
     return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION))

@@ -23,9 +23,9 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
     """Return ``GET /v1/models`` and ``GET /v1/models/{model}``.
 
     Args:
-        generator: Knows the chat models.
-        embedder: Knows the embedding models.
-        timeout: The most seconds of a request.
+        generator: Lists the chat models.
+        embedder: Lists the embedding models.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["openai"])
 

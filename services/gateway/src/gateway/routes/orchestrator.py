@@ -18,7 +18,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
 
     Args:
         guardrails: Judge texts.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
     routes = APIRouter(tags=["guardrails"], prefix="/api/v2/text/detection")

@@ -47,9 +47,9 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     """Return ``GET /content/{path}``.
 
     Args:
-        catalogue: Finds the document, and knows whether the caller may see it.
+        catalogue: Finds the document if the caller may see it.
         originals: Stores its bytes.
-        timeout: The most seconds to fetch it.
+        timeout: The maximum number of seconds to fetch it.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 

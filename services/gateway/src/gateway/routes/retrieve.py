@@ -17,7 +17,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
 
     Args:
         retriever: Finds passages.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["retrieval"])
 

@@ -31,9 +31,9 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
     """Return the routes below ``/indexes/{index}/documents/{document_id}``.
 
     Args:
-        catalogue: Knows the documents.
+        catalogue: Lists, reads and deletes documents.
         ingest: Takes changes of them.
-        timeout: The most seconds of an answer.
+        timeout: The time limit of an answer, in seconds.
     """
     routes = APIRouter(tags=["documents"])
 

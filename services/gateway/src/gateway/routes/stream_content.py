@@ -41,7 +41,7 @@ class StreamContent:
 
     Args:
         guardrails: Judge texts.
-        timeout: The most seconds of a request.
+        timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
 

@@ -54,13 +54,13 @@ def router(
     """Return ``POST /index`` and ``POST /indexes/{index}/documents``.
 
     Args:
-        texts: Takes the documents.
-        retriever: Knows the indexes.
+        texts: Accepts the documents.
+        retriever: Checks that indexes exist.
         turns: Limits concurrent large requests.
         draining: Set when the gateway begins to stop: a waiting request then answers with its job.
-        upload_timeout: The most seconds to accept a request.
-        index_timeout: The most seconds to wait for an accepted request; then the answer names the job.
-        most_characters: The most characters of a document's text.
+        upload_timeout: The maximum number of seconds to accept a request.
+        index_timeout: The maximum number of seconds to wait for an accepted request; then the answer names the job.
+        most_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 

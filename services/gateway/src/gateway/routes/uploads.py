@@ -1,4 +1,4 @@
-"""Files that come in forms: their names, and how many are taken in at once."""
+"""Uploaded files: the checks of their names and lengths, and the limit of concurrent uploads."""
 
 import asyncio
 import codecs
@@ -16,14 +16,14 @@ _LONGEST_NAME = 512
 _PLAIN = (".txt", ".md", ".markdown")
 _BYTES_A_CHARACTER = 4  # at most, in any encoding
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_CONTINUATIONS = bytes(range(0x80, 0xC0))  # of a character in UTF-8, behind its first byte
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # the bytes after the first one of a UTF-8 character
 
 
 def multipart(request: Request) -> None:
-    """A dependency of routes that take forms of several parts.
+    """Check that the body of a request is a multipart form; a dependency of routes.
 
     Raises:
-        UnsupportedMedia: The body is something else.
+        UnsupportedMedia: The body has another media type.
     """
     media = media_type_of(request.headers)
     if media != "multipart/form-data":
@@ -31,10 +31,10 @@ def multipart(request: Request) -> None:
 
 
 def file_names(files: Sequence[UploadFile]) -> list[str]:
-    """The files' names.
+    """Return the names of the files.
 
     Raises:
-        InvalidRequest: A file is empty, or its name is missing, too long, not printable, or another's.
+        InvalidRequest: A file is empty, or its name is missing, too long, not printable, or a duplicate.
     """
     names: list[str] = []
     for file in files:
@@ -43,7 +43,7 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
             said = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
             raise InvalidRequest(f"{said}, not {name[:_LONGEST_NAME]!r}.", field="file")
         if name in names:
-            raise InvalidRequest(f"Two files are called {name!r}: one would replace the other.", field="file")
+            raise InvalidRequest(f"Two files have the name {name!r}: one would replace the other.", field="file")
         if not file.size:
             raise InvalidRequest(f"The file {name!r} is empty.", field="file")
         names.append(name)
@@ -51,12 +51,12 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
 
 
 async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
-    """Refuse plain text that a worker would refuse for its length.
+    """Refuse plain text files that a worker would refuse because of their length.
 
-    Other files are not looked at: they are shorter as text than they are, or longer.
+    Other formats are not checked, because the size of a file does not show the length of its text.
 
     Raises:
-        PayloadTooLarge: A file has more characters than `most`.
+        PayloadTooLarge: A file has more than ``most`` characters.
     """
     for file in files:
         name = (file.filename or "").lower() if file else ""
@@ -68,7 +68,7 @@ async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
 
 
 def _characters(data: bytes) -> int:
-    """Return how many characters a text has: exactly in UTF-8, at least in other encodings."""
+    """Return the number of characters of a text: exact for UTF-8, a lower bound for other encodings."""
     if data.startswith(_WIDE) or b"\0" in data:
         return len(data) // _BYTES_A_CHARACTER
     return len(data.translate(None, delete=_CONTINUATIONS))
@@ -79,10 +79,10 @@ def _breaks_lines(character: str) -> bool:
 
 
 class Turns:
-    """How many uploads are handed over at once: files are in memory then, and wait on the disk before.
+    """Limits concurrent uploads: a file is in memory while it is passed on, and on the disk before that.
 
     Args:
-        at_once: The number.
+        at_once: The maximum number of concurrent uploads.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -90,10 +90,10 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Waits for a turn, and has it until the block is left.
+        """Wait for a turn, and hold it while the block runs.
 
         Raises:
-            RateLimited: None came in time.
+            RateLimited: No turn became free in time.
         """
         try:
             async with asyncio.timeout(deadline.timeout()):

@@ -1,4 +1,4 @@
-"""What users have stored: an administrator deletes it when a user leaves."""
+"""Deletion of a user's stored data, for an administrator after the user has left."""
 
 from typing import Annotated
 
@@ -17,26 +17,29 @@ from gateway.server.request_state import state_of
 def router(
     responses: ResponseStore, log: ResponseLog, history: History, memory: Memory, *, timeout: float
 ) -> APIRouter:
-    """``/users/{user}``.
+    """Return the routes of ``/users/{user}``.
 
     Args:
-        responses: Keeps responses and conversations.
-        log: Keeps the events of responses.
-        history: Keeps the chats that front ends save.
-        memory: Keeps sessions.
-        timeout: Seconds that a request may take.
+        responses: Stores responses and conversations.
+        log: Stores the events of responses.
+        history: Stores the chats that front ends save.
+        memory: Stores sessions.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["users"])
 
-    @routes.delete("/users/{user:path}", summary="Delete what a user has stored")
+    @routes.delete("/users/{user:path}", summary="Delete the stored data of a user")
     async def delete(
         request: Request,
         user: str,
         issuer: Annotated[
-            str, Query(description="Of the tokens that name the user; empty: the user is a key's")
+            str, Query(description="Issuer of the user's tokens; empty: the user of an API key")
         ] = "",
     ) -> Response:
-        """Responses, conversations, the history of chats, and sessions. Documents stay. It can be repeated."""
+        """Delete the user's responses, conversations, chat history and sessions, but no documents.
+
+        The request can be repeated.
+        """
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         owner = keys.user_of(issuer, user) if issuer else user
         deleted = {
@@ -44,7 +47,7 @@ def router(
             "chats": await history.forget(tenant, owner, deadline),
             "sessions": await memory.forget(tenant, owner, deadline),
         }
-        # Events of responses that are under way end with them.
+        # This also ends the running responses of the user.
         await log.forget(tenant, owner, deadline)
         return json_answer({"user": user, "issuer": issuer or None, "deleted": deleted})
 

@@ -1,4 +1,4 @@
-"""What the layers around the routes know about each route: one entry for each path and method, found by a table.
+"""The properties of routes for the layers around them: a table has one entry for each path and method.
 
-What a route answers belongs to `routes` and `dialects`; the layers that read the table belong to `server`.
+The answers of routes belong to `routes` and `dialects`; the layers that read the table belong to `server`.
 """

@@ -66,8 +66,8 @@ class RouteTable:
         """
         methods = self.at(path)
         if methods is None:
-            raise NotFound(f"There is nothing at {path}.", resource=path)
-        # HEAD is allowed wherever GET is.
+            raise NotFound(f"The path {path} does not exist.", resource=path)
+        # HEAD is allowed on every route that allows GET.
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(methods)
@@ -88,7 +88,7 @@ class RouteTable:
         return None if match is None else match.methods
 
     def match(self, path: str) -> Match | None:
-        """Match a path; return None if no route has it."""
+        """Match a path; return None if no route matches."""
         if (plain := self._plain.get(path)) is not None:
             return plain
         for pattern, template, methods in self._patterns:

@@ -17,9 +17,9 @@ from gateway.server.request_state import RequestState
 
 _CLIENT_LEFT = 499
 _MOST_ENTRIES = 1000
-"""The most audit records of one request; further findings are only counted."""
+"""The maximum number of audit records of one request; further findings are only counted."""
 _MOST_TEXT = 10_000
-"""The most characters of a found text and of an error: a record must fit every broker."""
+"""The maximum number of characters of a found text and of an error: a record must fit every broker."""
 
 
 class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):

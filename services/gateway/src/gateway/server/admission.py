@@ -48,10 +48,10 @@ class Admission:
     Args:
         app: The inner application.
         measured: The metrics of the slots.
-        limit: The most concurrent requests.
+        limit: The maximum number of concurrent requests.
         places: The number of slots.
-        wait: The most seconds in the queue.
-        timeout: The most seconds of an answer, unless a client sets less.
+        wait: The maximum number of seconds in the queue.
+        timeout: The time limit of an answer, in seconds, unless a client sets less.
     """
 
     def __init__(

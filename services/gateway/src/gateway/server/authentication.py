@@ -17,7 +17,7 @@ from gateway.server.request_state import state_of
 
 
 class Identity:
-    """Identifies every request with the same caller, who may do everything, if authentication is off.
+    """Identifies every request with the same caller, who has all roles, if authentication is off.
 
     Args:
         app: The inner application.
@@ -99,7 +99,7 @@ class Authentication:
             if resource and self._tokens is not None:
                 error.details["resource_metadata"] = self._address.metadata(scope, resource)
             raise
-        # The log and the records know a caller that is refused from here on.
+        # From here on, the log and the records name the caller, even if the request is refused.
         state.identify(caller)
         if caller.key_id:
             state.log["key"] = caller.key_id

@@ -14,7 +14,7 @@ _LOG_INTERVAL = 10.0
 
 
 class Place(enum.Enum):
-    """What a new connection may do."""
+    """The requests that a new connection may send."""
 
     OPEN = "open"
     RESERVED = "reserved"
@@ -37,7 +37,7 @@ class Connections:
     immediately.
 
     Args:
-        limit: The most connections.
+        limit: The maximum number of connections.
         reserve: Further connections, for health and metrics.
     """
 
@@ -100,7 +100,7 @@ def connection_limit(wanted: int) -> int:
     """Return how many connections the process can hold, after raising its own limit of descriptors.
 
     Args:
-        wanted: The most connections by the settings.
+        wanted: The maximum number of connections by the settings.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_DESCRIPTORS

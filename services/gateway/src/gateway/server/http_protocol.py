@@ -40,12 +40,12 @@ class HttpLimits:
     """The limits of a request's head, and the time limits of clients around an answer.
 
     Attributes:
-        size: The most bytes of the request line and the headers.
-        count: The most headers.
-        seconds: From the connection's beginning, or from the first byte of a later request, to the last header;
-            also from the end of an answer to the next head, if the rest of the request came only then.
+        size: The maximum number of bytes of the request line and the headers.
+        count: The maximum number of headers.
+        seconds: Seconds from the start of the connection, or from the first byte of a later request, to the last
+            header. If an answer ends before its request is complete, the time to the next head has the same limit.
         idle: Seconds from the end of an answer to the first byte of the next request.
-        pause: The most seconds in which a client reads nothing of a waiting answer.
+        pause: The maximum number of seconds in which a client does not read any of a waiting answer.
     """
 
     size: int = 32 * 1024
@@ -58,9 +58,9 @@ class HttpLimits:
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits and unambiguous framing.
 
-    The parser alone accepts headers without limit, and takes a request with ``Connection: Upgrade`` for the last
-    one of its connection. uvicorn alone waits for ever for headers, for the rest of a refused request, and for a
-    client that does not read.
+    Without these limits, the parser accepts headers of any size, and treats a request with ``Connection: Upgrade``
+    as the last one of its connection. uvicorn waits without a time limit for headers, for the rest of a refused
+    request, and for a client that does not read.
 
     Args:
         limits: The limits.
@@ -105,7 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Answer running requests and the first request of a new connection; close idle connections.
 
-        A client retries if a used connection breaks, and gives up if a new one does.
+        A client retries if a used connection breaks, but not if a new connection breaks.
         """
         if self._asked or self._refused:
             super().shutdown()
@@ -196,7 +196,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._reading_head, self._fed = False, 0
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body; other layers measure it."""
+        """Pass on a piece of the body; other layers measure it."""
         self._fed = 0
         super().on_body(body)
 
@@ -208,7 +208,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End the answer; a rest of the request that was not read may still come for a while."""
+        """End the answer; wait for a limited time for the rest of its request."""
         super().on_response_complete()
         if not self.cycle.response_complete:
             return  # the next request has already begun
@@ -225,7 +225,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._reader = self.loop.call_later(self._limits.pause, self._look)
 
     def resume_writing(self) -> None:
-        """Continue: the client has read."""
+        """Continue to write after the client has read."""
         self._is_read()
         super().resume_writing()
 
@@ -311,7 +311,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _break_off(cycle: RequestResponseCycle) -> None:
-    # As if the client had left: uvicorn treats an unfinished answer as an error of the application.
+    # Pretend that the client has left, because uvicorn treats an unfinished answer as an error of the application.
     cycle.disconnected = True
     cycle.transport.close()
 

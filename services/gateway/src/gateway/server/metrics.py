@@ -69,9 +69,11 @@ class Metrics:
         self.answers = Gauge("causeway_answers_running", "Requests that have a slot", registry=registry)
         self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a slot", registry=registry)
         self.readers = Gauge(
-            "causeway_responses_readers", "Connections that read responses which still come", registry=registry
+            "causeway_responses_readers", "Connections that read unfinished responses", registry=registry
         )
-        self.followed = Gauge("causeway_responses_followed", "Responses that they read", registry=registry)
+        self.followed = Gauge(
+            "causeway_responses_followed", "Unfinished responses that are read", registry=registry
+        )
         self._count = Histogram(
             "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
         )
@@ -108,7 +110,7 @@ class Metrics:
         """Return the metrics in Prometheus' text format.
 
         Args:
-            tenants: Include the metrics with tenants.
+            tenants: Include the metrics that have a tenant label.
         """
         return generate_latest(self.registry if tenants else _WithoutTenants(self.registry))
 
@@ -131,13 +133,13 @@ class _ConnectionMetrics(Collector):
 
 
 class _WithoutTenants(Collector):
-    """The metrics without tenants."""
+    """The metrics that have no tenant label."""
 
     def __init__(self, registry: Collector) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Collect the families without the tenant's label."""
+        """Collect the metric families that have no tenant label."""
         for family in self._registry.collect():
             if not any(_TENANT in sample.labels for sample in family.samples):
                 yield family

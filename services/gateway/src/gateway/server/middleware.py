@@ -98,7 +98,7 @@ class Tracing:
 
 
 def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractContextManager[Span]:
-    if path in HEALTH:  # they come every few seconds, and metrics already count them
+    if path in HEALTH:  # they arrive every few seconds, and metrics already count them
         return use_span(telemetry.unrecorded(context))
     attributes = {
         "http.request.method": method,
@@ -128,9 +128,9 @@ class BodyLimit:
 
     Args:
         app: The inner application.
-        limit: The most bytes of a body.
-        uploads: The most bytes of an upload's body.
-        pause: The most seconds between two pieces of a body.
+        limit: The maximum number of bytes of a body.
+        uploads: The maximum number of bytes of an upload's body.
+        pause: The maximum number of seconds between two pieces of a body.
         rate: The minimum average of bytes per second; the first ``pause`` seconds are free. The default is that of
             Apache's mod_reqtimeout.
     """

@@ -18,7 +18,7 @@ def nothing_at(scope: Scope) -> CausewayError:
         return InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
     path = scope["path"]
     hint = " The base URL of an OpenAI client ends in /v1." if _BELOW_V1.search(path) and "/v1/" not in path else ""
-    return NotFound(f"There is nothing at {path}.{hint}", resource=path)
+    return NotFound(f"The path {path} does not exist.{hint}", resource=path)
 
 
 def _misnamed(scope: Scope) -> str:

@@ -40,7 +40,7 @@ class Recording:
 
     Args:
         app: The inner application.
-        records: Takes the records.
+        records: Delivers the records.
         prices: Returns the current prices of tokens.
         unseen: Paths that are not recorded.
     """
@@ -120,7 +120,7 @@ class AuditRequired:
 
     Args:
         app: The inner application.
-        records: Takes the records.
+        records: Delivers the records.
     """
 
     def __init__(self, app: ASGIApp, records: Records) -> None:

@@ -25,20 +25,20 @@ class RequestState:
         frontend: The profile that the request belongs to; `frontend_selection` sets it.
         route: The route of the request's path and method; `frontend_selection` sets it.
         no_route: Why there is no route.
-        caller: Who sends the request; `authentication` sets it with `identify`.
+        caller: The caller; `authentication` sets it with `identify`.
         identified: Whether `authentication` has accepted a caller.
         linked: The document that a signed link opens; None: the request has a credential of its own.
         trace_id: Id of the request's trace, 32 hex digits.
-        status: HTTP status of the response; 0 where none was sent.
+        status: HTTP status of the response; 0 before it is sent.
         request_bytes: Bytes of the body, once it is complete.
-        ingested_bytes: Bytes of a body that brought documents.
-        dialect: Name of the dialect; empty where the route has none.
+        ingested_bytes: Bytes of a body that contains documents.
+        dialect: Name of the dialect; empty if the route has none.
         timeline: The steps of an answer.
         done: The last event of an answer that is complete.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
-        goes_on: The answer continues if the client leaves, because it can be read later.
-        recorded_later: What the request uses is recorded when its answer is complete, in the background.
+        goes_on: The answer continues after the client has disconnected, because it can be read later.
+        recorded_later: The usage is recorded in the background, when the answer is complete.
         log: Members that layers and routes add to the request's line in the log.
     """
 

@@ -18,8 +18,8 @@ class SpoolLimit:
 
     Args:
         app: The inner application.
-        room: The most bytes of all uploads together.
-        largest: The most bytes of one upload.
+        room: The maximum number of bytes of all uploads together.
+        largest: The maximum number of bytes of one upload.
     """
 
     def __init__(self, app: ASGIApp, room: int, largest: int) -> None:

@@ -60,7 +60,7 @@ async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any)
         ([NOTES | {"data": "ä"}], 400, "messages[0].files[0].data is not base64"),
         ([NOTES | {"data": packed(b"\xff")}], 400, "messages[0].files[0] (notes.txt) is not text in UTF-8"),
         ([NOTES | {"filename": 7}], 400, "messages[0].files[0].filename"),
-        ([NOTES] * 65, 400, "messages[0].files must not bring the request above 64 files"),
+        ([NOTES] * 65, 400, "messages[0].files has too many files"),
         ([NOTES | {"contentType": "application/pdf"}], 415, "messages[0].files[0] (notes.txt) is application/pdf"),
     ],
 )
@@ -88,7 +88,7 @@ async def test_other_stages_refuse_files(client: httpx.AsyncClient, fakes: Any, 
     """Other stages refuse files, and accept null or an empty list."""
     response = await client.post(path, json=asking([NOTES]))
     assert response.status_code == 400
-    assert response.json()["error"].startswith("messages[0].files are not read in this protocol")
+    assert response.json()["error"].startswith("messages[0].files are not supported in this protocol version")
     assert fakes.generator.prompts == []
     nothing: Any
     for nothing in (None, []):

@@ -46,11 +46,11 @@ class Defaults:
     """Values that the file may omit.
 
     Attributes:
-        connect: The most seconds for a connection.
-        first_token: The most seconds until a streamed answer begins.
-        whole: The most seconds until an answer in one piece is complete.
-        idle: The most seconds between two pieces of it.
-        most_bytes: The most bytes of an answer in one piece, and of a piece of a stream.
+        connect: The maximum number of seconds for a connection.
+        first_token: The maximum number of seconds until a streamed answer begins.
+        whole: The maximum number of seconds until an answer in one piece is complete.
+        idle: The maximum number of seconds between two pieces of it.
+        most_bytes: The maximum number of bytes of an answer in one piece, and of a piece of a stream.
         gathering: When to pause the streams of OpenAI servers; None: never.
     """
 
@@ -90,7 +90,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
 
 
 def first_token(entry: ServerEntry, defaults: Defaults) -> float:
-    """Return the most seconds until a streamed answer of this server begins."""
+    """Return the maximum number of seconds until a streamed answer of this server begins."""
     if isinstance(entry, ExtractiveEntry):
         return math.inf
     return entry.timeouts.first_token or defaults.first_token

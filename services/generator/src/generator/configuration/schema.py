@@ -78,8 +78,8 @@ class DeploymentEntry(_Entry):
         model: The server's name of the model; empty: the public one.
         weight: Its share within its tier.
         tier: The deployments of the lowest tier are used first.
-        max_concurrency: The most concurrent answers.
-        queue: The most requests that wait for a slot.
+        max_concurrency: The maximum number of concurrent answers.
+        queue: The maximum number of requests that wait for a slot.
         headers: Sent in addition to the server's.
         version: Of the model; only for Triton.
         answer_tokens: The default limit of an answer; only for Triton.

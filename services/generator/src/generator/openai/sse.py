@@ -19,7 +19,7 @@ class SseParser:
     ``data`` lines of one event are joined with LF.
 
     Args:
-        most_bytes: The most bytes of an event.
+        most_bytes: The maximum number of bytes of an event.
 
     >>> parser = SseParser(most_bytes=1024)
     >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event has not come

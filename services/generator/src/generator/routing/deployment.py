@@ -24,7 +24,7 @@ class Deployment:
         model: The model.
         slots: The concurrency limit; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
         circuit: The circuit breaker; `CircuitBreaker.state` is its health.
-        first_token: The most seconds until a streamed answer begins.
+        first_token: The maximum number of seconds until a streamed answer begins.
     """
 
     name: str

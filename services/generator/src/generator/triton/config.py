@@ -21,10 +21,10 @@ class TritonConfig:
             `generator.tokenizers.templates.load_template`. Empty: each message as ``role: text``.
         window: Context window in tokens; None: the parameter ``context_window`` of the model configuration.
         answer_tokens: The default limit of an answer.
-        connect: The most seconds to reach the server and describe the model.
-        first_byte: The most seconds until the answer begins.
-        idle: The most seconds between two pieces of it.
-        most_bytes: The most bytes of a piece of an answer.
+        connect: The maximum number of seconds to reach the server and describe the model.
+        first_byte: The maximum number of seconds until the answer begins.
+        idle: The maximum number of seconds between two pieces of it.
+        most_bytes: The maximum number of bytes of a piece of an answer.
         most_bytes: Largest piece of an answer that is taken.
     """
 

@@ -84,7 +84,7 @@ class Sampling:
 
     @property
     def most(self) -> int:
-        """Return the most tokens of the answer."""
+        """Return the maximum number of tokens of the answer."""
         return int(self.given["max_tokens"])
 
     def is_neutral(self, parameter: str) -> bool:

@@ -24,7 +24,7 @@ Count = Callable[[str], int]
 class TokenLimitParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, description="Most tokens that a text may have.")] = 4096
+    limit: Annotated[int, msgspec.Meta(ge=1, description="Maximum number of tokens that a text may have.")] = 4096
     encoding: Annotated[Literal["cl100k_base", "o200k_base"], msgspec.Meta(description="The tokenizer.")] = (
         "cl100k_base"
     )
@@ -34,7 +34,8 @@ class ReadingTimeParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     max_time: Annotated[
-        float, msgspec.Meta(gt=0, description=f"Most minutes to read a text, at {_WORDS_A_MINUTE} words a minute.")
+        float,
+        msgspec.Meta(gt=0, description=f"Maximum reading time in minutes, at {_WORDS_A_MINUTE} words a minute."),
     ]
 
 

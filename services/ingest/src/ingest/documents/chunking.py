@@ -28,9 +28,9 @@ class Shape:
     """The size of chunks.
 
     Attributes:
-        tokens: Most tokens of a chunk's text, by the embedding model's tokenizer.
-        overlap: Most tokens that a chunk repeats of the previous one.
-        indexed_tokens: Most tokens of the indexed text, which is the limit of the model.
+        tokens: Maximum number of tokens of a chunk's text, by the embedding model's tokenizer.
+        overlap: Maximum number of tokens that a chunk repeats of the previous one.
+        indexed_tokens: Maximum number of tokens of the indexed text, which is the limit of the model.
     """
 
     tokens: int
@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def characters(self) -> int:
-        """Most characters of a chunk's text."""
+        """Maximum number of characters of a chunk's text."""
         return _CHARACTERS_A_TOKEN * self.tokens
 
     @classmethod

@@ -39,8 +39,8 @@ class IndexingModels:
     Args:
         models: The configured models; the first is for new indexes.
         index: Returns the model of an index and the size of its chunks.
-        tokens: Default of the most tokens of a chunk's text; less for a model with a lower limit.
-        overlap: Default of the most tokens that a chunk repeats of the previous one.
+        tokens: Default of the maximum number of tokens of a chunk's text; less for a model with a lower limit.
+        overlap: Default of the maximum number of tokens that a chunk repeats of the previous one.
     """
 
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:

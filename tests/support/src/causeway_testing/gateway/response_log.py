@@ -51,7 +51,7 @@ class FakeResponseLog:
         if last.position != after:
             if last.position > after and last.same(entry):
                 return last.position
-            raise Conflict(f"Another one writes to {name} now.", resource=name)
+            raise Conflict(f"Another gateway writes to {name} now.", resource=name)
         if not log:
             self._make_room(principal.tenant)
         self._write(key, entry)

@@ -69,7 +69,7 @@ class RerankServer:
     Attributes:
         script: Given first, in order: a status, or a body.
         requests: Path, headers and body of each request.
-        together: The most requests that were there at a time.
+        together: The maximum number of requests that were there at a time.
         hold: While it is not set nobody is answered.
     """
 

@@ -53,7 +53,7 @@ class Calls:
     Args:
         pipeline: Answers questions.
         reading: Searches passages and reads documents.
-        indexes: Knows the indexes.
+        indexes: Lists the indexes.
     """
 
     def __init__(self, pipeline: Pipeline, reading: Reading, indexes: Indexes) -> None:
@@ -239,7 +239,7 @@ def _structured(result: _Json) -> types.CallToolResult:
 
 
 def _news(batch: Sequence[Any]) -> str:
-    """Return the news of a batch of events for the client: the number of passages, or the next text."""
+    """Return the progress message for a batch of events: the number of passages, or the next text."""
     for event in batch:
         if isinstance(event, Context):
             count = len(event.passages)

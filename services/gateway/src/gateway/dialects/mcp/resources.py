@@ -29,8 +29,8 @@ class Resources:
 
     Args:
             calls: Reads documents, like the tool fetch.
-            catalogue: Knows the documents.
-            indexes: Knows the indexes.
+            catalogue: Lists and reads documents.
+            indexes: Lists the indexes.
     """
 
     def __init__(self, calls: Calls, catalogue: Catalogue, indexes: Indexes) -> None:

@@ -17,8 +17,8 @@ from gateway.dialects.mcp.resources import Resources
 _NOT_THERE = -32002
 """The error code of a missing resource for clients of the earlier generation."""
 _INSTRUCTIONS = (
-    "Documents of an organisation. Use search to find passages and fetch to read a document further; name the url "
-    "of what you use. ask returns an answer that is written already, with citations."
+    "Documents of an organisation. Use search to find passages and fetch to read more of a document. Cite the url "
+    "of each source that you use. ask returns a complete answer with citations."
 )
 
 _Context = ServerRequestContext[Any, Any]
@@ -27,7 +27,7 @@ AskingOf = Callable[[Any], Asking]
 
 
 def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version: str) -> Server[Any]:
-    """Return the server of all front ends; each request decides what is offered.
+    """Return the server of all front ends; the profile of each request decides which tools it offers.
 
     Args:
         calls: Runs the tools.

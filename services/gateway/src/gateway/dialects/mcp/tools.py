@@ -8,10 +8,10 @@ from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES
 from gateway.frontends.mcp_block import TOOLS
 
 LONGEST_QUERY = 10_000
-"""The most characters of a query or a question."""
+"""The maximum number of characters of a query or a question."""
 USUAL_LENGTH = 20_000
 LONGEST_TEXT = 100_000
-"""The most characters of a document's text in one result."""
+"""The maximum number of characters of a document's text in one result."""
 LARGEST_OFFSET = 2**31 - 1
 LARGEST_PAGE = 1_000_000
 
@@ -45,9 +45,9 @@ def _query(description: str) -> dict[str, Any]:
 
 
 PARTS = {
-    "offset": _within(0, LARGEST_OFFSET, 0, description="Characters to pass over: next_offset of the part before"),
-    "length": _within(1, LONGEST_TEXT, USUAL_LENGTH, description="Most characters of the text"),
-    "first_page": _within(1, LARGEST_PAGE, description="First page, where the document has pages"),
+    "offset": _within(0, LARGEST_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
+    "length": _within(1, LONGEST_TEXT, USUAL_LENGTH, description="Maximum number of characters of the text"),
+    "first_page": _within(1, LARGEST_PAGE, description="First page, if the document has pages"),
     "last_page": _within(1, LARGEST_PAGE, description="Last page"),
 }
 """The arguments that select a part of a document's text."""
@@ -60,13 +60,13 @@ _DEFINITIONS = {
     "search": types.Tool(
         name="search",
         title="Search documents",
-        description="Find the passages of the organisation's documents that fit a query best, by meaning and by "
+        description="Find the passages of the organisation's documents that match a query best, by meaning and by "
         "words. Each result has the id of its document, which fetch reads, and a url to cite.",
         input_schema=_object(
             ["query"],
             query=_query("What to look for, in a few words or a sentence"),
             index=_INDEX,
-            top=_within(1, MOST_PASSAGES, USUAL_PASSAGES, description="Most results"),
+            top=_within(1, MOST_PASSAGES, USUAL_PASSAGES, description="Maximum number of results"),
             filters={
                 "type": "object",
                 "description": "All of these values must be in the document's metadata",
@@ -92,8 +92,8 @@ _DEFINITIONS = {
     "fetch": types.Tool(
         name="fetch",
         title="Read a document",
-        description="Read the text of a document that search found, whole or in parts. Where next_offset is a "
-        "number, the document goes on: call again with it as offset.",
+        description="Read the text of a document that search found, whole or in parts. If next_offset is a "
+        "number, more text follows: call again with this number as offset.",
         input_schema=_object(
             ["id"], id={"type": "string", "minLength": 3, "description": "The id of a search result"}, **PARTS
         ),
@@ -112,8 +112,8 @@ _DEFINITIONS = {
     "ask": types.Tool(
         name="ask",
         title="Ask the documents",
-        description="Get an answer that is written from the organisation's documents, with the passages that it "
-        "cites. It takes longer than search, and a model writes it.",
+        description="Get an answer from the organisation's documents, with the passages that it cites. A model "
+        "writes it, so it takes longer than search.",
         input_schema=_object(
             ["question"],
             question=_query("The question, in full"),
@@ -124,7 +124,7 @@ _DEFINITIONS = {
             answer=_TEXT,
             citations=_list(
                 _result(
-                    label={"type": "string", "description": "What is in square brackets in the answer"},
+                    label={"type": "string", "description": "The text in square brackets in the answer"},
                     id=_TEXT,
                     title=_TEXT,
                     url=_TEXT,
@@ -149,7 +149,7 @@ _DEFINITIONS = {
                 _result(
                     name=_TEXT,
                     documents=_NUMBER,
-                    default={"type": "boolean", "description": "Read where a call names no index"},
+                    default={"type": "boolean", "description": "Used by calls without an index"},
                 )
             )
         ),

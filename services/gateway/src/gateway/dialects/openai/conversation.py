@@ -22,7 +22,7 @@ _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class UnknownRole(InvalidRequest):
-    """A message has a role that no detector knows. It is a 400 in each dialect."""
+    """A message has a role that detectors do not support; a 400 in each dialect."""
 
 
 def messages(raw: Raw) -> list[Message]:
@@ -126,7 +126,7 @@ def check_readable(messages: list[Message], *, policy: bool) -> None:
         policy: A policy applies, which judges the messages of all roles.
 
     Raises:
-        InvalidRequest: A message has parts other than text, or a role that no detector knows.
+        InvalidRequest: A message has parts other than text, or a role that detectors do not support.
     """
     for at, message in enumerate(messages):
         if policy and message.role not in _JUDGED:

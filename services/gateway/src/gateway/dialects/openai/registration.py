@@ -10,7 +10,7 @@ TAG = "openai"
 _REQUEST: Schema = {
     "type": "object",
     "description": "A chat completion request of the OpenAI API. Without `index_name`, or with tools, it goes "
-    "to the model as it came.",
+    "to the model unchanged.",
     "required": ["messages"],
     "properties": {
         "model": {"type": "string"},
@@ -42,7 +42,7 @@ _PROMPT = {
 }
 _COMPLETION: Schema = {
     "type": "object",
-    "description": "A completion request of the OpenAI API. The prompt is asked as one message of a user.",
+    "description": "A completion request of the OpenAI API. The prompt is sent as one message of a user.",
     "required": ["prompt"],
     "properties": {"prompt": _PROMPT}
     | {name: said for name, said in _REQUEST["properties"].items() if name != "messages"},
@@ -82,5 +82,5 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
             # Azure's clients put the model in the path, and add an API version, which has no effect.
             ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), of_deployment),
         ),
-        tags={TAG: "As OpenAI's API has it; `index_name` turns retrieval on."},
+        tags={TAG: "OpenAI's API; `index_name` turns retrieval on."},
     )

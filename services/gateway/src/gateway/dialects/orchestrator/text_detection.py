@@ -123,7 +123,7 @@ def next_line(line: bytes) -> str:
     raw = fields.members(line)
     fields.only(raw, ("content",), ("detectors",))
     if "detectors" in raw and bytes(raw["detectors"]) not in (b"null", b"{}"):
-        raise refused("`detectors` stand in the first line only", "detectors")
+        raise refused("`detectors` are allowed only in the first line", "detectors")
     return fields.text(raw, "content", empty=True)
 
 

@@ -32,7 +32,7 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
         message = Fields(item, f"{path}[{at}]")
         for number, said in enumerate(_listed(message)):
             if len(files) == MOST_FILES:
-                raise message.wrong("files", f"must not bring the request above {MOST_FILES} files")
+                raise message.wrong("files", f"has too many files: a request may have at most {MOST_FILES}")
             files.append(_file(said, at, f"{message.path('files')}[{number}]"))
     return tuple(files)
 
@@ -45,7 +45,7 @@ def refuse(message: Fields) -> None:
     """
     if _listed(message):
         raise message.wrong(
-            "files", "are not read in this protocol; that of 2024-05-29 takes them. Upload documents to an index"
+            "files", "are not supported in this protocol version. Use 2024-05-29, or upload documents to an index"
         )
 
 

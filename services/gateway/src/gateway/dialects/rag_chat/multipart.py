@@ -9,7 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from servicekit.errors import InvalidRequest
 
 MOST_PARTS = 65
-"""The most parts: the JSON and 64 files."""
+"""The maximum number of parts: the JSON and 64 files."""
 
 _JSON = "json"
 _FILE = re.compile(r"messages\[(\d{1,6})\]\.files\[(\d{1,6})\]")

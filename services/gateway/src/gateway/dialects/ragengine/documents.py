@@ -17,12 +17,12 @@ from gateway.domain import Passage, RetrievalMode, Tuning
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
 MOST_DOCUMENTS = 10_000
-"""The most documents of one request."""
+"""The maximum number of documents of one request."""
 MOST_NODES = 300
 DEFAULT_NODES = 5
 LONGEST_ID = 512
 LONGEST_METADATA = 64 * 1024
-"""The most bytes of JSON; the retriever's limit."""
+"""The maximum number of bytes of JSON; the retriever's limit."""
 
 _encode = msgspec.json.encode
 _list = msgspec.json.Decoder(list[msgspec.Raw])

@@ -1,6 +1,6 @@
 """OpenAI's Responses API.
 
-Sources: the OpenAI API reference for responses; the types of the ``openai`` package, which say what clients read.
+Sources: the OpenAI API reference for responses; the types of the ``openai`` package, which clients use.
 """
 
 import re
@@ -41,7 +41,7 @@ class Responses:
     """`Dialect` of ``POST /v1/responses``.
 
     Args:
-        similarity_threshold: As of `OpenAiChat`.
+        similarity_threshold: As in `OpenAiChat`.
         sealing: Encrypts the contents that clients keep for the platform; None: nothing is encrypted.
     """
 

@@ -59,7 +59,7 @@ class ResponsesExchange:
         before: As given.
         background: Whether it runs in the background, without a client that waits.
         response_id: Id of the response.
-        store: Whether it is stored; the response says so.
+        store: Whether it is stored; the response has this value as a member.
         headers: Headers of the answer.
         created: When it was made, in seconds since 1970.
         usage: The tokens; None: they are not known.

@@ -8,7 +8,7 @@ TAG = "responses"
 
 REQUEST: Schema = {
     "type": "object",
-    "description": "A request of OpenAI's Responses API; docs/responses.md says which members are supported.",
+    "description": "A request of OpenAI's Responses API; docs/responses.md lists the supported members.",
     "required": ["input"],
     "properties": {
         "model": {"type": "string"},
@@ -53,14 +53,14 @@ def registration(responses: Dialect, compactions: Dialect) -> Registration:
         compactions: The dialect of summaries.
     """
     described = operation(
-        "Response, with retrieval where index_name or file_search is given",
+        "Response, with retrieval if index_name or file_search is given",
         TAG,
         {"application/json": {"schema": REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
     summary = operation(
-        "Summary of a conversation, encrypted, which takes its place in later requests",
+        "Encrypted summary of a conversation, which replaces it in later requests",
         TAG,
         {"application/json": {"schema": COMPACT_REQUEST}},
         {"application/json": {"schema": {"type": "object"}}},

@@ -77,7 +77,7 @@ class Asked:
 
     Attributes:
         said: Its members.
-        model: Name of the model or assistant that it asks; empty: it names none.
+        model: Name of the requested model or assistant; empty: it names none.
         body: The chat for the model, as the body of a request of OpenAI's chat completions.
         paths: The paths of that chat's messages in the request.
         count: The number of items, including those that it continues.
@@ -88,7 +88,7 @@ class Asked:
         logprobs: The tokens' log probabilities are shown.
         shown: The members of the response that repeat the request.
         dropped: Kinds of the items that were left out.
-        obfuscates: Pieces of the answer come with random characters, which hide the pieces' lengths.
+        obfuscates: Pieces of the answer have random padding, which hides their lengths.
         compaction: When the model summarises the conversation; None: it does not.
         moderation: The detector whose results the response has; empty: none.
     """
@@ -260,7 +260,7 @@ def metadata(said: Fields) -> dict[str, str]:
     """
     pairs = dict(said.members())
     if len(pairs) > _MOST_METADATA:
-        raise InvalidRequest(f"metadata may have {_MOST_METADATA} pairs.", field="metadata")
+        raise InvalidRequest(f"metadata may have at most {_MOST_METADATA} pairs.", field="metadata")
     for key, value in pairs.items():
         if not isinstance(value, str) or len(value) > _LONGEST_VALUE or len(key) > _LONGEST_KEY:
             raise InvalidRequest(

@@ -17,7 +17,7 @@ _UNSAID: dict[str, Any] = {
     "moderation": None,
     "prompt_cache_diagnostics": None,
 }
-"""These members of a response whose request has none of them."""
+"""The members of a response whose request has none of them."""
 
 _CACHE_MODES = ("implicit", "explicit")
 _CACHE_TIMES = ("30m", "12h")
@@ -78,7 +78,7 @@ def prompt_name(said: Fields) -> str:
     if any(prompt.object("variables").members()):
         raise prompt.wrong("variables", "is not supported: the prompt of an assistant has no variables")
     if (model := said.text("model")) and model != name:
-        raise said.wrong("model", "must be left out beside a prompt: the assistant says which model is asked")
+        raise said.wrong("model", "must be left out beside a prompt: the assistant selects the model")
     return name
 
 
@@ -100,7 +100,7 @@ def _image(said: Fields) -> dict[str, str] | None:
     image = said.object("image")
     asked = image.one_of("context_compression", _COMPRESSIONS)
     if asked == "enabled":
-        raise image.wrong("context_compression", "must be auto or disabled: pictures go to the model as they came")
+        raise image.wrong("context_compression", "must be auto or disabled: pictures go to the model unchanged")
     return {"context_compression": "disabled"} if asked else None
 
 
@@ -108,5 +108,5 @@ def _programs(said: Fields) -> dict[str, str] | None:
     programs = said.object("access_programs")
     asked = programs.one_of("cyber", _PROGRAMS)
     if asked not in ("", "standard"):
-        raise programs.wrong("cyber", "must be standard: there are no other programs here")
+        raise programs.wrong("cyber", "must be standard: no other program is supported")
     return {"cyber": asked} if asked else None

@@ -29,7 +29,7 @@ class FileSearch:
     Attributes:
         indexes: Names of the indexes, which the request calls vector stores.
         path: The path of these names in the request.
-        top: Most passages; None: as many as fit.
+        top: The maximum number of passages; None: as many as fit.
         minimum_score: Passages with a lower score are left out; None: no passage is.
         metadata: Pairs that the metadata of a document must contain.
         dense_weight: The weight of the dense score in a hybrid search, 0 to 1; None: the default.
@@ -170,7 +170,7 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") ->
     if kind == "grammar":
         syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
         if not syntax or not definition:
-            raise form.wrong("definition", "must come with a syntax")
+            raise form.wrong("definition", "needs a syntax")
         shown["format"] |= {"syntax": syntax, "definition": definition}
         # Model servers take no grammar with the functions of a chat, so the description contains it.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"

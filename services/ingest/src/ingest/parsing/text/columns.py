@@ -19,7 +19,7 @@ _GUTTER = 0.8
 _RUNNING = 18
 """Least letters of a typical line of running text; cells of tables have fewer."""
 _CELL = 40
-"""Most letters of a typical cell of a table."""
+"""Maximum number of letters of a typical cell of a table."""
 _FILLED = 0.6
 """Least share of the column's width that a typical line of running text fills."""
 _DEEPEST = 12
