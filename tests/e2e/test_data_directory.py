@@ -39,7 +39,8 @@ def opened(
     data = tmp_path_factory.mktemp("data")
     with tarfile.open(archive) as tar:
         tar.extractall(data, filter="data")
-    with start_stack(data, **stored["settings"]) as url:
+    # The directory holds the indexes of the embedded engine, so no server is used.
+    with start_stack(data, **{**stored["settings"], "CAUSEWAY_QDRANT_URL": ""}) as url:
         yield Opened(url, stored)
 
 

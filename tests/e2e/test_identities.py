@@ -59,6 +59,7 @@ class Issuer:
         """The settings of a gateway that takes its tokens."""
         return {
             **STORED["settings"],
+            "CAUSEWAY_QDRANT_URL": "",  # the directory holds the indexes of the embedded engine
             "CAUSEWAY_OIDC_ISSUER": self.url,
             "CAUSEWAY_OIDC_JWKS_URL": f"{self.url}/keys",
             "CAUSEWAY_OIDC_AUDIENCE": json.dumps([AUDIENCE]),
