@@ -99,13 +99,13 @@ class Aliases:
         return await self._each.read(max(time.monotonic(), self._changed))
 
     async def change(self, changes: Sequence[models.AliasOperations]) -> None:
-        """Apply changes atomically.
+        """Apply changes atomically. They may be applied twice.
 
         Raises:
-            Missing, DeadlineExceeded, Unavailable: See `Connection.write_once`.
+            Missing, DeadlineExceeded, Unavailable: See `Connection.write`.
         """
         try:
-            await self._connection.write_once(AsyncQdrantClient.update_collection_aliases, changes)
+            await self._connection.write(AsyncQdrantClient.update_collection_aliases, changes)
         finally:
             self._changed = time.monotonic()
 

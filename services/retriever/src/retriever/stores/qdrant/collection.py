@@ -114,14 +114,15 @@ class QdrantCollection:
         self.leases.forget(self._location.index_point)
         if instead_of is not None:
             instead_of._points.gone = Replaced(self.spec.name)
-            await instead_of._location.remove()
+            await instead_of._location.remove_replaced()
 
     async def drop(self) -> None:
         """Remove the collection with its alias."""
         if self._points.gone is not None:
             raise self._points.gone
         self._points.gone = no_such_index(self.spec.name)
-        await self._location.remove()
+        if not self._location.is_undecided:  # otherwise `tidy` removes it, unless the cluster publishes it
+            await self._location.remove()
 
     async def let_go(self) -> None:
         """Release the marks, and remove the collection unless a process has published it."""

@@ -11,14 +11,15 @@ the collection is published, the point is a lease. `stores.qdrant.store.QdrantSt
 without an alias and with an expired lease. An index may also share a collection with others (`shared_location`).
 """
 
+import asyncio
 import hashlib
 import uuid
-from typing import Any
 
 import msgspec
+import structlog
 from qdrant_client import AsyncQdrantClient, models
 from servicekit import keys
-from servicekit.errors import Unavailable
+from servicekit.errors import DeadlineExceeded, Unavailable
 
 from retriever.domain.index import IndexSpec
 from retriever.stores import payload
@@ -29,6 +30,12 @@ from retriever.stores.qdrant.copies import Copies
 from retriever.stores.qdrant.leases import Lease
 from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.server_collection import ServerCollection
+
+_log = structlog.get_logger(__name__)
+
+_DISAGREEMENT = "The nodes of the Qdrant cluster do not agree where the index is."
+_TRIES = 4
+_AGAIN_SECONDS = 0.5
 
 _spec = msgspec.json.Decoder(IndexSpec)
 
@@ -46,6 +53,7 @@ class Location:
         name: The name of the collection.
         key: A unique key of the index, even in a shared collection.
         copies: Reads its points.
+        is_undecided: Whether the cluster may still point the alias here, after a call without an answer.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class Location:
         self.alias = alias
         self.calls: Calls = calls or collection.connection
         self.copies = Copies(self.calls, self.name, collection.replicas)
+        self.is_undecided = False
 
     @staticmethod
     def new_name(alias: str, spec: IndexSpec, *, beside: bool) -> str:
@@ -132,21 +141,54 @@ class Location:
     async def take_alias(self, instead_of: "Location | None") -> None:
         """Point the alias here atomically.
 
+        A change without an answer may be applied, at once or later. So this looks whether it was, and repeats it.
+
         Raises:
-            Unavailable: Another process has moved the alias, or the nodes do not agree.
+            Unavailable: Another process has moved the alias, or the nodes do not agree, or the cluster does not
+                decide (`is_undecided`).
         """
-        told = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
-        if len(told) > 1:
-            raise Unavailable("The nodes of the Qdrant cluster do not agree where the index is.", retry_after=1)
-        leads_to = told.pop()
-        if leads_to not in (None, self.entry, instead_of.entry if instead_of else None):
-            raise Unavailable("Another process has created the index meanwhile.")
-        changes: list[Any] = []
-        if leads_to is not None:
-            changes.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=leads_to.alias)))
+        failure: DeadlineExceeded | Unavailable | None = None
+        for _ in range(_TRIES):
+            told = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
+            if told == {self.entry}:
+                self.is_undecided = False
+                return
+            if len(told) > 1:
+                failure = Unavailable(_DISAGREEMENT, retry_after=1)
+                if not self.is_undecided:
+                    break
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            leads_to = told.pop()
+            if leads_to not in (None, instead_of.entry if instead_of else None):
+                failure = Unavailable("Another process has created the index meanwhile.")
+                break
+            try:
+                await self.aliases.change(self._changes(leads_to))
+            except (DeadlineExceeded, Unavailable) as error:
+                failure, self.is_undecided = error, True
+                await asyncio.sleep(_AGAIN_SECONDS)
+            except BaseException:
+                self.is_undecided = True
+                raise
+            else:
+                self.is_undecided = False
+                return
+        assert failure is not None
+        raise failure
+
+    def _changes(self, leads_to: Entry | None) -> list[models.AliasOperations]:
+        """Return the changes that point the alias here.
+
+        The server stops at a change that it cannot apply, and keeps those before it. So the new alias comes first:
+        if its collection is gone, the old alias stays. An alias of the same name is replaced.
+        """
         made = models.CreateAlias(collection_name=self.name, alias_name=self.alias)
-        changes.append(models.CreateAliasOperation(create_alias=made))
-        await self.aliases.change(changes)
+        changes: list[models.AliasOperations] = [models.CreateAliasOperation(create_alias=made)]
+        if leads_to is not None and leads_to.alias != self.alias:
+            gone = models.DeleteAlias(alias_name=leads_to.alias)
+            changes.append(models.DeleteAliasOperation(delete_alias=gone))
+        return changes
 
     async def remove(self) -> None:
         """Remove the index with its alias."""
@@ -154,6 +196,13 @@ class Location:
             await self.collection.connection.write(AsyncQdrantClient.delete_collection, self.name)
         except Missing:
             return
+
+    async def remove_replaced(self) -> None:
+        """Remove the index after its alias has moved, or leave this to `QdrantStore.tidy` if it fails."""
+        try:
+            await self.remove()
+        except (DeadlineExceeded, Unavailable) as error:
+            _log.warning("a replaced index is removed later", collection=self.name, why=error.message)
 
     async def _said(self) -> payload.Payload:
         points = await self.copies.retrieve([self.index_point], fields=True)

@@ -1,0 +1,206 @@
+"""Changes of an alias whose answer is lost, or which the cluster decides late: no index is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.qdrant import Apply, Internal, Server, serving
+from retriever.domain.document import Document
+from retriever.move_indexes import move_all
+from retriever.stores.qdrant.collection import QdrantCollection
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import Unavailable
+
+LEASE = 1.0
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat without a pause."""
+    monkeypatch.setattr("retriever.stores.qdrant.location._AGAIN_SECONDS", 0.01)
+
+
+@asynccontextmanager
+async def process(server: Server, *, shared: bool) -> AsyncIterator[QdrantStore]:
+    """A process's store."""
+    connection = Connection.to(server.url, None, 5.0)
+    store = await QdrantStore.open(connection, Layout(shared=shared), LEASE)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def served(*, shared: bool) -> AsyncIterator[tuple[Server, Bench]]:
+    """A retriever with an index of one document."""
+    async with serving() as server, process(server, shared=shared) as store:
+        bench = await Bench.open(store)
+        await bench.put(Document("d", generation=1), ["the ferry"])
+        yield server, bench
+        await bench.indexes.aclose()
+
+
+class Consensus:
+    """The cluster's decisions on aliases: `lose` loses the answers, `delay` keeps the changes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._decide = server.change
+        self.late: list[Apply[Any]] = []
+
+    def lose(self) -> None:
+        """Apply changes and answer with an error."""
+
+        async def change(apply: Apply[Any]) -> Any:
+            await self._decide(apply)
+            raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
+
+        self._server.change = change  # type: ignore[method-assign]  # for the test
+
+    def delay(self) -> None:
+        """Keep changes and answer with an error."""
+
+        async def change(apply: Apply[Any]) -> Any:
+            self.late.append(apply)
+            raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
+
+        self._server.change = change  # type: ignore[method-assign]  # for the test
+
+    def recover(self) -> None:
+        """Apply changes and answer."""
+        self._server.change = self._decide  # type: ignore[method-assign]  # for the test
+
+    async def decide(self) -> None:
+        """Apply the changes that were kept. Those that are not possible any more fail."""
+        for apply in self.late:
+            try:
+                await self._decide(apply)
+            except ValueError:
+                continue
+
+
+async def texts(bench: Bench) -> list[str]:
+    """The texts that another process finds."""
+    return [passage.text for passage in await bench.ask("ferry")]
+
+
+async def found(server: Server, *, shared: bool) -> list[str]:
+    """The texts that a new process finds."""
+    async with process(server, shared=shared) as store:
+        bench = await Bench.open(store)
+        try:
+            return await texts(bench)
+        finally:
+            await bench.indexes.aclose()
+
+
+async def beside(bench: Bench) -> QdrantCollection:
+    """A collection that may replace the index, with one other document."""
+    index = await bench.indexes.get("local", INDEX)
+    made = await bench.indexes.begin_beside(index.spec)
+    assert isinstance(made, QdrantCollection)
+    await made.put_record(Document("e", generation=1))
+    return made
+
+
+async def old_of(bench: Bench) -> QdrantCollection:
+    """The published collection."""
+    old = (await bench.indexes.get("local", INDEX)).collection
+    assert isinstance(old, QdrantCollection)
+    return old
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+async def test_an_answer_that_is_lost(shared: bool) -> None:
+    """The change was applied, so the index is published, although every answer was an error."""
+    async with served(shared=shared) as (server, bench):
+        old, made = await old_of(bench), await beside(bench)
+        consensus = Consensus(server)
+        consensus.lose()
+        await made.publish(old)
+        consensus.recover()
+        assert await made.is_current()
+        assert await made.versions() == {"e": 1}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+async def test_a_change_that_comes_late_finds_its_collection(shared: bool) -> None:
+    """A collection whose publication is not decided is kept for its lease: a late decision finds it complete."""
+    async with served(shared=shared) as (server, bench):
+        old, made = await old_of(bench), await beside(bench)
+        consensus = Consensus(server)
+        consensus.delay()
+        with pytest.raises(Unavailable):
+            await made.publish(old)
+        await made.drop()
+        consensus.recover()
+        assert await found(server, shared=shared) == ["the ferry"]
+        await consensus.decide()
+        async with process(server, shared=shared) as other:
+            published = await other.find("local", INDEX)
+            assert published is not None
+            assert await published.versions() == {"e": 1}
+
+
+async def test_a_change_that_comes_too_late_changes_nothing() -> None:
+    """When its collection is gone, the change is not possible any more, and the index stays what it was."""
+    async with served(shared=False) as (server, bench):
+        old, made = await old_of(bench), await beside(bench)
+        consensus = Consensus(server)
+        consensus.delay()
+        with pytest.raises(Unavailable):
+            await made.publish(old)
+        await made.drop()
+        consensus.recover()
+        async with asyncio.timeout(60), process(server, shared=False) as other:
+            while await server.client.collection_exists(made.location.name):
+                await asyncio.sleep(0.1)
+                await other.tidy()
+        await consensus.decide()
+        assert await found(server, shared=False) == ["the ferry"]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+async def test_a_move_whose_switch_is_not_answered(shared: bool) -> None:
+    """The index has all documents, whether or not the command reports success."""
+    async with served(shared=shared) as (server, _), process(server, shared=not shared) as mover:
+        consensus = Consensus(server)
+
+        async def soon(name: str) -> None:
+            if name == "UpdateAliases":
+                consensus.lose()
+
+        server.before = soon
+        await move_all(mover)
+        server.before = None
+        consensus.recover()
+        assert await found(server, shared=shared) == ["the ferry"]
+        assert await mover.elsewhere() == []
+
+
+async def test_what_was_replaced_is_removed_later() -> None:
+    """If the old collection cannot be removed, the new one is published, and `tidy` removes the old one later."""
+    async with served(shared=False) as (server, bench):
+        old, made = await old_of(bench), await beside(bench)
+
+        async def failing(name: str) -> None:
+            if name == "Delete":
+                raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
+
+        server.before = failing
+        await made.publish(old)
+        server.before = None
+        assert await server.client.collection_exists(old.location.name)
+        async with asyncio.timeout(60), process(server, shared=False) as other:
+            while await server.client.collection_exists(old.location.name):
+                await asyncio.sleep(0.1)
+                await other.tidy()
+            published = await other.find("local", INDEX)
+            assert published is not None
+            assert await published.versions() == {"e": 1}
