@@ -32,27 +32,27 @@ LIMITS = Limits(connect=2.0, first_byte=0.5, idle=0.5, most_bytes=1024 * 1024)
 
 @pytest.fixture(autouse=True, scope="session")
 def _plain_logs() -> None:
-    """Tracebacks as lines: drawn with colours and local variables, one takes two seconds."""
+    """Log tracebacks as plain lines. One with colours and local variables takes two seconds."""
     structlog.configure(processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()])
 
 
 @pytest.fixture
 async def stub() -> AsyncIterator[Stub]:
-    """A recording model server on a free port."""
+    """Start a recording model server on a free port."""
     async with Stub.started() as server:
         yield server
 
 
 @pytest.fixture
 async def other() -> AsyncIterator[Stub]:
-    """A second recording model server."""
+    """Start a second recording model server."""
     async with Stub.started() as server:
         yield server
 
 
 @pytest.fixture
 async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
-    """Makes models on the recording server; they are closed at the end."""
+    """Give a function that makes models on the recording server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(
@@ -76,7 +76,7 @@ Serve = Callable[..., contextlib.AbstractAsyncContextManager[Any]]
 
 @pytest.fixture
 def serve() -> Serve:
-    """Serves models over gRPC, with the interceptor of production; yields a stub."""
+    """Give a function that serves models over gRPC with the interceptor of production, and yields a stub."""
 
     @contextlib.asynccontextmanager
     async def run(*models: Model, most_events: int = 256, most_bytes: int = 65536) -> AsyncIterator[Any]:
@@ -93,7 +93,7 @@ def serve() -> Serve:
 
 @pytest.fixture
 def conversation() -> Callable[..., pb.GenerateRequest]:
-    """Makes a request with a conversation of one user message."""
+    """Give a function that makes a request with a conversation of one user message."""
 
     def make(text: str = "Hi", *, model: str = "", parameters: bytes = b"", **members: Any) -> pb.GenerateRequest:
         return pb.GenerateRequest(
@@ -109,7 +109,7 @@ def conversation() -> Callable[..., pb.GenerateRequest]:
 
 @pytest.fixture
 def openai_request() -> Callable[..., pb.GenerateRequest]:
-    """Makes a request with a body of the OpenAI API."""
+    """Give a function that makes a request with a body of the OpenAI API."""
 
     def make(body: bytes, *, model: str = "") -> pb.GenerateRequest:
         return pb.GenerateRequest(principal=LOCAL.to_proto(), model=model, openai_request_json=body)
@@ -150,11 +150,11 @@ instance_group [ { kind: KIND_CPU count: 1 } ]
 
 
 class Triton:
-    """A real Triton server with models that say their prompt again.
+    """A real Triton server with models that repeat their prompt.
 
-    ``words`` takes what the vLLM backend takes; ``slow`` is it at 50 words a second, ``broken`` fails after two
-    words, ``ensemble`` takes what TensorRT-LLM's takes, ``deaf`` is slow and takes no stop sequences; ``unloaded``
-    is there, but not loaded.
+    ``words`` has the inputs of the vLLM backend, and ``ensemble`` those of TensorRT-LLM. ``slow`` is ``words`` at
+    50 words a second, and ``broken`` fails after two words. ``deaf`` is slow and has no stop sequences.
+    ``unloaded`` exists, but is not loaded.
     """
 
     def __init__(self, address: str, journal: Path) -> None:
@@ -162,14 +162,14 @@ class Triton:
         self._journal = journal
 
     def journal(self, text: str) -> list[dict[str, Any]]:
-        """What the models noted of answers to prompts with this text in them, or that had come so far."""
+        """Return the entries that the models wrote about prompts with this text."""
         lines = self._journal.read_text().splitlines() if self._journal.exists() else []
         return [entry for entry in map(json.loads, lines) if text in entry["text"]]
 
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    """One for all tests: it takes seconds to start."""
+    """Start one Triton server for all tests, because a start takes seconds."""
     repository, journal = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("journal") / "journal"
     words = (REPOSITORY / "words" / "config.pbtxt").read_text()
     configurations = {
@@ -193,7 +193,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 @pytest.fixture
 async def triton_model(triton: Triton) -> AsyncIterator[Callable[..., TritonModel]]:
-    """Makes models on the Triton server; they are closed at the end."""
+    """Give a function that makes models on the Triton server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(server_name: str = "words", **members: Any) -> TritonModel:

@@ -1,4 +1,4 @@
-"""Events gathered into batches on their way out."""
+"""Batches of events on their way to the client."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ def text(value: str) -> Event:
 
 
 async def source(steps: Sequence[Event | None]) -> AsyncGenerator[Event, None]:
-    """Events; None lets everybody else run first."""
+    """Yield the events. None lets other tasks run first."""
     for step in steps:
         if step is None:
             await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def source(steps: Sequence[Event | None]) -> AsyncGenerator[Event, None]:
 def test_all_events_arrive_in_order_within_the_bounds(
     steps: list[Event | None], pauses: list[int], most_events: int, most_bytes: int
 ) -> None:
-    """However the model and the reader take turns: nothing lost, nothing doubled, no batch too large or empty."""
+    """All events arrive once and in order, in batches within the limits, for any timing of model and reader."""
 
     async def run() -> list[list[Event]]:
         batches = []
@@ -56,7 +56,7 @@ def test_all_events_arrive_in_order_within_the_bounds(
 
 
 async def test_what_has_arrived_goes_out_together() -> None:
-    """Events that come at once are one batch; events that come alone go alone, without delay."""
+    """Events that arrive together are one batch. A single event is sent without delay."""
     steps: list[Event | Exception | float] = [
         text("a"),
         text("b"),
@@ -75,7 +75,7 @@ async def test_what_has_arrived_goes_out_together() -> None:
 
 
 async def test_the_first_event_does_not_wait() -> None:
-    """It goes out while the model is still silent about the second."""
+    """The first event is sent before the model yields the second."""
     answer = batched(
         FakeModel(script=[text("a"), 30.0, text("b")]).generate(PROMPT), most_events=99, most_bytes=MANY
     )
@@ -84,7 +84,7 @@ async def test_the_first_event_does_not_wait() -> None:
 
 
 async def test_a_reader_who_stops_stops_the_model() -> None:
-    """No more is taken from the model than one batch beyond the one that was read."""
+    """If the reader stops, the model yields at most one batch more."""
     model = FakeModel(script=[text("x")] * 1000)
     answer = batched(model.generate(PROMPT), most_events=10, most_bytes=MANY)
     async with contextlib.aclosing(answer):
@@ -94,7 +94,7 @@ async def test_a_reader_who_stops_stops_the_model() -> None:
 
 
 async def test_bytes_bound_the_buffer_too() -> None:
-    """Large events fill it sooner; one that is larger than the bound goes alone."""
+    """The limit of bytes ends a batch. An event above the limit is a batch of its own."""
     model = FakeModel(script=[text("x" * 400)] * 3 + [text("y" * 5000), text("z")])
     sizes = [
         sum(len(event.text) for event in batch)
@@ -104,7 +104,7 @@ async def test_bytes_bound_the_buffer_too() -> None:
 
 
 async def test_a_failure_comes_after_what_was_good() -> None:
-    """The events before it are read first, then it is raised."""
+    """The events before a failure are read first, and then it is raised."""
     answer = batched(
         FakeModel(script=[text("a"), text("b"), ValueError("broken")]).generate(PROMPT),
         most_events=99,
@@ -116,7 +116,7 @@ async def test_a_failure_comes_after_what_was_good() -> None:
 
 
 async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
-    """Nor is it raised before the batches that wait."""
+    """A failure behind a full buffer is raised after the waiting batches."""
     script: list[Event | Exception | float] = [text("a"), text("b"), text("c"), ValueError("broken")]
     answer = batched(FakeModel(script=script).generate(PROMPT), most_events=1, most_bytes=MANY)
     for letter in "abc":
@@ -127,7 +127,7 @@ async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 async def test_leaving_stops_the_model_before_it_returns(taken: int) -> None:
-    """A reader that closes finds the model stopped, wherever it was: unstarted, waiting, or with a full buffer."""
+    """Closing returns after the model has stopped, if it had started."""
     model = FakeModel(script=[text("a"), 0.0, text("b"), 30.0, text("c")])
     answer = batched(model.generate(PROMPT), most_events=1, most_bytes=MANY)
     for _ in range(taken):
@@ -137,7 +137,7 @@ async def test_leaving_stops_the_model_before_it_returns(taken: int) -> None:
 
 
 async def test_a_cancelled_reader_stops_the_model() -> None:
-    """Cancellation from outside reaches the model as its own."""
+    """A cancelled reader cancels the model."""
     model = FakeModel(script=[text("a"), 30.0])
 
     async def read() -> None:

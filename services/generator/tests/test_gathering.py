@@ -1,4 +1,4 @@
-"""Pauses of streams: none while the process is idle, longer as it gets busier, with one tick for all."""
+"""Pauses of streams grow with the load of the process, and all streams share a tick."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from generator.gathering import Gathering
 
 
 class Clocks:
-    """Time that passes, and the share of it that the process is at work."""
+    """Simulated time, and the CPU time that the process uses."""
 
     def __init__(self) -> None:
         self.now = self.used = 0.0
@@ -17,7 +17,7 @@ class Clocks:
         return Gathering(longest, clock=lambda: self.now, cpu_clock=lambda: self.used)
 
     def work(self, gathering: Gathering, share: float, seconds: float = 5.0) -> None:
-        """Let streams ask every tenth of a second."""
+        """Let streams ask for a tick every tenth of a second."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             self.used += 0.1 * share
@@ -28,7 +28,7 @@ class Clocks:
     ("share", "interval"), [(0.0, 0.0), (0.03, 0.0), (0.04, 0.05 / 3), (0.05, 0.05), (1.0, 0.05), (4.0, 0.05)]
 )
 async def test_the_interval_grows_with_the_share_of_a_core(share: float, interval: float) -> None:
-    """From nothing to the longest one, and no further; what gathering saves counts as used."""
+    """The interval grows with the load from 0 to the longest one."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, share, seconds=30.0)
@@ -37,7 +37,7 @@ async def test_the_interval_grows_with_the_share_of_a_core(share: float, interva
 
 
 async def test_the_interval_follows_by_halves() -> None:
-    """A single busy moment does not make all streams wait, and the interval goes back as it came."""
+    """The interval moves by halves, so that a short load does not delay all streams."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0, seconds=0.3)
@@ -49,7 +49,7 @@ async def test_the_interval_follows_by_halves() -> None:
 
 
 async def test_what_was_long_ago_does_not_count() -> None:
-    """A stream that comes after a quiet time is read at once."""
+    """A stream after a quiet time is read at once."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0)
@@ -59,7 +59,7 @@ async def test_what_was_long_ago_does_not_count() -> None:
 
 
 async def test_a_longest_interval_of_0_turns_it_off() -> None:
-    """However busy the process is."""
+    """A longest interval of 0 turns pauses off under any load."""
     clocks = Clocks()
     gathering = clocks.gathering(0.0)
     clocks.work(gathering, 1.0)
@@ -68,11 +68,11 @@ async def test_a_longest_interval_of_0_turns_it_off() -> None:
 
 @virtual_time
 async def test_all_streams_share_a_tick() -> None:
-    """Those that pause at different times go on at the same one; the next pause has a tick of its own."""
+    """Streams that pause at different times continue at the same tick. The next pause has another tick."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0)
-    await asyncio.sleep(1)  # the tick that the work asked for is over
+    await asyncio.sleep(1)  # the tick of the simulated load has ended
     loop, begin = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     ends = []
 
@@ -89,7 +89,7 @@ async def test_all_streams_share_a_tick() -> None:
 
 @virtual_time
 async def test_a_stream_that_ends_its_pause_leaves_the_others_theirs() -> None:
-    """A client that leaves in a pause cancels its own."""
+    """Cancelling the pause of one stream does not end that of another."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0)

@@ -1,4 +1,4 @@
-"""The process, as it is started."""
+"""The process of the generator."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ def of_stub(stub: Stub) -> dict[str, str]:
 async def test_it_serves_the_extractive_model_with_nothing_configured(
     conversation: Callable[..., pb.GenerateRequest],
 ) -> None:
-    """A laptop without a model server gets answers, and an end with exit code 0."""
+    """Without settings, the process serves the extractive model and ends with exit code 0."""
     async with running() as generator:
         assert await generator.models() == ["extractive"]
         request = conversation(
@@ -92,7 +92,7 @@ async def test_it_serves_the_extractive_model_with_nothing_configured(
 
 
 async def test_models_of_a_server_are_served_the_default_first(stub: Stub) -> None:
-    """In the order in which they are configured otherwise."""
+    """The default model is listed first, and the others in their configured order."""
     async with running(**of_stub(stub), CAUSEWAY_MODEL="small") as generator:
         assert await generator.models() == ["small", "extractive", "big"]
 
@@ -100,7 +100,7 @@ async def test_models_of_a_server_are_served_the_default_first(stub: Stub) -> No
 async def test_a_running_stream_is_finished_after_sigterm(
     stub: Stub, conversation: Callable[..., pb.GenerateRequest]
 ) -> None:
-    """Within the grace the answer comes whole, no new call is taken, and the exit code is 0."""
+    """After SIGTERM a running answer completes, and the exit code is 0."""
     stub.script(stream(["a"] * 50, pace=0.02))
     async with running(**of_stub(stub)) as generator:
         call = generator.stub.Generate(conversation(model="big"))
@@ -123,7 +123,9 @@ def file_of(model: str, *stubs: Stub) -> str:
 async def test_models_of_a_file_are_served_and_follow_it(
     stub: Stub, conversation: Callable[..., pb.GenerateRequest], tmp_path: Path
 ) -> None:
-    """With fallback; a changed file counts within seconds, a bad one keeps what was there and is logged."""
+    """The models of a file are served with fallback. A changed file takes effect within seconds, and a bad one is
+    logged and ignored.
+    """
     path = tmp_path / "models.yaml"
     async with contextlib.AsyncExitStack() as stack:
         second = await stack.enter_async_context(Stub.started(tokens=2))
@@ -162,7 +164,7 @@ async def test_models_of_a_file_are_served_and_follow_it(
     ],
 )
 async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, message: str) -> None:
-    """With file, line and key."""
+    """A bad file ends the start with the file, the line and the key."""
     path = tmp_path / "models.yaml"
     if text is not None:
         path.write_text(text)
@@ -185,7 +187,7 @@ async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, messa
     ],
 )
 async def test_a_configuration_that_cannot_work_ends_the_start(environment: dict[str, str], message: str) -> None:
-    """With a message that names the variable, and a code that is not 0."""
+    """Contradicting settings end the start with a message that names the variable."""
     process = await start(environment, free_ports(1)[0])
     _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert message in errors.decode()

@@ -1,4 +1,4 @@
-"""The OpenAI API for models without such a server: requests read, answers written."""
+"""The OpenAI API for models whose server does not have it."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -38,7 +38,9 @@ async def answered(asked: bytes, closed: list[bool] | None = None) -> list[Event
 
 
 def test_a_request_becomes_a_conversation() -> None:
-    """Messages with all their members, parameters as they came, and what the answer is to look like."""
+    """A request becomes a conversation with all members of the messages, the parameters, and the form of the
+    answer.
+    """
     messages = [
         {"role": "system", "content": "Be kind.", "name": "x"},
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
@@ -80,14 +82,16 @@ def test_a_request_becomes_a_conversation() -> None:
     ],
 )
 def test_what_is_no_request_is_refused(asked: bytes, field: str | None) -> None:
-    """With the path of what is wrong."""
+    """An invalid request is refused with the path of the wrong member."""
     with pytest.raises(InvalidRequest) as caught:
         parse(asked)
     assert caught.value.field == field
 
 
 async def test_a_stream_is_chunks() -> None:
-    """Roles, pieces, reasons; usage where it was asked for, and then a null in each other chunk."""
+    """A stream has roles, texts and reasons. If the request asks for usage, the last chunk has it, and the others
+    have null.
+    """
     events = await answered(body(stream=True, n=2, stream_options={"include_usage": True}))
     assert {event.kind for event in events} == {EventKind.CHUNK}
     chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
@@ -101,7 +105,7 @@ async def test_a_stream_is_chunks() -> None:
 
 
 async def test_an_answer_in_one_piece_is_a_completion() -> None:
-    """Each choice with its text and its reason; the answer that it was made of is closed."""
+    """A completion has the text and the reason of each choice, and the model's answer is closed."""
     closed: list[bool] = []
     (event,) = await answered(body(n=2), closed)
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)

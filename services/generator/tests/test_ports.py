@@ -1,4 +1,4 @@
-"""The contract of models: the fake, the extractive one and those behind servers keep it alike."""
+"""The contract of models, which the fake, the extractive model, adapters and routes fulfil."""
 
 import contextlib
 import json
@@ -38,11 +38,11 @@ def model(
 
 
 async def test_a_conversation_is_answered_in_order(model: Model) -> None:
-    """It starts, then says something, ends each choice once and counts what it took."""
+    """An answer starts, has text, ends each choice once, and has the usage last."""
     events = [event async for event in model.generate(CONVERSATION)]
     kinds = [event.kind for event in events]
     assert kinds[0] is EventKind.START
-    assert json.loads(events[0].raw_json)["model"], "an answer says whose it is"
+    assert json.loads(events[0].raw_json)["model"], "START must name the model"
     assert kinds.count(EventKind.START) == kinds.count(EventKind.FINISH) == kinds.count(EventKind.USAGE) == 1
     assert kinds[-2:] == [EventKind.FINISH, EventKind.USAGE]
     assert "".join(event.text for event in events if event.kind is EventKind.TEXT)
@@ -54,7 +54,7 @@ async def test_a_conversation_is_answered_in_order(model: Model) -> None:
 
 
 async def test_a_request_is_answered_in_its_own_shape(model: Model) -> None:
-    """One COMPLETION, or CHUNKs where a stream is asked for; each is an object of JSON with choices."""
+    """A request gets one COMPLETION, or CHUNKs for a stream. Each is a JSON object with choices."""
     for stream, kind in ((False, EventKind.COMPLETION), (True, EventKind.CHUNK)):
         body = f'{{{MESSAGES},"stream":{json.dumps(stream)}}}'.encode()
         events = [event async for event in model.generate(OpenAIRequest(body))]
@@ -64,7 +64,7 @@ async def test_a_request_is_answered_in_its_own_shape(model: Model) -> None:
 
 
 async def test_an_answer_may_be_left(model: Model) -> None:
-    """Closing after any number of events leaves nothing behind, and the next prompt is answered in full."""
+    """An answer can be closed after any number of events, and the next one is complete."""
     for taken in range(3):
         answer = model.generate(CONVERSATION)
         for _ in range(taken):
@@ -74,7 +74,7 @@ async def test_an_answer_may_be_left(model: Model) -> None:
 
 
 async def test_answers_run_side_by_side(model: Model) -> None:
-    """Two answers at once do not mix."""
+    """Two concurrent answers do not mix."""
     async with contextlib.AsyncExitStack() as stack:
         one = await stack.enter_async_context(contextlib.aclosing(model.generate(CONVERSATION)))
         two = await stack.enter_async_context(contextlib.aclosing(model.generate(CONVERSATION)))
@@ -83,7 +83,7 @@ async def test_answers_run_side_by_side(model: Model) -> None:
 
 
 def test_tokens_are_counted(model: Model) -> None:
-    """Nothing is no token, more text is not fewer, and a conversation is at least its texts."""
+    """An empty text has no tokens, a longer text no fewer, and a conversation at least those of its texts."""
     counter = model.tokens
     assert counter.count("") == 0
     assert 0 < counter.count("one two") <= counter.count("one two three four")
@@ -93,7 +93,7 @@ def test_tokens_are_counted(model: Model) -> None:
 
 
 async def test_it_says_what_it_is(model: Model) -> None:
-    """Name, owner, a window that is a number, and that it is there."""
+    """A model has a name, an owner and a window, and is ready."""
     assert model.name
     assert model.owned_by
     assert model.only_quotes is isinstance(model, ExtractiveModel)
@@ -102,6 +102,6 @@ async def test_it_says_what_it_is(model: Model) -> None:
 
 
 async def test_it_can_be_closed_twice(model: Model) -> None:
-    """Two names of one server close it twice."""
+    """A model can be closed twice."""
     await model.aclose()
     await model.aclose()

@@ -1,4 +1,4 @@
-"""The service over gRPC: messages in and out, refusals, and callers who leave or stop reading."""
+"""The service over gRPC: messages, refusals, and clients that leave or stop reading."""
 
 import asyncio
 import contextlib
@@ -43,13 +43,13 @@ async def events_of(generator: Any, request: pb.GenerateRequest, seconds: float 
 
 
 def test_kinds_are_numbered_as_in_the_contract() -> None:
-    """The domain's kinds are the contract's, by name and number, but for the one that says nothing."""
+    """The domain's kinds of events have the names and numbers of the contract."""
     ours = {f"EVENT_KIND_{kind.name}": kind.value for kind in EventKind}
     assert ours | {"EVENT_KIND_UNSPECIFIED": 0} == dict(pb.EventKind.items())
 
 
 async def test_every_member_of_an_event_crosses(serve: Serve, conversation: Make) -> None:
-    """What a model yields is what the caller gets."""
+    """The client gets every member of the model's events."""
     script = [
         Event(EventKind.START, raw_json=b'{"id":"a"}'),
         Event(EventKind.TEXT, 3, "wörd", b'{"logprobs":[]}'),
@@ -67,7 +67,7 @@ async def test_every_member_of_an_event_crosses(serve: Serve, conversation: Make
 
 
 async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
-    """Messages, sources, parameters and question, as the domain knows them."""
+    """The model gets the messages, sources, parameters and question of the request."""
     model = FakeModel()
     request = pb.GenerateRequest(
         principal=LOCAL.to_proto(),
@@ -95,7 +95,7 @@ async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
 
 
 async def test_a_request_of_the_openai_api_reaches_the_model(serve: Serve, openai_request: Make) -> None:
-    """Byte for byte."""
+    """The model gets a request of the OpenAI API byte for byte."""
     model = FakeModel()
     async with serve(model) as generator:
         await events_of(generator, openai_request(b'{ "x":1 }'))
@@ -103,7 +103,7 @@ async def test_a_request_of_the_openai_api_reaches_the_model(serve: Serve, opena
 
 
 async def test_the_named_model_is_asked(serve: Serve, conversation: Make) -> None:
-    """By name; the first one where none is named; an unknown name is not found and names the field."""
+    """The named model answers, or the first one without a name. An unknown name causes NotFound with its field."""
     one, two = FakeModel("one"), FakeModel("two")
     async with serve(one, two) as generator:
         await events_of(generator, conversation(model="two"))
@@ -159,7 +159,7 @@ def user(**members: Any) -> dict[str, Any]:
 async def test_a_bad_prompt_is_refused_before_any_model_is_asked(
     serve: Serve, members: dict[str, Any], field: str
 ) -> None:
-    """The error names the field; the model never hears of it."""
+    """A bad prompt is refused with its field before the model is called."""
     model = FakeModel()
     async with serve(model) as generator:
         with pytest.raises(InvalidRequest) as caught:
@@ -168,8 +168,8 @@ async def test_a_bad_prompt_is_refused_before_any_model_is_asked(
     assert model.prompts == []
 
 
-async def test_nobody_is_not_served(serve: Serve) -> None:
-    """Each call needs a principal."""
+async def test_a_call_without_a_principal_is_refused(serve: Serve) -> None:
+    """A call without a principal is refused."""
     async with serve(FakeModel()) as generator:
         with pytest.raises(Unauthenticated):
             await events_of(generator, pb.GenerateRequest(openai_request_json=b"{}"))
@@ -182,7 +182,7 @@ async def test_nobody_is_not_served(serve: Serve) -> None:
 
 
 async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
-    """One count a text in order, one for the conversation, the window, and whether they are exact."""
+    """The answer has the count of each text and of the conversation, the window, and whether they are exact."""
     async with serve(FakeModel(window=777)) as generator:
         request = pb.CountTokensRequest(
             principal=LOCAL.to_proto(),
@@ -202,7 +202,7 @@ async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
 
 
 async def test_models_are_listed_the_default_first(serve: Serve) -> None:
-    """With window, owner, creation and readiness of each."""
+    """Each model is listed with its window, owner, creation and readiness."""
     async with serve(FakeModel("z", window=5, created=7), FakeModel("a", is_ready=False)) as generator:
         request = pb.ListModelsRequest(principal=LOCAL.to_proto())
         answer = await rpc.unary(generator.ListModels, request, Deadline.after(5))
@@ -215,7 +215,7 @@ async def test_models_are_listed_the_default_first(serve: Serve) -> None:
 
 
 async def test_events_come_as_they_arrive_and_together_when_they_do(serve: Serve, conversation: Make) -> None:
-    """A burst is one message, a pause ends it."""
+    """Events that arrive together are one message. A pause ends the message."""
     text = Event(EventKind.TEXT, text="a")
     async with serve(FakeModel(script=[text, text, text, 0.1, text])) as generator:
         assert [len(batch.events) for batch in await batches_of(generator, conversation())] == [3, 1]
@@ -223,7 +223,7 @@ async def test_events_come_as_they_arrive_and_together_when_they_do(serve: Serve
 
 @pytest.mark.parametrize("most", [{"most_events": 10}, {"most_bytes": 400}])
 async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
-    """By number and by bytes, with nothing lost."""
+    """Messages are limited in number of events and bytes, and no event is lost."""
     script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
     async with serve(FakeModel(script=script), **most) as generator:
         batches = await batches_of(generator, conversation())
@@ -255,8 +255,10 @@ async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict
 async def test_a_model_servers_fault_ends_the_call_and_its_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make, fault: str, error: type[CausewayError]
 ) -> None:
-    """Each within its time, with a message for the client, and with no connection left busy."""
-    seconds = 0.5 if "hang" in fault else 20  # the others fail at once; a busy machine must not end them first
+    """A fault of the model server ends the call in time with a message for the client, and no connection stays
+    busy.
+    """
+    seconds = 0.5 if "hang" in fault else 20  # the other faults appear at once, also on a busy machine
     limits = Limits(connect=20, first_byte=seconds, idle=seconds, most_bytes=1024 * 1024)
     async with serve(openai_model(fault, limits=limits)) as generator:
         with pytest.raises(error) as caught:
@@ -275,7 +277,7 @@ async def test_a_model_servers_fault_ends_the_call_and_its_connection(
 
 
 async def test_a_defect_of_a_model_tells_nothing(serve: Serve, conversation: Make) -> None:
-    """An unexpected exception is an internal error without its words."""
+    """An unexpected exception becomes Internal without the exception's text."""
     async with serve(FakeModel(script=[Event(EventKind.START), ValueError("secret path")])) as generator:
         with pytest.raises(Internal) as caught:
             await events_of(generator, conversation())
@@ -284,17 +286,17 @@ async def test_a_defect_of_a_model_tells_nothing(serve: Serve, conversation: Mak
 
 @contextlib.asynccontextmanager
 async def left(call: Any, stub: Stub) -> AsyncIterator[None]:
-    """Cancels the call when the block ends, and checks that the model server sees it."""
+    """Cancel the call when the block ends, and check that the model server sees it."""
     yield
     call.cancel()
     await eventually(lambda: stub.requests[0].closed_at is not None)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_caller_who_leaves_before_the_first_token_closes_the_request(
+async def test_leaving_before_the_first_token_closes_the_request(
     serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make, streamed: bool
 ) -> None:
-    """Streaming or not, the model server's connection is closed."""
+    """A client that leaves before the first token closes the model server's connection, streamed or not."""
     stub.script(FAULTS["fault-hang-before"]())
     async with serve(openai_model(limits=Limits())) as generator:
         call = generator.Generate(openai_request(json.dumps({"stream": streamed}).encode()))
@@ -303,10 +305,10 @@ async def test_a_caller_who_leaves_before_the_first_token_closes_the_request(
             await asyncio.sleep(0.02)
 
 
-async def test_a_caller_who_leaves_after_the_first_token_closes_the_request(
+async def test_leaving_after_the_first_token_closes_the_request(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
-    """While tokens come, and while the model is silent."""
+    """A client that leaves after the first token closes the connection, also while the model is silent."""
     for answer in (stream(["a"] * 1000, pace=0.005), FAULTS["fault-hang-mid"]()):
         stub.requests.clear()
         stub.script(answer)
@@ -316,10 +318,10 @@ async def test_a_caller_who_leaves_after_the_first_token_closes_the_request(
                 assert (await call.read()).events
 
 
-async def test_a_caller_who_leaves_in_the_middle_of_a_body_closes_the_request(
+async def test_leaving_in_the_middle_of_a_body_closes_the_request(
     serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make
 ) -> None:
-    """An answer in one piece of which half has come."""
+    """A client that leaves in the middle of an unstreamed answer closes the connection."""
     stub.script(Answer((b'{"choices":', Fault.HANG)))
     async with serve(openai_model(limits=Limits())) as generator:
         call = generator.Generate(openai_request(b"{}"))
@@ -331,7 +333,7 @@ async def test_a_caller_who_leaves_in_the_middle_of_a_body_closes_the_request(
 async def test_a_deadline_closes_the_request(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
-    """The caller's deadline ends the model's work, too."""
+    """The client's deadline closes the model server's connection."""
     stub.script(FAULTS["fault-hang-before"]())
     async with serve(openai_model(limits=Limits())) as generator:
         with pytest.raises(DeadlineExceeded):
@@ -339,10 +341,10 @@ async def test_a_deadline_closes_the_request(
         await eventually(lambda: stub.requests[0].closed_at is not None)
 
 
-async def test_a_caller_who_stops_reading_stops_the_model(
+async def test_a_client_that_stops_reading_stops_the_model(
     serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make
 ) -> None:
-    """The model server is held back while nobody reads, little has been read by then, and nothing is lost."""
+    """While the client does not read, the generator reads little from the model server, and no event is lost."""
     payload = sse(chunk({"content": "x" * 4000}))
     count = 10_000  # 40 MB, several times what sockets hold
     stub.script(Answer((*[payload * 10] * (count // 10), sse(chunk({}, "stop")), DONE), content_type=STREAM))

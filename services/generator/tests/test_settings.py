@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 
 def test_models_are_named_publicly_and_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name stands for itself, or for another one of the server; spaces do not matter."""
+    """A model has its public name, and may have another one at the server. Spaces are ignored."""
     monkeypatch.setenv("CAUSEWAY_OPENAI_MODELS", " llama3:8b , small = org/model-7b=q4,")
     assert Settings().openai_model_names() == [("llama3:8b", "llama3:8b"), ("small", "org/model-7b=q4")]
 
@@ -25,7 +25,7 @@ def test_models_are_named_publicly_and_for_the_server(monkeypatch: pytest.Monkey
     ],
 )
 def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """At the start, by name."""
+    """A wrong setting is refused by name."""
     monkeypatch.setenv(f"CAUSEWAY_{name}", value)
     with pytest.raises(ValidationError) as caught:
         Settings()
@@ -33,7 +33,7 @@ def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, 
 
 
 def test_the_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings may be printed."""
+    """No representation of the settings contains the key."""
     monkeypatch.setenv("CAUSEWAY_OPENAI_API_KEY", "s3cret")
     settings = Settings()
     assert "s3cret" not in repr(settings) + str(settings) + settings.model_dump_json()

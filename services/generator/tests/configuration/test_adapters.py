@@ -1,4 +1,4 @@
-"""Adapters made from the configuration, seen from the model server."""
+"""Adapters made from the configuration, as the model server sees their requests."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ ENVIRON = {"KEY": "s3cret-key", "HEADER": "s3cret-header", "QUERY": "s3cret-quer
 
 
 def opened(text: str, folder: Path = Path()) -> Model:
-    """The first deployment of the first model."""
+    """Open the first deployment of the first model."""
     file = Document(text.encode(), "models.yaml").validated(ModelsFile, {"environ": ENVIRON, "folder": folder})
     load_adapters(file.servers.values())
     model = file.models[0]
@@ -65,7 +65,9 @@ async def ask(model: Model) -> None:
 
 
 async def test_an_openai_server_gets_key_headers_and_query(stub: Stub) -> None:
-    """Those of the server and, before them, those of the deployment; the model under the server's name."""
+    """A request has the key, the headers and the query of the server. A deployment's headers come first, and the
+    body has the server's name of the model.
+    """
     server = "kind: openai, api_key: {env: KEY}, headers: {X-A: a, X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
     await ask(opened(on(stub, server, "model: org/llm, headers: {X-A: other}")))
     (request,) = stub.requests
@@ -75,12 +77,10 @@ async def test_an_openai_server_gets_key_headers_and_query(stub: Stub) -> None:
     assert request.json()["model"] == "org/llm"
 
 
-async def test_files_that_change_are_sent_as_they_are(
+async def test_changed_secret_files_take_effect(
     stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each place that takes `{file: ...}` sends what the file holds now: key, header and query of a server, and a
-    deployment's header.
-    """
+    """The key, the headers and the query from files have the current content of the files in each request."""
     monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
     names = ("key", "header", "query", "own")
 
@@ -110,7 +110,9 @@ async def test_files_that_change_are_sent_as_they_are(
 
 
 async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> None:
-    """https://learn.microsoft.com/azure/ai-foundry/openai/reference: no bearer, the deployment in the path."""
+    """Azure gets the deployment in the path, the API version, and the key in its own header.
+    https://learn.microsoft.com/azure/ai-foundry/openai/reference
+    """
     text = on(stub, "kind: azure, api_version: 2024-10-21, api_key: {env: KEY}", "model: gpt 4/o")
     await ask(opened(text.replace(stub.url, stub.url.removesuffix("/v1"))))
     (request,) = stub.requests
@@ -120,14 +122,14 @@ async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> Non
 
 
 async def test_an_authorization_header_of_ones_own_takes_the_keys_place(stub: Stub) -> None:
-    """Once, not twice, however it is written."""
+    """A configured Authorization header replaces the key, in any spelling."""
     await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}, headers: {AUTHORIZATION: mine, User-Agent: me}")))
     (request,) = stub.requests
     assert (request.headers["authorization"], request.headers["user-agent"]) == ("mine", "me")
 
 
-async def test_no_secret_is_told(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
-    """By no log line, error or representation, at any level, when all goes well and when it does not."""
+async def test_no_secret_is_shown(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+    """No log line, error or representation contains a secret, at any level, after successes and failures."""
     caplog.set_level(logging.DEBUG)
     secret = "kind: openai, api_key: {env: KEY}, headers: {X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
     said: list[Any] = []
@@ -139,7 +141,7 @@ async def test_no_secret_is_told(stub: Stub, caplog: pytest.LogCaptureFixture) -
             said += [repr(model), repr(vars(model))]
             try:
                 await ask(model)
-            except Exception as error:  # whatever it is, and whatever lies beneath it
+            except Exception as error:  # any error with all its causes
                 cause: BaseException | None = error
                 while cause is not None:
                     said += [str(cause), repr(cause)]
@@ -148,8 +150,8 @@ async def test_no_secret_is_told(stub: Stub, caplog: pytest.LogCaptureFixture) -
     assert "s3cret" not in caplog.text + repr(log) + "".join(said)
 
 
-async def test_no_secret_is_told_of_a_server_that_speaks_no_http() -> None:
-    """The client library's own error would name the URL and the headers."""
+async def test_no_secret_is_shown_for_a_server_without_http() -> None:
+    """The error about a server that does not speak HTTP contains no secret. The client library's error would."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -172,7 +174,7 @@ async def test_no_secret_is_told_of_a_server_that_speaks_no_http() -> None:
 
 
 async def test_timeouts_of_the_file_go_before_the_settings(stub: Stub) -> None:
-    """Each by itself."""
+    """Each time-out of the file takes precedence over that of the settings."""
     for timeouts, message in (("", "within 0.3 s"), ("timeouts: {whole: 0.1}", "within 0.1 s")):
         stub.script(FAULTS["fault-hang-before"]())
         with pytest.raises(DeadlineExceeded, match=message):
@@ -184,7 +186,7 @@ async def test_timeouts_of_the_file_go_before_the_settings(stub: Stub) -> None:
 
 
 async def test_a_redirection_is_not_followed(stub: Stub) -> None:
-    """Keys were given for one address."""
+    """A redirect is an error, because the key is for one address only."""
     stub.script(Answer((b"",), status=307, headers={"location": f"{stub.url}/elsewhere"}))
     with pytest.raises(Exception, match="redirects") as caught:
         await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}")))
@@ -193,7 +195,7 @@ async def test_a_redirection_is_not_followed(stub: Stub) -> None:
 
 
 async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
-    """For every kind."""
+    """The window of the file takes precedence over the server's. An extractive model has its own window."""
     stub.models = {"public": {"max_model_len": 4096}}
     openai, asked = (opened(on(stub, "kind: openai", model=model)) for model in ("context_window: 7,", ""))
     assert (await openai.context_window(), await asked.context_window()) == (7, 4096)
@@ -205,7 +207,9 @@ async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
 
 
 def test_a_triton_deployment_gets_what_the_file_says(tmp_path: Path) -> None:
-    """Address, names, limits; the chat template of the tokenizer's directory, unless another one is named."""
+    """A Triton deployment gets the address, names and limits of the file. It uses the chat template beside the
+    tokenizer unless the file names another one.
+    """
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
     server = TritonEntry(url="host:8001", api_key=SecretStr("s3cret-key"), timeouts=Timeouts(idle=3))
@@ -230,7 +234,7 @@ def test_a_triton_deployment_gets_what_the_file_says(tmp_path: Path) -> None:
 
 
 async def test_a_triton_deployment_is_made() -> None:
-    """Without being connected."""
+    """A Triton deployment is created without a connection."""
     model = opened(
         "servers: {s: {kind: triton, url: 'host:8001'}}\nmodels: [{name: a, deployments: [{server: s}]}]"
     )

@@ -1,4 +1,4 @@
-"""What is served while the configuration changes."""
+"""The catalogue of models while the configuration changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ PROMPT = Conversation((ChatMessage("user", "Hi"),))
 
 
 class Served:
-    """A catalogue and the file it is served from."""
+    """A catalogue, and the file of its models."""
 
     def __init__(self, path: Path) -> None:
         self.catalogue = RoutedModels(Defaults(connect=1.0, first_token=1.0, idle=1.0))
@@ -56,7 +56,9 @@ def on(*stubs: Stub, model: str = "a", deployment: str = "", more: str = "") -> 
 
 
 async def test_models_come_and_go(served: Served, stub: Stub) -> None:
-    """A new name can be asked for at once, an old one no more; the first is the default."""
+    """A new file takes effect at once: new names are found and removed ones are not. The first model is the
+    default.
+    """
     served.put(on(stub))
     assert await served.ask("a") == await served.ask()
     served.put(on(stub, model="b"))
@@ -67,7 +69,7 @@ async def test_models_come_and_go(served: Served, stub: Stub) -> None:
 
 
 async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, other: Stub) -> None:
-    """It ends whole on the server it began with, whose connections are closed only then."""
+    """A running answer completes on its server, whose connections close afterwards."""
     served.put(on(stub))
     stub.script(stream(["a"] * 30, pace=0.01))
     answer = asyncio.create_task(served.ask())
@@ -80,8 +82,8 @@ async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, oth
     await eventually(lambda: stub.open_connections == 0)
 
 
-async def test_a_request_that_has_not_begun_may_still_use_what_it_was_given(served: Served, stub: Stub) -> None:
-    """It holds its models from the moment on at which it got them."""
+async def test_a_request_can_start_with_the_models_that_it_holds(served: Served, stub: Stub) -> None:
+    """A request can start with the models that it holds, also after a change."""
     served.put(on(stub))
     with served.catalogue.held() as models:
         events = models.get("a").generate(PROMPT)
@@ -91,8 +93,10 @@ async def test_a_request_that_has_not_begun_may_still_use_what_it_was_given(serv
     await eventually(lambda: stub.open_connections == 0)
 
 
-async def test_what_stays_goes_on_as_it_is(served: Served, stub: Stub, other: Stub) -> None:
-    """Load, circuit and connections; also where only shares, tiers or neighbours change."""
+async def test_an_unchanged_deployment_keeps_its_state(served: Served, stub: Stub, other: Stub) -> None:
+    """A deployment keeps its circuit and connections if only weights, tiers or other servers change. A change of
+    its limits makes a new one.
+    """
     served.put(on(stub, more="circuit: {failures: 1, seconds: 60}"))
     await served.ask()
     stub.script(FAULTS["fault-500"]())
@@ -111,7 +115,7 @@ async def test_what_stays_goes_on_as_it_is(served: Served, stub: Stub, other: St
 
 
 async def test_a_changed_server_is_another_one(served: Served, stub: Stub) -> None:
-    """A new key, address or limit makes new connections; the old ones are closed."""
+    """A change of a server opens new connections and closes the old ones."""
     served.put(on(stub))
     await served.ask()
     served.put(on(stub).replace("kind: openai,", "kind: openai, headers: {X-A: b},"))
@@ -121,7 +125,7 @@ async def test_a_changed_server_is_another_one(served: Served, stub: Stub) -> No
 
 
 async def test_closing_closes_everything(served: Served, stub: Stub, other: Stub) -> None:
-    """Of the current and of older configurations, and of servers that no model uses."""
+    """Closing closes the connections of the current and of older configurations."""
     served.put(on(stub))
     await served.ask()
     with served.catalogue.held():
@@ -133,7 +137,7 @@ async def test_closing_closes_everything(served: Served, stub: Stub, other: Stub
 
 
 async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, other: Stub) -> None:
-    """Every answer comes whole while the configuration changes all the time."""
+    """Every answer is complete while the configuration changes all the time."""
     files: list[Callable[[], str]] = [lambda: on(stub), lambda: on(other), lambda: on(stub, other)]
     served.put(files[0]())
     tasks = []
@@ -146,7 +150,7 @@ async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, ot
 
 
 async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
-    """By the model's own key; without it no model does."""
+    """The key `pictures` of a model says whether it takes pictures."""
     for said in (True, False):
         served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(said).lower()},"))
         with served.catalogue.held() as models:
@@ -154,7 +158,7 @@ async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
 
 
 async def test_what_calls_tools_says_so(served: Served, stub: Stub) -> None:
-    """By the model's own key; without it no model does."""
+    """The key `tools` of a model says whether it calls tools."""
     for said in (True, False):
         served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(said).lower()},"))
         with served.catalogue.held() as models:

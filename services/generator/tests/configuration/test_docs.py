@@ -1,4 +1,4 @@
-"""What users are told about ``models.yaml`` is what is read."""
+"""The documentation of ``models.yaml`` is correct."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize("text", [*BLOCKS, (ROOT / "examples" / "models.yaml").read_text()])
 def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
-    """Each as it stands there, given its keys and files."""
+    """The reader accepts each example, given its keys and files."""
     (tmp_path / "key").write_text("s3cret")
     text = text.replace("/run/secrets/vllm", "key").replace("models/llm/tokenizer.json", "estimate")
     environ = dict.fromkeys(re.findall(r"env: (\w+)", text), "s3cret")
@@ -24,7 +24,7 @@ def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
 
 
 def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    """What the page says a wrong file says."""
+    """The error message on the page is that of the reader."""
     page = (ROOT / "docs" / "models.md").read_text()
     wrong = BLOCKS[0].replace("server: gpu-2", "server: gpu2").replace("/run/secrets/vllm", "key")
     (tmp_path / "key").write_text("s3cret")

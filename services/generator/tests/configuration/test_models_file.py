@@ -1,4 +1,4 @@
-"""``models.yaml``: what is read, and what is said where it is wrong."""
+"""Reading ``models.yaml``, and the errors about wrong files."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ def read(folder: Path, text: str = GOOD, default: str = "") -> Configuration:
 
 
 def test_a_good_file_is_read_with_its_secrets(tmp_path: Path) -> None:
-    """From the environment and from files beside it, without the line's end; what is not said has its default."""
+    """Secrets come from the environment and from files, without the final newline. Missing keys have their
+    defaults.
+    """
     file = read(tmp_path).file
     vllm, cloud, triton = (file.servers[name] for name in ("vllm", "cloud", "triton"))
     assert isinstance(vllm, OpenAIEntry)
@@ -67,15 +69,15 @@ def test_a_good_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     assert (file.retries.most, file.circuit.seconds) == (1, 7)
 
 
-def test_no_secret_shows(tmp_path: Path) -> None:
-    """Whatever of the configuration is printed."""
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """No representation of the configuration contains a secret."""
     configuration = read(tmp_path)
     shown = repr(configuration) + str(configuration.file) + configuration.file.model_dump_json()
     assert "s3cret" not in shown
 
 
 def test_each_model_has_its_counter(tmp_path: Path) -> None:
-    """The one it names, else the one that fits who answers; one that stays the same is not made again."""
+    """Each model has the tokenizer that it names, or that of its kind. An unchanged one is reused."""
     reader = Reader(tmp_path / "models.yaml", ENVIRON)
     (tmp_path / "team.txt").write_text("x")
     first = reader(GOOD.encode()).counters
@@ -143,8 +145,8 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
         (GOOD, "servers: [", "line 1: this is not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """And never with a secret."""
+def test_errors_name_the_file_the_line_and_the_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """An error names the file, the line and the key, and contains no secret."""
     assert old in GOOD
     with pytest.raises(ValueError, match=r"models\.yaml") as caught:
         read(tmp_path, GOOD.replace(old, new, 1))
@@ -157,14 +159,14 @@ def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, old: str, 
 
 
 def test_a_default_has_to_be_there(tmp_path: Path) -> None:
-    """The environment may name another one than the first."""
+    """The environment may select the default model, which must exist."""
     assert read(tmp_path, default="extractive").default == "extractive"
     with pytest.raises(ValueError, match="there is no model 'nobody', which CAUSEWAY_MODEL names"):
         read(tmp_path, default="nobody")
 
 
-def test_files_lie_beside_the_file(tmp_path: Path) -> None:
-    """A chat template, too; what is no path stays what it is."""
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """A path of a chat template is relative to the file. A template itself stays unchanged."""
     (tmp_path / "plain.jinja").write_text("{{ messages[0].content }}")
     text = GOOD.replace("tokenizer: estimate", "tokenizer: estimate\n  chat_template: plain.jinja")
     assert read(tmp_path, text).file.models[0].chat_template == str(tmp_path / "plain.jinja")

@@ -7,14 +7,14 @@ from servicekit.errors import InvalidRequest
 
 
 def test_without_anything_there_is_the_extractive_model() -> None:
-    """With its own way of counting."""
+    """Without settings, there is only the extractive model, with its own tokenizer."""
     configuration = simple_configuration()
     assert [model.name for model in configuration.file.models] == ["extractive"]
     assert configuration.counters["extractive"].count("one two") == 2
 
 
 def test_a_servers_models_have_a_deployment_each() -> None:
-    """Under the server's name, with the key, the window, and a counter."""
+    """Each configured model of the server has a deployment with the server's name, the window and a tokenizer."""
     configuration = simple_configuration(
         base_url="http://127.0.0.1:8000/v1",
         api_key=SecretStr("s3cret"),
@@ -44,6 +44,6 @@ def test_a_servers_models_have_a_deployment_each() -> None:
     ],
 )
 def test_contradictions_are_named(members: dict[str, object], message: str) -> None:
-    """By variable."""
+    """Contradicting settings are refused, and the error names them."""
     with pytest.raises(InvalidRequest, match=message):
         simple_configuration(**members)  # type: ignore[arg-type]  # as parametrized

@@ -1,4 +1,4 @@
-"""Answers made of sentences."""
+"""Extractive answers, which consist of sentences of the sources."""
 
 import pytest
 from generator.domain import Source
@@ -11,21 +11,21 @@ CARDS = Source(
 
 
 def test_the_best_sentence_is_given_with_its_citation() -> None:
-    """The name of its source stands behind it in brackets."""
+    """The answer is the best sentence with the name of its source in brackets."""
     assert answer("How heavy may a pallet be?", [CARDS, FREIGHT]) == (
         "A pallet may weigh up to 900 kg. [freight.md#page=1]"
     )
 
 
 def test_a_sentence_that_leans_on_another_brings_it_along() -> None:
-    """A pronoun is not left without what it stands for, before or behind."""
+    """A sentence with a pronoun is quoted together with its neighbour."""
     expected = "Residents can have an Islander Card. It takes 40 % off fares. [cards.pdf#page=2]"
     assert answer("How much does the Islander Card take off?", [CARDS]) == expected
     assert answer("Who are the residents that can have an Islander Card?", [CARDS]) == expected
 
 
 def test_what_was_said_is_not_said_again() -> None:
-    """The same sentence in two sources is given once, from the better one; three passages are the most."""
+    """A sentence of two sources is quoted once. An answer has at most three passages."""
     copy = Source("copy.md", FREIGHT.text, 0.1)
     assert answer("How heavy may a pallet be?", [copy, FREIGHT]).count("pallet") == 1
     many = Source("many.md", " ".join(f"Pier {name} is open to boats." for name in ("A1", "B2", "C3", "D4", "E5")))
@@ -46,14 +46,14 @@ TABLE = (
     ids=["ingest", "markdown"],
 )
 def test_of_a_table_the_row_that_answers_is_quoted(text: str, row: str) -> None:
-    """With its header, and no other row; all rows where each answers as well."""
+    """The answer quotes the matching row of a table with its header, or all rows if they match equally."""
     source = Source("items.csv", text, 1.0)
     assert answer("What is the fine for audio?", [source]) == f"{row} [items.csv]"
     assert answer("What is the loan and the fine of each item?", [source]).count("[items.csv]") == 3
 
 
 def test_it_does_not_know_what_the_sources_do_not_say() -> None:
-    """One shared word of several is not enough."""
+    """A source that shares only one word of several does not answer the question."""
     assert (
         answer("What is the capital of France?", [Source("a", "The capital of the fund is 3 million pounds.")])
         == NOT_FOUND
@@ -64,12 +64,12 @@ def test_it_does_not_know_what_the_sources_do_not_say() -> None:
 
 
 def test_without_sources_it_says_that_it_needs_them() -> None:
-    """Empty ones are none."""
+    """Without sources, or with empty ones, the answer says that it needs sources."""
     assert answer("How heavy may a pallet be?", []) == NO_SOURCES
     assert answer("How heavy may a pallet be?", [Source("a", " \n ")]) == NO_SOURCES
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    """Nothing depends on chance or on the order of equals."""
+    """Equal questions get equal answers."""
     answers = {answer("What takes how much off fares, and what travels free?", [FREIGHT, CARDS]) for _ in range(5)}
     assert len(answers) == 1

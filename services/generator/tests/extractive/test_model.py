@@ -1,4 +1,4 @@
-"""The extractive model as callers meet it."""
+"""The extractive model behind the port of models."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def said(events: list[Event], choice: int = 0) -> str:
 
 
 async def test_it_answers_word_by_word() -> None:
-    """A TEXT event a word, then the end, and the counted tokens."""
+    """The model yields a TEXT event for each word, the end, and the counted tokens."""
     events = await events_of(prompt())
     assert said(events) == ANSWER
     assert events[1].text == "A"
@@ -40,7 +40,7 @@ async def test_it_answers_word_by_word() -> None:
 
 
 async def test_without_a_question_the_last_user_message_is_it() -> None:
-    """A caller may leave the question out."""
+    """Without a question, the last user message is the question."""
     asked = Conversation(
         (ChatMessage("user", "How heavy may a pallet be?"), ChatMessage("assistant", "Light.")), (SOURCE,)
     )
@@ -48,7 +48,9 @@ async def test_without_a_question_the_last_user_message_is_it() -> None:
 
 
 async def test_parameters_are_kept() -> None:
-    """Tokens, stop strings and choices; each choice says the same and ends by itself."""
+    """The model respects the limit of tokens, stop strings and the number of choices. Each choice has the same text
+    and its own end.
+    """
     events = await events_of(prompt(parameters=b'{"max_tokens":3,"n":2,"temperature":0.5,"x":{}}'))
     assert [said(events, choice) for choice in (0, 1)] == ["A pallet may"] * 2
     ends = [(event.choice, event.text) for event in events if event.kind is EventKind.FINISH]
@@ -63,14 +65,14 @@ async def test_parameters_are_kept() -> None:
     [(b'{"max_tokens":"x"}', "max_tokens"), (b'{"n":0}', "n"), (b'{"stop":[1]}', "stop[0]")],
 )
 async def test_bad_parameters_are_refused_by_name(parameters: bytes, field: str) -> None:
-    """Before anything is said."""
+    """A bad parameter is refused by name."""
     with pytest.raises(InvalidRequest) as caught:
         await events_of(prompt(parameters=parameters))
     assert caught.value.field == field
 
 
 async def test_a_request_gets_a_completion_of_the_openai_api() -> None:
-    """OpenAI's own client reads it; it says that there are no sources, and counts."""
+    """A request gets a valid completion with the number of tokens. It says that there are no sources."""
     (event,) = await events_of({**HI, "n": 2})
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
     assert [choice.message.content for choice in completion.choices] == [NO_SOURCES] * 2
@@ -82,7 +84,7 @@ async def test_a_request_gets_a_completion_of_the_openai_api() -> None:
 
 
 async def test_a_streamed_request_gets_chunks_of_the_openai_api() -> None:
-    """The role first, then words, the reason, and usage last where it was asked for; one id over all."""
+    """A streamed request gets the role, the words, the reason, and the usage if it asks for it, all with one id."""
     events = await events_of({**HI, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 2})
     chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -97,7 +99,7 @@ async def test_a_streamed_request_gets_chunks_of_the_openai_api() -> None:
 
 
 async def test_the_same_request_has_the_same_answer() -> None:
-    """Byte for byte, at the same time."""
+    """Equal requests at the same time get equal events."""
     assert await events_of({**HI, "seed": 1}) == await events_of({**HI, "seed": 1})
 
 
@@ -113,7 +115,7 @@ async def test_the_same_request_has_the_same_answer() -> None:
     ],
 )
 async def test_a_bad_request_is_refused_by_its_parameter(asked: dict[str, Any], parameter: str) -> None:
-    """With the path of the parameter."""
+    """The error has the path of the wrong parameter."""
     with pytest.raises(InvalidRequest) as caught:
         await events_of(asked)
     assert caught.value.field == parameter
@@ -121,7 +123,7 @@ async def test_a_bad_request_is_refused_by_its_parameter(asked: dict[str, Any], 
 
 
 async def test_messages_of_parts_are_read() -> None:
-    """Tool messages without content, and lists of parts."""
+    """Messages may be lists of parts, or have tool calls without content."""
     parts = [{"type": "text", "text": "one two"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     (event,) = await events_of(
         {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": []}]}
@@ -147,7 +149,7 @@ TEXT = "one two three. four"
     ],
 )
 def test_an_answer_ends_at_a_stop_string_or_after_so_many_tokens(wanted: Wanted, text: str, reason: str) -> None:
-    """Whichever comes first says why; the stop string itself is not said."""
+    """The first limit ends the answer and is its reason. The stop string is not part of the text."""
     said = worded(TEXT, wanted)
     assert ("".join(said.pieces), said.finish_reason) == (text, reason)
 
@@ -162,7 +164,7 @@ def test_an_answer_ends_at_a_stop_string_or_after_so_many_tokens(wanted: Wanted,
     ],
 )
 def test_parameters_out_of_range_are_named(wanted: Wanted, name: str) -> None:
-    """So that the caller can mend them."""
+    """The problem with a parameter out of range names it."""
     problem = wanted.problem()
     assert problem is not None
     assert problem[0] == name

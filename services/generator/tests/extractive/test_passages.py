@@ -1,4 +1,4 @@
-"""Texts cut into what can be quoted."""
+"""The passages of a text that an answer can quote."""
 
 from generator.extractive.passages import Passage, passages
 from hypothesis import given
@@ -16,14 +16,14 @@ def one(source: str, beginning: str) -> Passage:
 
 @given(st.text(max_size=200))
 def test_no_text_breaks_it_and_nothing_is_invented(text: str) -> None:
-    """Whatever comes, the passages are made of the text's own characters."""
+    """The passages of any text consist of its own characters."""
     for passage in passages(text):
         assert passage.text
         assert set(passage.text) <= set(text) | set(" (),:")
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_kept_apart() -> None:
-    """A sentence may run over lines, in Markdown and in the text of a page; a hyphen at a line's end stays."""
+    """A sentence may span lines but not paragraphs. A hyphen at the end of a line stays."""
     source = (
         "The boat leaves at ten and is\nback by noon with a high-\nvisibility flag. It\nwaits.\n\nNobody swims."
     )
@@ -35,7 +35,7 @@ def test_wrapped_lines_are_joined_and_paragraphs_kept_apart() -> None:
 
 
 def test_headings_are_context_not_passages() -> None:
-    """Markdown headings stand above what follows, down to the next of their level."""
+    """A Markdown heading is the context of the text below it, up to the next heading of its level."""
     source = "# Fares\n\nAll in pounds.\n\n## Cars\n\nFrom 46.\n\n### Vans\n\nFrom 60.\n\n## Dogs\n\nFree."
     assert [(passage.text, passage.context) for passage in passages(source)] == [
         ("All in pounds.", "Fares"),
@@ -46,7 +46,7 @@ def test_headings_are_context_not_passages() -> None:
 
 
 def test_numbered_headings_of_a_page_are_context() -> None:
-    """A page's text has lost its markup, but not its numbers."""
+    """A numbered heading of a page is the context of the text below it."""
     source = (
         "4. Person overboard\r\n4.1 The first minute\r\nShout and keep pointing at the person whatever people\r\n"
         "ask of you, and do nothing else.\r\n4.2 Rescue boat\r\nIt is in the water within five minutes.\r\n"
@@ -61,7 +61,7 @@ def test_numbered_headings_of_a_page_are_context() -> None:
 
 
 def test_a_short_line_without_an_end_is_a_label() -> None:
-    """It may be a heading, a signature or a page's footer: quoted last."""
+    """A short line without a full stop is a label, such as a heading or a footer."""
     source = "Welcome aboard\nThe company was founded in 1923 and has carried people since then.\nPage 3 of 8"
     assert [(passage.text, passage.is_label) for passage in passages(source)] == [
         ("Welcome aboard", True),
@@ -71,7 +71,7 @@ def test_a_short_line_without_an_end_is_a_label() -> None:
 
 
 def test_items_of_a_list_are_passages_under_what_introduces_them() -> None:
-    """Each item stands alone, over several lines too; bullets and numbers are left out."""
+    """Each item of a list is a passage, without its bullet or number. Its context is the introducing line."""
     source = (
         "Bring along:\n\n- a letter of the\n  hospital;\n* your card. It is free.\n\n1. Then wait.\n2) Then go."
     )
@@ -86,7 +86,7 @@ def test_items_of_a_list_are_passages_under_what_introduces_them() -> None:
 
 
 def test_a_number_at_the_start_of_a_line_may_belong_to_the_sentence() -> None:
-    """A line that was wrapped before a number begins no list."""
+    """A wrapped line that begins with a number does not begin a list."""
     assert texts("A patient and one companion travel free on Route\n1. The letter is shown at check-in.") == [
         "A patient and one companion travel free on Route 1.",
         "The letter is shown at check-in.",
@@ -94,7 +94,7 @@ def test_a_number_at_the_start_of_a_line_may_belong_to_the_sentence() -> None:
 
 
 def test_rows_of_tables_carry_their_headings() -> None:
-    """A row can be read by itself; the header and the rule are none."""
+    """Each row of a table is a passage with its column names. The header and the rule are not passages."""
     source = (
         "## Fares\n\n| Ticket | Route 1 | Route 2 |\n|--|--:|:--|\n| Adult | £18.40 | £7.20 |\n| Child | free | |"
     )
@@ -104,7 +104,7 @@ def test_rows_of_tables_carry_their_headings() -> None:
 
 
 def test_rows_as_ingest_writes_them_are_passages() -> None:
-    """A line each, with the names of its columns; the rows of a table have its number."""
+    """Each row that ingest writes as a line is a passage with the number of its table."""
     source = (
         "Fares\n\nTicket: Adult; Route 1: £18.40; Route 2: £7.20\nTicket: Child; Route 1: free\n\n"
         "Adult; Price: 5\nChild; Price: 3\n\nPetrel | 2009\nDunlin | 2011\n\nNote: it is cold; bring a coat."
@@ -122,14 +122,14 @@ def test_rows_as_ingest_writes_them_are_passages() -> None:
 
 
 def test_markup_is_left_out() -> None:
-    """Emphasis, code and links show their text."""
+    """Emphasis, code and links are replaced by their text."""
     assert texts("**Groups:** _ask_ `desk` at [the office](https://example.org/x_y) for file_name_1.") == [
         "Groups: ask desk at the office for file_name_1."
     ]
 
 
 def test_sentences_know_their_neighbours() -> None:
-    """Within a paragraph, not beyond it."""
+    """A sentence has its neighbours within its paragraph only."""
     first, second = passages("The card is free. It lasts three years.\n\nCheques are not taken.")[:2]
     assert (first.previous, first.following) == ("", "It lasts three years.")
     assert (second.previous, second.following) == ("The card is free.", "")

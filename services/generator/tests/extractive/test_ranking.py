@@ -1,4 +1,4 @@
-"""Which passage answers."""
+"""The ranking of passages for a question."""
 
 import pytest
 from generator.domain import Source
@@ -12,19 +12,19 @@ def best(question: str, *texts: str) -> str:
 
 
 def test_the_passage_with_more_of_the_question_is_better() -> None:
-    """Rare words count more than frequent ones."""
+    """Rare words of the question count more than frequent ones."""
     text = "The boat carries cars. The boat carries sheep. The boat carries lorries. Sheep travel on the open deck."
     assert best("Where do sheep travel on the boat?", text) == "Sheep travel on the open deck."
 
 
-def test_what_stands_above_counts_for_what_stands_below() -> None:
-    """A heading names the subject of its sentences."""
+def test_a_heading_counts_for_its_sentences() -> None:
+    """The words of a heading count for the sentences below it."""
     text = "## Dogs\n\nThe fare is £3 each way.\n\n## Bicycles\n\nThe fare is £5 each way."
     assert best("What is the fare for bicycles?", text) == "The fare is £5 each way."
 
 
 def test_a_pronoun_takes_up_the_sentence_before_it() -> None:
-    """The subject is in one sentence, the answer in the next."""
+    """The words of the previous sentence count for a sentence with a pronoun."""
     text = "Residents can have an Islander Card. It takes 40 % off all fares. Parking takes ten minutes."
     assert best("What discount does the Islander Card give?", text) == "It takes 40 % off all fares."
 
@@ -43,25 +43,25 @@ def test_a_pronoun_takes_up_the_sentence_before_it() -> None:
     ],
 )
 def test_a_passage_of_the_kind_that_is_asked_for_is_better(question: str, answer: str, other: str) -> None:
-    """Numbers for how many, times for when, sums for costs, names for who."""
+    """Questions with how many, when, what cost and who prefer numbers, times, sums and names."""
     assert best(question, f"{other} {answer}") == answer
     assert best(question, f"{answer} {other}") == answer
 
 
-def test_what_the_question_knows_is_no_answer_to_it() -> None:
-    """A number that stands in the question is not the number that is asked for."""
+def test_a_number_of_the_question_is_not_its_answer() -> None:
+    """A number of the question is not its answer."""
     text = "A 10 m yacht may stay a night. A yacht pays £24 a night."
     assert best("What does a 10 m yacht pay a night?", text) == "A yacht pays £24 a night."
 
 
 def test_between_equals_the_more_relevant_source_is_better() -> None:
-    """The scores of the retrieval decide, whatever order the sources come in."""
+    """Equal passages are ordered by the scores of the retrieval."""
     sources = [Source("b", "Dogs are free.", 0.2), Source("a", "Dogs are free.", 0.9)]
     assert [ranked.source for ranked in rank("Are dogs free?", sources)] == ["a", "b"]
 
 
 def test_passages_that_share_nothing_are_left_out() -> None:
-    """And a question about nothing finds nothing."""
+    """A passage without a word of the question is left out. A question without such words finds nothing."""
     source = Source("a", "Dogs are free. Cats are not.")
     assert [ranked.passage.text for ranked in rank("Where are the cats?", [source])] == ["Cats are not."]
     assert rank("What is it?", [source]) == []
@@ -69,13 +69,13 @@ def test_passages_that_share_nothing_are_left_out() -> None:
 
 
 def test_adjectives_behind_how_are_not_what_a_question_is_about() -> None:
-    """They say what kind of answer is wanted."""
+    """An adjective after "how" is not part of the question's subject."""
     assert subject("How heavy may a pallet be?") == ["pallet"]
     assert subject("How long is the bridge, the long bridge?") == ["bridg", "long"]
 
 
 def test_other_languages_are_compared_word_by_word() -> None:
-    """Without English endings and stop words there is still a best passage."""
+    """A question in another language finds the passage with the most words in common."""
     assert (
         best(
             "Wie viel kostet eine Überfahrt mit dem Fahrrad?",

@@ -1,4 +1,4 @@
-"""Which sources speak of what is asked."""
+"""The decision whether a source answers a question."""
 
 import dataclasses
 
@@ -41,7 +41,7 @@ def speaks(question: str, source: Source) -> bool:
 def test_more_sources_never_turn_an_answer_into_a_refusal(
     question: str, few: list[Source], more: list[Source]
 ) -> None:
-    """Wherever the further sources are in the order."""
+    """An answer remains an answer with more sources, before or after the others."""
     refusals = (NOT_FOUND, NO_SOURCES)
     if answer(question, few) not in refusals:
         assert answer(question, [*few, *more]) not in refusals
@@ -50,13 +50,13 @@ def test_more_sources_never_turn_an_answer_into_a_refusal(
 
 @given(QUESTIONS, SOURCES)
 def test_an_answer_quotes_a_source_that_supports_it(question: str, sources: list[Source]) -> None:
-    """There is an answer if and only if one source speaks of what is asked."""
+    """There is an answer if and only if a source supports it."""
     answered = answer(question, sources) not in (NOT_FOUND, NO_SOURCES)
     assert answered == any(speaks(question, source) for source in sources)
 
 
 def test_a_name_that_is_missing_speaks_against_a_source() -> None:
-    """However much of the rest is there."""
+    """A source without a name of the question does not support it, unless the name of the source has it."""
     source = Source("bridge.md", "The bridge is 412 metres long and was opened in 1974.", 1.0, 0.6)
     assert speaks("How long is the bridge?", source)
     assert not speaks("How long is the Golden Gate bridge?", source)
@@ -65,34 +65,34 @@ def test_a_name_that_is_missing_speaks_against_a_source() -> None:
 
 
 def test_the_first_word_of_a_sentence_is_no_name() -> None:
-    """Its capital says nothing, in later sentences of the question either."""
+    """The capital at the beginning of a sentence does not make a word a name."""
     source = Source("a.md", "The toll is paid until midnight. Drivers who forget pay £35.", 1.0, 0.4)
     assert speaks("I forgot the toll. Drivers pay what?", source)
 
 
 @pytest.mark.parametrize(("cosine", "spoken_of"), [(0.1, False), (0.25, True), (None, True)])
 def test_words_need_a_cosine_beside_them_where_it_is_known(cosine: float | None, *, spoken_of: bool) -> None:
-    """Two of four words are enough where only words are known, and with a cosine that is not close to 0."""
+    """Two of four words support a question only if the cosine is unknown or not close to 0."""
     source = Source("a.md", "The deck crew checks each lashing.", 1.0, cosine)
     assert speaks("Which crew paints the deck in autumn?", source) is spoken_of
 
 
 @pytest.mark.parametrize(("cosine", "spoken_of"), [(0.3, False), (0.55, True), (None, False)])
 def test_a_source_may_answer_by_its_meaning(cosine: float | None, *, spoken_of: bool) -> None:
-    """Without a word of the question, if the vectors are close."""
+    """A source without a word of the question supports it if the cosine is high."""
     source = Source("a.md", "Subject access requests are settled within one month.", 1.0, cosine)
     assert speaks("How quickly must a customer hear what we store?", source) is spoken_of
     assert (answer("How quickly must a customer hear what we store?", [source]) != NOT_FOUND) is spoken_of
 
 
 def test_words_of_one_stem_are_related() -> None:
-    """Also where the endings are not those of plural and tense."""
+    """Words of one stem count as related with any ending."""
     source = Source("a.md", "Members hold the election in November.", 1.0, 0.2)
     assert speaks("Who elects the electors?", source)
     assert not speaks("Who elopes with whom?", source)
 
 
 def test_a_source_of_headings_has_nothing_to_quote() -> None:
-    """However close its vector is."""
+    """A source that consists of headings does not answer, for any cosine."""
     assert not speaks("Dogs?", Source("a.md", "# Dogs", 1.0, 0.9))
     assert answer("Dogs?", [Source("a.md", "# Dogs", 1.0, 0.9)]) == NOT_FOUND

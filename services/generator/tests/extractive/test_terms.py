@@ -1,4 +1,4 @@
-"""Words as they are compared."""
+"""Normalised words, by which texts are compared."""
 
 import pytest
 from generator.extractive.terms import terms, words
@@ -23,8 +23,8 @@ from generator.extractive.terms import terms, words
         ("Straße", "STRASSE"),
     ],
 )
-def test_forms_of_a_word_meet(left: str, right: str) -> None:
-    """Number, tense and spelling do not part a word from itself."""
+def test_forms_of_a_word_are_equal(left: str, right: str) -> None:
+    """Number, tense and spelling do not distinguish words."""
     assert words(left) == words(right)
 
 
@@ -40,19 +40,19 @@ def test_forms_of_a_word_meet(left: str, right: str) -> None:
         ("red", "r"),
     ],
 )
-def test_other_words_do_not(left: str, right: str) -> None:
-    """Endings are not taken from words that have none."""
+def test_other_words_are_different(left: str, right: str) -> None:
+    """Different words stay different."""
     assert words(left) != words(right)
 
 
 def test_words_that_say_nothing_are_no_terms() -> None:
-    """What a question is about is left."""
+    """The terms of a question are its words without stop words."""
     assert terms("How much does it cost for me to take the dog on board?") == ["cost", "take", "dog", "board"]
     assert terms("What is this?") == []
 
 
 def test_scripts_without_spaces_are_compared_by_pairs() -> None:
-    """So that a word inside of a sentence is found."""
+    """Scripts without spaces are compared by pairs of characters, so that a word within a sentence matches."""
     assert set(words("渡轮")) <= set(words("这艘渡轮每天出发"))
     assert set(words("フェリー")) <= set(words("フェリーは出る"))
     assert words("船") == ["船"]

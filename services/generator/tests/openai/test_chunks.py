@@ -1,4 +1,4 @@
-"""Chunks of a model server, read into events or passed on."""
+"""Chunks of a model server, which are read into events or relayed."""
 
 import json
 from typing import Any
@@ -25,8 +25,8 @@ def raw(event: Event) -> Any:
     return json.loads(event.raw_json)
 
 
-def test_the_first_chunk_starts_the_answer_with_what_is_outside_of_its_choices() -> None:
-    """START holds the server's own id, time, model and whatever else it says about the answer as a whole."""
+def test_start_has_the_members_of_the_answer() -> None:
+    """START has all members of the first chunk except its choices."""
     start, *rest = read(chunk({"role": "assistant", "content": ""}, system_fingerprint="fp", provider={"x": [1]}))
     assert start.kind is EventKind.START
     assert raw(start) == {
@@ -41,14 +41,14 @@ def test_the_first_chunk_starts_the_answer_with_what_is_outside_of_its_choices()
 
 
 def test_content_becomes_text() -> None:
-    """Each content is a TEXT event with its choice, byte for byte the same text."""
+    """Each content becomes a TEXT event with its choice and exactly its text."""
     texts = ["Hel", "lo ", "wörld 🌍", '\n\t"quoted" \\']
     events = read(chunk({"content": ""}), *(chunk({"content": text}, index=2) for text in texts))
     assert events[1:] == [Event(EventKind.TEXT, 2, text) for text in texts]
 
 
 def test_unmodelled_members_of_a_delta_cross_as_their_json() -> None:
-    """Tool calls, reasoning, refusals, lists as content: as they came, in a DELTA before their chunk's text."""
+    """Other members of a delta become a DELTA event with their JSON, before the text of the chunk."""
     calls = [{"index": 0, "id": "call_1", "function": {"name": "f", "arguments": '{"a": 1}'}}]
     for delta in (
         {"tool_calls": calls},
@@ -64,14 +64,14 @@ def test_unmodelled_members_of_a_delta_cross_as_their_json() -> None:
 
 
 def test_values_cross_byte_for_byte() -> None:
-    """Numbers, escapes and spacing inside of an unmodelled value are not written anew."""
+    """Numbers, escapes and spaces of an unmodelled value stay byte for byte."""
     reader = ChunkReader()
     _, event = reader.read(b'{"id":"a","choices":[{"index":0,"delta":{"v": {"n": 1.0e+2 , "s":"\\u00e9"}}}]}')
     assert event.raw_json == b'{"v":{"n": 1.0e+2 , "s":"\\u00e9"}}'
 
 
 def test_other_members_of_a_choice_ride_on_its_text_or_its_end() -> None:
-    """Logprobs and content filter results are on the TEXT they belong to, else on the FINISH; never lost."""
+    """Other members of a choice, such as logprobs, are on its TEXT event or else on its FINISH event."""
     logprobs = {"content": [{"token": "a", "logprob": -0.5}]}
     one, two, three = (chunk({"content": "a"}), chunk({}), chunk({}, "stop"))
     one["choices"][0]["logprobs"] = logprobs
@@ -88,7 +88,7 @@ def test_other_members_of_a_choice_ride_on_its_text_or_its_end() -> None:
 
 
 def test_text_and_finish_in_one_chunk_are_two_events() -> None:
-    """Servers that send the last token together with its finish reason lose neither."""
+    """A chunk with a text and a finish reason becomes two events."""
     assert [(event.kind, event.text) for event in read(chunk({"content": "end"}, "length"))[1:]] == [
         (EventKind.TEXT, "end"),
         (EventKind.FINISH, "length"),
@@ -96,7 +96,7 @@ def test_text_and_finish_in_one_chunk_are_two_events() -> None:
 
 
 def test_usage_is_counted_by_the_server() -> None:
-    """USAGE holds the numbers as exact, and the server's own object."""
+    """USAGE has the server's numbers, as exact, and the server's object. Invalid numbers become 0."""
     usage = {
         "prompt_tokens": 3,
         "completion_tokens": 5,
@@ -113,7 +113,7 @@ def test_usage_is_counted_by_the_server() -> None:
 
 
 def test_members_that_come_later_start_again_with_only_those() -> None:
-    """Azure names the filters first and the answer's id later; a changing clock is no news, padding none at all."""
+    """Later members of the answer cause another START with only these. A new time or padding does not."""
     first = {"id": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": [1]}
     events = read(
         first,
@@ -153,17 +153,17 @@ deltas = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(deltas, st.none() | st.just("stop"), st.integers(0, 2)), min_size=1, max_size=5))
-def test_the_short_way_reads_what_the_general_way_reads(
+def test_the_fast_decoder_equals_the_general_one(
     chunks: list[tuple[dict[str, Any], str | None, int]],
 ) -> None:
-    """A chunk without surprises has a decoder of its own; its events are those of the general one."""
+    """The fast decoder of plain chunks gives the same events as the general one."""
     plain = [chunk(delta, reason, index=index) for delta, reason, index in chunks]
-    general = [{**each, "x_nothing": None} for each in plain]  # an unknown member: never the short way
+    general = [{**each, "x_nothing": None} for each in plain]  # an unknown member prevents the fast decoder
     assert read(*plain) == read(*general)
 
 
 def test_a_completion_in_one_piece_is_read_like_a_stream() -> None:
-    """A server that does not stream although it was asked to is understood."""
+    """A completion that is not streamed becomes the same events as a stream."""
     message = {"role": "assistant", "content": "whole"}
     events = read({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}})
     assert [event.kind for event in events] == [EventKind.START, EventKind.TEXT, EventKind.FINISH, EventKind.USAGE]
@@ -172,7 +172,7 @@ def test_a_completion_in_one_piece_is_read_like_a_stream() -> None:
 
 @pytest.mark.parametrize("make", [ChunkReader, ChunkRelay])
 def test_an_answer_is_complete_when_every_choice_has_ended(make: type[ChunkReader | ChunkRelay]) -> None:
-    """Only then may a stream end without saying that it is done."""
+    """An answer is complete when each of its choices has a finish reason."""
     reader = make()
     assert not reader.complete
     reader.read(encoded(chunk({"content": "a"}, index=0)))
@@ -191,7 +191,7 @@ NO_TEXT = [
     b'{"error":{"message":"\xff"}}',
     b'{"choices":' + b"[" * 50_000,
 ]
-"""No UTF-8, wherever it stands, and what is nested too deeply."""
+"""Payloads with invalid UTF-8 in different places, and one that is nested too deeply."""
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ NO_TEXT = [
     ],
 )
 def test_what_is_no_chunk_ends_the_answer(payload: bytes) -> None:
-    """Broken JSON and JSON of another shape are the server's failure, before and after the first event."""
+    """A payload that is not a chunk raises Unavailable, before and after the first event."""
     for before in ([], [encoded(chunk({"content": "a"}))]):
         reader = ChunkReader()
         for each in before:
@@ -221,7 +221,7 @@ def test_what_is_no_chunk_ends_the_answer(payload: bytes) -> None:
     [({"message": "m", "code": 429}, 429), ({"message": "m", "code": "context_length"}, 502), ("text", 502)],
 )
 def test_an_error_in_the_stream_is_the_servers_refusal(error: object, status: int) -> None:
-    """Its status is the one that it names, if it is one; its JSON is kept."""
+    """An error in the stream raises UpstreamRejected with its JSON and its status, or 502."""
     with pytest.raises(UpstreamRejected) as caught:
         ChunkReader().read(encoded({"error": error}))
     assert caught.value.status == status
@@ -230,13 +230,13 @@ def test_an_error_in_the_stream_is_the_servers_refusal(error: object, status: in
 
 @given(st.binary(max_size=5).map(lambda data: json.dumps({"x": data.hex(), "choices": [{"delta": {}}]}).encode()))
 def test_the_relay_passes_payloads_untouched(payload: bytes) -> None:
-    """A CHUNK holds the payload byte for byte."""
+    """A CHUNK event has the payload byte for byte."""
     assert ChunkRelay().read(payload) == [Event(EventKind.CHUNK, raw_json=payload)]
 
 
 @pytest.mark.parametrize("payload", [b"[1, 2]", b'{"choices": {"odd": 1}}', b'{"error":{"code":429}}', b'"x"'])
 def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
-    """What the JSON means is for the client to judge, errors too; one that comes first is a refusal."""
+    """The relay passes any JSON, also a later error. An error as the first payload is a refusal."""
     relay = ChunkRelay()
     relay.read(b"{}")
     assert relay.read(payload) == [Event(EventKind.CHUNK, raw_json=payload)]
@@ -248,7 +248,7 @@ def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]', *NO_TEXT])
 def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
-    """A client would choke on it."""
+    """The relay refuses invalid JSON."""
     relay = ChunkRelay()
     relay.read(b"{}")
     with pytest.raises(Unavailable):
@@ -256,7 +256,7 @@ def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
 
 
 def test_choices_of_a_text_completion_have_their_text_beside_them() -> None:
-    """Streamed or whole: what else stands in the choice crosses with the text, or with the end."""
+    """The text of a text completion's choice becomes a TEXT event with the choice's other members."""
     events = read(
         {
             "id": "c",

@@ -1,4 +1,4 @@
-"""What each kind of server sends, after its documentation: read into events, passed on untouched, refusals kept."""
+"""The documented dialects of OpenAI-compatible servers: answers are read or relayed, and refusals kept."""
 
 import json
 from collections.abc import Callable
@@ -21,12 +21,12 @@ def chunk(head: dict[str, Any], delta: dict[str, Any] | None, finish: str | None
 
 
 class Dialect(NamedTuple):
-    """A streamed answer, and what of it has to arrive."""
+    """A streamed answer, and the parts of it that must arrive."""
 
     chunks: list[dict[str, Any]]
     start: dict[str, Any]  # members of the answer as a whole
-    deltas: list[dict[str, Any]]  # what is not text
-    beside: list[dict[str, Any]]  # what stands beside a text or an end
+    deltas: list[dict[str, Any]]  # members that are not text
+    beside: list[dict[str, Any]]  # members beside a text or a finish reason
     finish: str = "stop"
     text: str = "Hello"
 
@@ -124,7 +124,7 @@ DIALECTS = {
             ),
             chunk(OPENAI, {"content": "Hello"}, logprobs=None, content_filter_results=SAFE),
             chunk(OPENAI, {}, "stop", logprobs=None, content_filter_results={}),
-            # The asynchronous filter speaks after the text, without a delta.
+            # The asynchronous filter reports after the text, without a delta.
             chunk(
                 {"id": "", "object": "", "created": 0, "model": ""},
                 None,
@@ -149,7 +149,7 @@ async def events_of(model: OpenAIModel, prompt: Conversation | OpenAIRequest) ->
 
 @pytest.mark.parametrize("name", DIALECTS)
 async def test_a_streamed_conversation_keeps_everything(stub: Stub, openai_model: MakeModel, name: str) -> None:
-    """Text, end and usage are read; whatever else the server says arrives, each thing with its choice."""
+    """Text, finish reason and usage are read, and all other members arrive with their choice."""
     dialect = DIALECTS[name]
     stub.script(Answer((*map(sse, dialect.chunks), DONE), content_type=STREAM))
     events = await events_of(openai_model(), PROMPT)
@@ -179,7 +179,7 @@ async def test_a_streamed_conversation_keeps_everything(stub: Stub, openai_model
 
 @pytest.mark.parametrize("name", DIALECTS)
 async def test_a_streamed_request_is_relayed_untouched(stub: Stub, openai_model: MakeModel, name: str) -> None:
-    """Chunk by chunk, byte by byte."""
+    """A streamed request gets the server's chunks byte for byte."""
     payloads = [json.dumps(each, separators=(",", ":")).encode() for each in DIALECTS[name].chunks]
     stub.script(Answer((*map(sse, payloads), DONE), content_type=STREAM))
     events = await events_of(openai_model(), OpenAIRequest(b'{"stream":true}'))
@@ -187,7 +187,7 @@ async def test_a_streamed_request_is_relayed_untouched(stub: Stub, openai_model:
 
 
 async def test_what_a_client_asks_for_goes_out_unchanged(stub: Stub, openai_model: MakeModel) -> None:
-    """Images, tools, logprobs, vendors' parameters: in a conversation and in a request."""
+    """The server gets the client's messages and parameters unchanged, for a conversation and for a request."""
     parts = (
         b'[{"type":"text","text":"What is this?"},'
         b'{"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}}]'
@@ -263,7 +263,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 async def test_a_refusal_keeps_status_body_and_time(stub: Stub, openai_model: MakeModel, name: str) -> None:
-    """As the server put it."""
+    """A refusal keeps the server's status, body and retry time."""
     status, document, headers, retry_after = REFUSALS[name]
     stub.script(Answer((json.dumps(document).encode(),), status=status, headers=headers))
     with pytest.raises(UpstreamRejected) as caught:
@@ -287,7 +287,7 @@ async def test_a_refusal_keeps_status_body_and_time(stub: Stub, openai_model: Ma
 async def test_an_error_inside_of_a_stream_is_an_error(
     stub: Stub, openai_model: MakeModel, error: dict[str, Any], status: int
 ) -> None:
-    """Even though the stream then says that it is complete; of a conversation and of a request."""
+    """An error in a stream raises UpstreamRejected, also if the stream then ends normally."""
     for prompt in (PROMPT, OpenAIRequest(b'{"stream":true}')):
         stub.script(Answer((sse(error), DONE), content_type=STREAM))
         with pytest.raises(UpstreamRejected) as caught:

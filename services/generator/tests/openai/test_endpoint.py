@@ -1,11 +1,11 @@
-"""Where a server is."""
+"""The address of a model server."""
 
 from generator.openai.endpoint import Endpoint
 from pydantic import SecretStr
 
 
 def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
-    """There the deployment stands in it, whatever its name holds."""
+    """Only Azure's path has the escaped name of the deployment."""
     plain = Endpoint("http://a/v1")
     assert plain.answers("a b/c") == plain.answers("") == "/chat/completions"
     assert plain.answers("a", plain=True) == "/completions"
@@ -15,7 +15,7 @@ def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
 
 
 def test_azure_takes_its_key_in_a_header_of_its_own() -> None:
-    """A header that is given goes before it; nothing is shown."""
+    """Azure's key is in its own header, which a configured header replaces. No secret is shown."""
     key, other = SecretStr("s3cret-a"), SecretStr("s3cret-b")
     endpoint = Endpoint.azure("https://a", "2024-10-21", key, {}, {"x": other})
     assert (endpoint.bearer, endpoint.headers) == (None, {"api-key": key})

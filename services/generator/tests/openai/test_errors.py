@@ -1,4 +1,4 @@
-"""What failures of a model server become."""
+"""The errors that failures of a model server become."""
 
 import email.utils
 import time
@@ -12,12 +12,12 @@ from servicekit.errors import DeadlineExceeded, Unavailable
     ("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("soon", None), ("inf", None), ("", None)]
 )
 def test_retry_after_in_seconds(value: str, seconds: float | None) -> None:
-    """Seconds are taken as they are; what is no time is none."""
+    """A number is taken as seconds. Any other text is ignored."""
     assert refused(429, {"retry-after": value}, b"").retry_after == seconds
 
 
 def test_retry_after_as_a_date() -> None:
-    """A date is as many seconds as lie before it."""
+    """A date becomes the seconds until then."""
     header = email.utils.formatdate(time.time() + 30, usegmt=True)
     wait = refused(503, {"retry-after": header}, b"").retry_after
     assert wait is not None
@@ -25,13 +25,13 @@ def test_retry_after_as_a_date() -> None:
 
 
 def test_status_and_body_are_kept() -> None:
-    """Bytes that are no text do no harm."""
+    """A refusal keeps the status and the body, and replaces invalid bytes."""
     error = refused(418, {}, b"\xffteapot")
     assert (error.status, error.body) == (418, "\ufffdteapot")
 
 
 def test_a_time_out_beneath_is_told_from_a_refusal() -> None:
-    """The client library gives both the same name; the cause decides."""
+    """The cause of the library's error distinguishes a time-out from a refused connection."""
     slow, down = RuntimeError("library"), RuntimeError("library")
     slow.__cause__ = TimeoutError()
     down.__cause__ = ConnectionRefusedError()

@@ -1,4 +1,4 @@
-"""A model of an OpenAI-compatible server, on a recording one."""
+"""A model of an OpenAI-compatible server, tested with a recording server."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,9 @@ async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
 
 
 async def test_a_streamed_conversation_becomes_events(stub: Stub, openai_model: MakeModel) -> None:
-    """Start, each token, finish and usage, in order; the server is asked under its own name for the model."""
+    """A conversation yields start, tokens, finish and usage in order. The request has the server's name of the
+    model.
+    """
     stub.script(stream(["Hel", "lo"]))
     events = await events_of(openai_model("server-name"), CONVERSATION)
     assert [(event.kind, event.text) for event in events] == [
@@ -40,7 +42,7 @@ async def test_a_streamed_conversation_becomes_events(stub: Stub, openai_model: 
 
 
 async def test_a_request_goes_out_as_it_came_but_for_the_name(stub: Stub, openai_model: MakeModel) -> None:
-    """Every byte besides the model's name is the client's."""
+    """The server gets the client's request byte for byte, except for the name of the model."""
     body = b'{ "messages":[{"role":"user","content":"caf\xc3\xa9"}],"model": "public","x_own":1.50 }'
     await events_of(openai_model("stub/v2"), OpenAIRequest(body))
     assert stub.requests[0].body == body.replace(b'"public"', b'"stub/v2"')
@@ -50,14 +52,14 @@ async def test_a_request_goes_out_as_it_came_but_for_the_name(stub: Stub, openai
 
 
 async def test_an_answer_in_one_piece_is_a_completion_byte_for_byte(stub: Stub, openai_model: MakeModel) -> None:
-    """Whatever its JSON holds."""
+    """An unstreamed answer is one COMPLETION event with the body byte for byte."""
     body = b'{"id" : "x","choices":[ ],\n "vendor":1.50}'
     stub.script(Answer((body,)))
     assert await events_of(openai_model(), OpenAIRequest(b"{}")) == [Event(EventKind.COMPLETION, raw_json=body)]
 
 
 async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_model: MakeModel) -> None:
-    """It is one completion, byte for byte; a server that streams all the same is read as any stream."""
+    """A conversation can get a COMPLETION event with the body. A streamed answer becomes the usual events."""
     body = b'{"id" : "x","choices":[ ],\n "vendor":null}'
     prompt = Conversation((ChatMessage("user", "Hi"),), in_one_piece=True)
     stub.script(Answer((body,)))
@@ -67,7 +69,7 @@ async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_m
 
 
 async def test_a_unary_conversation_has_the_events_of_a_stream(stub: Stub, openai_model: MakeModel) -> None:
-    """One of each kind, from a server that is asked for no stream; also from one that streams all the same."""
+    """A unary conversation asks for no stream and yields the events of a stream, for a streamed answer too."""
     prompt = Conversation((ChatMessage("user", "Hi"),), unary=True)
     stub.script(completion("Hello there"), stream(["Hello", " there"]))
     kinds, texts = [], []
@@ -91,17 +93,17 @@ async def test_a_unary_conversation_has_the_events_of_a_stream(stub: Stub, opena
         (b'{"error": {"code": 7}}', UpstreamRejected),
     ],
 )
-async def test_an_answer_in_one_piece_that_is_none(
+async def test_invalid_answers_in_one_piece(
     stub: Stub, openai_model: MakeModel, body: bytes, wrong: type[Exception]
 ) -> None:
-    """What is no JSON object, or an error in spite of its status, is no completion."""
+    """A body that is not a JSON object, or an error with status 200, raises an error."""
     stub.script(Answer((body,)))
     with pytest.raises(wrong):
         await events_of(openai_model(), OpenAIRequest(b"{}"))
 
 
 async def test_a_streamed_answer_is_chunks_byte_for_byte(stub: Stub, openai_model: MakeModel) -> None:
-    """Each data payload is one event; comments and the end mark are not."""
+    """Each data payload is one event. Comments and the end mark are not."""
     first, second = b'{"choices":[{"index":0,"delta":{"content":"a"}}], "v": 1.0}', b'{"error":{"message":"late"}}'
     stub.script(Answer((b": hi\n\ndata: " + first + b"\r\n\r\n", sse(second), DONE), content_type=STREAM))
     events = await events_of(openai_model(), STREAMED)
@@ -109,7 +111,7 @@ async def test_a_streamed_answer_is_chunks_byte_for_byte(stub: Stub, openai_mode
 
 
 async def test_the_answers_form_decides_not_the_requests(stub: Stub, openai_model: MakeModel) -> None:
-    """A server that does not stream is understood, for a conversation and for a request."""
+    """An unstreamed answer is understood although the request asks for a stream."""
     stub.script(completion("whole"), completion("whole"))
     texts = [event.text for event in await events_of(openai_model(), CONVERSATION) if event.kind is EventKind.TEXT]
     assert texts == ["whole"]
@@ -132,7 +134,7 @@ async def test_the_answers_form_decides_not_the_requests(stub: Stub, openai_mode
 async def test_what_was_good_comes_before_the_failure(
     stub: Stub, openai_model: MakeModel, fault: str, prompt: Prompt
 ) -> None:
-    """A stream that goes wrong gives its good events first, then says that the server failed."""
+    """A broken stream yields its good events and then raises Unavailable."""
     stub.script(FAULTS[fault]())
     got: list[Event] = []
     with pytest.raises(Unavailable, match="The model server"):
@@ -144,7 +146,7 @@ async def test_what_was_good_comes_before_the_failure(
 
 
 async def test_a_stream_may_end_without_its_mark_when_it_is_complete(stub: Stub, openai_model: MakeModel) -> None:
-    """Some servers send no [DONE]; the finish reason is enough, for every choice that began."""
+    """A stream without [DONE] is complete if each choice has a finish reason."""
     begun, other, ended = (
         sse(chunk({"content": "a"})),
         sse(chunk({"content": "b"}, index=1)),
@@ -157,7 +159,7 @@ async def test_a_stream_may_end_without_its_mark_when_it_is_complete(stub: Stub,
 
 
 async def test_an_error_as_the_first_chunk_is_a_refusal(stub: Stub, openai_model: MakeModel) -> None:
-    """Servers that begin with 200 and then refuse are heard."""
+    """A first chunk with an error raises UpstreamRejected with its status."""
     stub.script(Answer((sse(b'{"error":{"message":"too long","code":400}}'), DONE), content_type=STREAM))
     with pytest.raises(UpstreamRejected) as caught:
         await events_of(openai_model(), CONVERSATION)
@@ -165,7 +167,7 @@ async def test_an_error_as_the_first_chunk_is_a_refusal(stub: Stub, openai_model
 
 
 async def test_a_large_event_under_the_limit_passes(stub: Stub, openai_model: MakeModel) -> None:
-    """A picture of megabytes in one chunk crosses whole."""
+    """A chunk of several megabytes below the limit arrives completely."""
     picture = "A" * 3_000_000
     stub.script(Answer((sse(chunk({"images": [picture]}, "stop")), DONE), content_type=STREAM))
     events = await events_of(openai_model(limits=Limits()), CONVERSATION)
@@ -173,7 +175,7 @@ async def test_a_large_event_under_the_limit_passes(stub: Stub, openai_model: Ma
 
 
 async def test_the_window_is_the_configured_one_else_the_servers(stub: Stub, openai_model: MakeModel) -> None:
-    """Configuration wins; 0 says that nobody knows."""
+    """The configured window takes precedence over the server's. 0 means unknown."""
     stub.models = {"stub": {"max_model_len": 4096, "created": True}}
     assert await openai_model(window=100).context_window() == 100
     assert await openai_model().context_window() == 4096
@@ -182,7 +184,7 @@ async def test_the_window_is_the_configured_one_else_the_servers(stub: Stub, ope
 
 
 async def test_a_model_was_created_when_its_server_says(stub: Stub, openai_model: MakeModel) -> None:
-    """Also where the list tells no window; 0 says that it is not known."""
+    """The time of creation is the server's. 0 means unknown."""
     stub.models = {"stub": {"created": 1_700_000_000}, "odd": {"created": "today"}, "huge": {"created": 10**30}}
     assert await openai_model().created() == 1_700_000_000
     assert await openai_model().context_window() == 0
@@ -190,7 +192,7 @@ async def test_a_model_was_created_when_its_server_says(stub: Stub, openai_model
 
 
 async def test_a_text_to_go_on_with_is_asked_for_as_a_text_completion(stub: Stub, openai_model: MakeModel) -> None:
-    """At its own path; the events are those of any answer."""
+    """A plain prompt uses the path of text completions and yields the usual events."""
     payloads = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("up", "on")]
     end = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
     stub.script(Answer((*map(sse, payloads), sse(end), DONE), content_type=STREAM))

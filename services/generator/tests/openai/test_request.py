@@ -1,4 +1,4 @@
-"""A conversation as a chat completion request."""
+"""The chat completion request of a conversation."""
 
 import json
 
@@ -12,8 +12,8 @@ def body(*messages: ChatMessage, parameters: bytes = b"{}") -> dict[str, object]
     return made
 
 
-def test_messages_and_model_are_there_and_a_stream_with_usage_is_asked_for() -> None:
-    """The request is what a model server needs, and the events need."""
+def test_a_request_asks_for_a_stream_with_usage() -> None:
+    """The request has the messages and the model, and asks for a stream with usage."""
     assert body(ChatMessage("system", "Be brief."), ChatMessage("user", "Hi")) == {
         "model": "m",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
@@ -24,7 +24,7 @@ def test_messages_and_model_are_there_and_a_stream_with_usage_is_asked_for() -> 
 
 @pytest.mark.parametrize("flag", ["in_one_piece", "unary"])
 def test_an_answer_in_one_piece_is_asked_for_as_such(flag: str) -> None:
-    """No stream, and no options of one."""
+    """A request without a stream has no options of streams."""
     parameters = b'{"n":2,"stream_options":{"x":1}}'
     prompt = Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters, **{flag: True})  # type: ignore[arg-type]  # a flag
     assert json.loads(request_body(prompt, "m")) == {
@@ -35,7 +35,7 @@ def test_an_answer_in_one_piece_is_asked_for_as_such(flag: str) -> None:
 
 
 def test_parameters_cross_byte_for_byte() -> None:
-    """Values that are not modelled stand in the request as the caller wrote them."""
+    """Unmodelled values are in the request as the caller wrote them."""
     parameters = b'{"temperature": 0.70, "tools":[ {"x": 1e3} ], "logit_bias":{"50256": -100}}'
     made = request_body(Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters), "m")
     for piece in (b"0.70", b'[ {"x": 1e3} ]', b'{"50256": -100}'):
@@ -43,7 +43,7 @@ def test_parameters_cross_byte_for_byte() -> None:
 
 
 def test_other_stream_options_are_kept() -> None:
-    """Usage is added to what the caller asked for, a null counts as nothing."""
+    """The request asks for usage and keeps the other stream options. A null counts as none."""
     asked = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":{"include_usage":false,"x":1}}')
     assert asked["stream_options"] == {"include_usage": True, "x": 1}
     asked = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":null}')
@@ -51,7 +51,7 @@ def test_other_stream_options_are_kept() -> None:
 
 
 def test_parts_and_further_members_of_messages_cross() -> None:
-    """Lists of parts, names and tool calls stand in the message; a message that only calls has no content."""
+    """Parts, names and tool calls are in the messages. A message with tool calls only has null content."""
     parts = b'[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]'
     made = body(
         ChatMessage("user", content_json=parts, extra_json=b'{"name":"Ann"}'),
@@ -68,7 +68,7 @@ def test_parts_and_further_members_of_messages_cross() -> None:
 
 
 def test_earlier_reasoning() -> None:
-    """The server gets it in the member that it takes it in, and not at all where it takes none."""
+    """Earlier reasoning is in the server's member for it, or is left out."""
     message = ChatMessage("assistant", "At nine.", extra_json=b'{"earlier_reasoning":"Hm."}')
     for member, more in (("reasoning_content", {"reasoning_content": "Hm."}), ("", {})):
         made = json.loads(request_body(Conversation((message,)), "m", member))
@@ -76,7 +76,7 @@ def test_earlier_reasoning() -> None:
 
 
 def test_a_text_to_go_on_with_is_a_prompt() -> None:
-    """It is asked for as a text completion, whose parameters cross as they came."""
+    """A plain conversation becomes a text completion with its parameters."""
     prompt = Conversation((ChatMessage("user", "Once"),), parameters_json=b'{"echo":true}', plain=True)
     assert json.loads(request_body(prompt, "m")) == {
         "model": "m",

@@ -1,4 +1,4 @@
-"""The connection to a model server, on a recording one."""
+"""The connection to a model server, tested with a recording server."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def server(stub: Stub):  # type: ignore[no-untyped-def]  # pytest reads th
 
 
 class Ticks(Gathering):
-    """Has each stream pause from its third read on, until the test says so."""
+    """Make each stream pause from its third read on until the test sets the tick."""
 
     def __init__(self) -> None:
         super().__init__(0.0)
@@ -66,7 +66,7 @@ class Ticks(Gathering):
 
 
 async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None:
-    """The first ones come at once; those of a pause come together, and stay payloads of their own."""
+    """The first tokens arrive at once. Those of a pause arrive together as separate payloads."""
     ticks = Ticks()
     server = ModelServer(Endpoint(stub.url), LIMITS, ticks)
     texts = [sse(chunk({"content": text})) for text in "abcdef"]
@@ -91,7 +91,7 @@ async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None
 
 
 async def test_a_reader_that_leaves_in_a_pause_closes_the_connection(stub: Stub) -> None:
-    """The model server learns of it at once."""
+    """A reader that is cancelled in a pause closes the connection."""
     server = ModelServer(Endpoint(stub.url), LIMITS, Ticks())
     stub.script(stream(["a"] * 10_000, pace=0.001))
 
@@ -109,7 +109,7 @@ async def test_a_reader_that_leaves_in_a_pause_closes_the_connection(stub: Stub)
 
 
 async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:
-    """What is posted is what was given; the key is in its header; nothing is said about this machine."""
+    """The request has the body byte for byte, the key in its header, and no description of the client's machine."""
     body = b'{ "x" :1.0,\n"y":"\xc3\xa9" }'
     await whole(server, body)
     (request,) = stub.requests
@@ -120,7 +120,7 @@ async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: 
 
 
 class RenewedKey(SecretStr):
-    """Another value each time that somebody asks."""
+    """A key with a new value at each read."""
 
     asked = 0
 
@@ -130,7 +130,7 @@ class RenewedKey(SecretStr):
 
 
 async def test_a_renewed_key_goes_with_the_next_request(stub: Stub) -> None:
-    """Keys in headers and in the URL are asked for their values with each request."""
+    """Each request reads the keys of headers and of the query anew."""
     endpoint = Endpoint(stub.url, RenewedKey("b"), headers={"x-key": RenewedKey("h")}, query={"k": RenewedKey("q")})
     server = ModelServer(endpoint, LIMITS)
     await whole(server)
@@ -143,7 +143,7 @@ async def test_a_renewed_key_goes_with_the_next_request(stub: Stub) -> None:
 
 
 async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
-    """A server that wants no key gets none, not an empty one."""
+    """Without a key, a request has no Authorization header."""
     server = ModelServer(Endpoint(stub.url), LIMITS)
     await whole(server)
     assert "authorization" not in stub.requests[0].headers
@@ -151,7 +151,7 @@ async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
 
 
 async def test_a_query_of_the_base_url_stays(stub: Stub) -> None:
-    """Azure wants its API version with every request."""
+    """A request keeps the query of the base URL."""
     server = ModelServer(Endpoint(f"{stub.url}/?api-version=2024-10-21"), LIMITS)
     await whole(server)
     assert stub.requests[0].path == "/v1/chat/completions?api-version=2024-10-21"
@@ -159,7 +159,7 @@ async def test_a_query_of_the_base_url_stays(stub: Stub) -> None:
 
 
 async def test_the_key_is_not_logged(stub: Stub, server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Not even at the lowest level, when all goes well or when it does not."""
+    """No log line, error or representation contains the key."""
     caplog.set_level(logging.DEBUG)
     await whole(server)
     stub.script(refusal(401, "wrong key"))
@@ -169,7 +169,7 @@ async def test_the_key_is_not_logged(stub: Stub, server: ModelServer, caplog: py
 
 
 async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> None:
-    """After whole answers, complete streams and refusals; a stream that is left early takes its own with it."""
+    """Complete answers and refusals leave the connection for the next request. An abandoned stream closes it."""
     for answer in (completion("a"), stream(["a", "b"]), refusal(400, "no"), stream(["a"], burst=True)):
         stub.script(answer)
         try:
@@ -189,7 +189,7 @@ async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> No
 
 
 async def test_a_refusal_keeps_status_body_and_time(stub: Stub, server: ModelServer) -> None:
-    """The server's own words and its Retry-After reach the caller."""
+    """A refusal has the server's status, body and Retry-After."""
     stub.script(refusal(429, "slow down", retry_after=7))
     with pytest.raises(UpstreamRejected) as caught:
         await whole(server)
@@ -198,7 +198,7 @@ async def test_a_refusal_keeps_status_body_and_time(stub: Stub, server: ModelSer
 
 
 async def test_a_refusal_of_any_size_is_read_up_to_a_limit(stub: Stub, server: ModelServer) -> None:
-    """A huge error page is cut, and one whose end never comes does not hold the caller up."""
+    """A large refusal is truncated. One without an end raises DeadlineExceeded."""
     stub.script(Answer((b"<html>" + b"x" * 10_000_000,), status=500))
     with pytest.raises(UpstreamRejected) as caught:
         await whole(server)
@@ -208,8 +208,8 @@ async def test_a_refusal_of_any_size_is_read_up_to_a_limit(stub: Stub, server: M
         await whole(server)
 
 
-async def test_nobody_there_is_unavailable() -> None:
-    """A refused connection says so at once, with a time for the next try."""
+async def test_a_refused_connection_is_unavailable() -> None:
+    """A refused connection raises Unavailable with a retry time."""
     server = ModelServer(Endpoint(f"http://127.0.0.1:{free_ports(1)[0]}/v1"), LIMITS)
     with pytest.raises(Unavailable) as caught:
         await whole(server)
@@ -219,7 +219,7 @@ async def test_nobody_there_is_unavailable() -> None:
 
 
 async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> None:
-    """Before the first byte and between two pieces, each within its own time; the connection is closed."""
+    """A server that is silent before or within its answer raises DeadlineExceeded, and the connection is closed."""
     for fault, message in (("fault-hang-before", "begin to answer"), ("fault-hang-mid", "nothing further")):
         stub.script(FAULTS[fault]())
         with pytest.raises(DeadlineExceeded, match=message):
@@ -228,7 +228,7 @@ async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> N
 
 
 async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
-    """A server may take long to begin; that gives it no longer between two pieces."""
+    """The time-out between two pieces is independent of that for the first one."""
     server = ModelServer(Endpoint(stub.url), Limits(first_byte=600.0, idle=0.3))
     stub.script(FAULTS["fault-hang-mid"]())
     with pytest.raises(DeadlineExceeded, match="nothing further"):
@@ -237,7 +237,7 @@ async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
 
 
 async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As other programs do, and not for what the environment excepts."""
+    """Requests use the proxy of the environment, except for the hosts in `no_proxy`."""
     for name in ("http_proxy", "no_proxy"):
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
@@ -253,8 +253,8 @@ async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pyte
         await server.aclose()
 
 
-async def test_a_reader_who_takes_his_time_is_not_a_silent_server(stub: Stub, server: ModelServer) -> None:
-    """The patience counts only while something is waited for."""
+async def test_a_slow_reader_is_no_silent_server(stub: Stub, server: ModelServer) -> None:
+    """The time-out does not count the time that the reader takes."""
     stub.script(stream(["a", "b", "c"]))
     async with server.chat(BODY) as reply:
         count = 0
@@ -266,14 +266,14 @@ async def test_a_reader_who_takes_his_time_is_not_a_silent_server(stub: Stub, se
 
 @pytest.mark.parametrize("fault", ["fault-close-before", "fault-close-mid", "fault-reset-mid", "fault-half-line"])
 async def test_a_broken_connection_is_unavailable(stub: Stub, server: ModelServer, fault: str) -> None:
-    """Closed before the head, in the middle, or reset: never taken for a complete answer."""
+    """A connection that breaks before or within an answer raises Unavailable."""
     stub.script(FAULTS[fault]())
     with pytest.raises(Unavailable):
         await payloads(server)
 
 
 async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
-    """A body and an event beyond the limit are refused, and no more of them is read than has to be."""
+    """A body and an event above the limit are refused, and the connections are closed."""
     stub.script(completion("x" * 10_000_000), FAULTS["fault-huge-chunk"]())
     with pytest.raises(Unavailable, match="answer of more than 100000 bytes"):
         await whole(server)
@@ -283,7 +283,7 @@ async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
 
 
 async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: ModelServer) -> None:
-    """Whoever names the window is believed; a model without one has none."""
+    """The window is in the server's list under any of the known keys. A model without one has 0."""
     stub.models = {
         "a": {"max_model_len": 4096},
         "b": {"context_length": 8192, "name": "x"},
@@ -295,7 +295,7 @@ async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: 
 
 @pytest.mark.parametrize("listed", [b"no json", b'{"data":[{"id":"\xff"}]}', b'{"data":[{"id":' + b"[" * 50_000])
 async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None:
-    """The server is there, whatever it says of its models."""
+    """A server with an invalid list is reachable, and its models have no known window."""
     async with Rubbish.started() as rubbish:
         rubbish.says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
         server = ModelServer(Endpoint(f"http://127.0.0.1:{rubbish.port}/v1"), LIMITS)
@@ -305,8 +305,8 @@ async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None
 
 
 async def test_only_the_first_call_waits_for_a_window() -> None:
-    """Prompts are not held up, one after the other, by a server that is silent."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody reads
+    """Only the first call waits for the window of a silent server."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers
         server = ModelServer(Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1"), LIMITS)
         assert await server.window("a") == 0
         async with asyncio.timeout(LIMITS.first_byte * 50):
@@ -315,7 +315,7 @@ async def test_only_the_first_call_waits_for_a_window() -> None:
 
 
 async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
-    """A 404 is an answer."""
+    """A server that answers 404 for its list is reachable."""
     server = ModelServer(Endpoint(stub.url.removesuffix("/v1") + "/other"), LIMITS)
     assert await server.reachable()
     assert await server.window("a") == 0
@@ -323,7 +323,7 @@ async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
 
 
 async def test_closing_leaves_no_connection(stub: Stub) -> None:
-    """Not even after use; closing again does no harm."""
+    """Closing closes the used connections, and a second call does nothing."""
     server = ModelServer(Endpoint(stub.url), LIMITS)
     await whole(server)
     await server.aclose()

@@ -31,13 +31,13 @@ def parsed(pieces: list[bytes]) -> list[bytes]:
 def test_events_do_not_depend_on_where_the_reads_cut_them(
     events: list[list[bytes]], end: bytes, sizes: list[int]
 ) -> None:
-    """However a stream is cut, and whichever line end it uses, the payloads are the same; an empty one is none."""
+    """The payloads are the same for all cuts and line ends. An empty payload is dropped."""
     stream = b"".join(b"".join(b"data: " + line + end for line in lines) + end for lines in events)
     assert parsed(cut(stream, sizes)) == [b"\n".join(lines) for lines in events if lines != [b""]]
 
 
 def test_every_single_cut_of_a_real_stream_gives_the_same_events() -> None:
-    """A stream with comments, other fields and mixed line ends may be cut in two anywhere."""
+    """A stream with comments, other fields and mixed line ends can be cut anywhere."""
     stream = (
         b'\xef\xbb\xbf: hello\r\nevent: x\r\ndata: {"a":1}\r\n\r\n'
         b'data:{"b":"\xc3\xa9"}\n\n: ping\n\nid: 7\ndata: one\ndata: two\n\ndata: [DONE]\n\n'
@@ -49,7 +49,7 @@ def test_every_single_cut_of_a_real_stream_gives_the_same_events() -> None:
 
 
 def test_events_are_given_as_soon_as_their_blank_line_is_there() -> None:
-    """Nothing waits for the next read, not even with bare carriage returns."""
+    """An event is returned with the read that has its blank line, also after bare carriage returns."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: a\n\ndata: b") == [b"a"]
     assert parser.feed(b"\r\r") == [b"b"]
@@ -57,7 +57,7 @@ def test_events_are_given_as_soon_as_their_blank_line_is_there() -> None:
 
 
 def test_an_event_without_its_blank_line_is_given_at_the_end() -> None:
-    """Servers that close right after the last line lose nothing; half a line comes out as it is."""
+    """The end of the stream returns the last event, also without its blank line."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: [DONE]\n") == []
     assert parser.close() == [b"[DONE]"]
@@ -69,7 +69,7 @@ def test_an_event_without_its_blank_line_is_given_at_the_end() -> None:
 
 @pytest.mark.parametrize("lines", [1, 4])
 def test_an_event_over_the_limit_is_refused_before_it_is_complete(lines: int) -> None:
-    """Memory is bounded for one long line and for an event of many lines; an event of the limit passes."""
+    """An event above the limit is refused before it is complete. An event at the limit passes."""
     part = b"x" * (1000 // lines)
     fits = b"".join(b"data: " + part + b"\n" for _ in range(lines)) + b"\n"
     assert SseParser(1006).feed(fits) == [b"\n".join([part] * lines)]
@@ -81,7 +81,7 @@ def test_an_event_over_the_limit_is_refused_before_it_is_complete(lines: int) ->
 
 
 def test_the_limit_is_for_each_event() -> None:
-    """A long stream of small events is taken."""
+    """The limit is for each event, not for the stream."""
     parser = SseParser(100)
     for _ in range(50):
         assert parser.feed(b"data: " + b"y" * 60 + b"\n\n") == [b"y" * 60]

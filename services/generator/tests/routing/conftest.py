@@ -22,7 +22,7 @@ MakeRoute = Callable[..., Route]
 
 @pytest.fixture
 def route() -> MakeRoute:
-    """Makes routes of deployments or models; each further one is of the next tier where ``tiers`` is true."""
+    """Give a function that makes routes of deployments or models. ``tiers`` puts each into its own tier."""
 
     def make(
         *served: Deployment | Model,
@@ -50,7 +50,7 @@ def route() -> MakeRoute:
 
 @pytest.fixture
 async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
-    """Makes deployments on recording servers, or on an address; their connections are closed at the end."""
+    """Give a function that makes deployments on recording servers, and close their connections at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(server: Stub | str, model: str = "stub", *, limits: Limits = LIMITS, **members: int) -> Deployment:

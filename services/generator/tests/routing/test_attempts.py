@@ -1,4 +1,4 @@
-"""The way of a request through deployments, and who is chosen."""
+"""The order in which a request tries deployments."""
 
 import random
 
@@ -25,8 +25,8 @@ def three() -> list[Deployment]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=6))
-def test_the_choice_is_of_the_lowest_tier_and_nobody_there_is_less_busy(places: list[tuple[int, int, int]]) -> None:
-    """For its weight, that is."""
+def test_the_least_busy_deployment_of_the_lowest_tier_is_chosen(places: list[tuple[int, int, int]]) -> None:
+    """The choice is a deployment of the lowest tier with the least load for its weight."""
     targets = []
     for weight, busy, tier in places:
         deployment = deployed(FakeModel())
@@ -42,7 +42,7 @@ def test_the_choice_is_of_the_lowest_tier_and_nobody_there_is_less_busy(places: 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_load_comes_to_follow_weights(weights: list[int]) -> None:
-    """Of so many answers at once as all weights together, each has its weight."""
+    """As many answers as the sum of the weights are spread exactly by weight."""
     targets = [Target(deployed(FakeModel()), weight) for weight in weights]
     for _ in range(sum(weights)):
         chosen = least_busy(targets, DICE)
@@ -51,13 +51,13 @@ def test_load_comes_to_follow_weights(weights: list[int]) -> None:
     assert [each.deployment.slots.busy for each in targets] == weights
 
 
-def test_nobody_is_chosen_of_nobody() -> None:
-    """That is not an error here."""
+def test_no_deployment_to_choose() -> None:
+    """Without deployments the choice is None."""
     assert least_busy([], DICE) is None
 
 
 def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
-    """Without a pause at first, with growing pauses later."""
+    """Each deployment is tried once without a pause, and then again with growing pauses up to the limit."""
     way, seen, pauses = tries(*three(), retries=Retries(most=3, within=60)), [], []
     for _ in range(6):
         deployment, pause = way.next()
@@ -72,8 +72,10 @@ def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
         assert 0.1 * 2**number <= pause <= 0.2 * 2**number
 
 
-def test_who_turned_the_request_away_is_not_asked_again() -> None:
-    """And if all did, the caller hears when there may be room; past the deadline he hears that."""
+def test_a_full_deployment_is_not_tried_again() -> None:
+    """A full deployment is not tried again. If all are full, the error has a retry time. A passed deadline ends the
+    tries.
+    """
     first, second, third = three()
     way = tries(first, second, third, retries=Retries(most=9))
     for deployment in (first, second, third):
@@ -85,13 +87,13 @@ def test_who_turned_the_request_away_is_not_asked_again() -> None:
 
 
 def test_the_callers_fault_ends_the_way() -> None:
-    """Whatever is left."""
+    """An error of the caller ends the tries."""
     first, second, _ = three()
     assert not tries(first, second).goes_on(first, InvalidRequest("bad"), admitted=True)
 
 
 def test_no_pause_reaches_past_the_deadline() -> None:
-    """Then what happened is said at once."""
+    """If the pause would exceed the deadline, the last error is raised at once."""
     (only, *_) = three()
     way = tries(only, retries=Retries(most=9), deadline=Deadline.after(0.05))
     deployment, _ = way.next()

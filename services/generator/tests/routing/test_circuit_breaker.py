@@ -34,7 +34,7 @@ def fail(circuit: CircuitBreaker, times: int = 1) -> None:
 
 
 def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
-    """One whole answer in between starts the count anew."""
+    """The circuit opens after consecutive failures. A complete answer resets the count."""
     fail(circuit, 2)
     circuit.call().completed()
     fail(circuit, 2)
@@ -47,7 +47,7 @@ def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
 
 
 def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
-    """However often it is repeated; failures of several requests open it."""
+    """All tries of one request count as one failure."""
     for _ in range(9):
         circuit.call("one").failed()
     circuit.call("two").failed()
@@ -57,7 +57,7 @@ def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
 
 
 def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
-    """Who always breaks off in the middle fails, too."""
+    """An answer that breaks off counts as a failure."""
     for _ in range(3):
         call = circuit.call()
         call.answering()
@@ -66,7 +66,7 @@ def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
 
 
 def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock: Clock) -> None:
-    """Others wait for its outcome; an answer that begins closes the circuit for all."""
+    """After the pause the circuit admits one request. The begin of its answer closes the circuit."""
     fail(circuit, 3)
     clock.now += 9.9
     assert circuit.state is State.OPEN
@@ -81,7 +81,7 @@ def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock:
 
 
 def test_a_failed_try_keeps_it_open(circuit: CircuitBreaker, clock: Clock) -> None:
-    """For the whole time again."""
+    """A failed try opens the circuit for the full time again."""
     fail(circuit, 3)
     clock.now += 10
     fail(circuit)
@@ -89,7 +89,7 @@ def test_a_failed_try_keeps_it_open(circuit: CircuitBreaker, clock: Clock) -> No
 
 
 def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, clock: Clock) -> None:
-    """Until an answer came whole; then it takes as many as at first."""
+    """After a try, one failure opens the circuit again until an answer is complete."""
     fail(circuit, 3)
     clock.now += 10
     probe = circuit.call()
@@ -103,7 +103,7 @@ def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, cl
 
 
 def test_a_try_that_is_left_gives_its_place_to_the_next(circuit: CircuitBreaker, clock: Clock) -> None:
-    """A caller who leaves says nothing about the server."""
+    """A try that the caller abandons leaves the circuit half-open for the next request."""
     fail(circuit, 3)
     clock.now += 10
     circuit.call().left()
@@ -111,7 +111,7 @@ def test_a_try_that_is_left_gives_its_place_to_the_next(circuit: CircuitBreaker,
 
 
 def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, clock: Clock) -> None:
-    """Neither their failure nor their success is the try's."""
+    """The results of calls that began before the circuit opened do not change it."""
     before = [circuit.call() for _ in range(6)]
     for call in before[:3]:
         call.failed()
@@ -127,7 +127,7 @@ def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, 
 
 
 def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: Clock) -> None:
-    """A line each, with the deployment's name."""
+    """The circuit logs once that it opens and closes, with the deployment's name."""
     with capture_logs() as log:
         fail(circuit, 3)
         clock.now += 10
@@ -144,7 +144,7 @@ def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: C
     )
 )
 def test_it_never_gets_stuck(steps: list[tuple[str, int]]) -> None:
-    """Whatever calls do, in any order: once all have ended and the time is over, the next one is admitted."""
+    """After any calls in any order and the full time, the circuit admits the next request."""
     clock = Clock()
     circuit = CircuitBreaker("a", failures=2, seconds=10, clock=clock)
     running = []

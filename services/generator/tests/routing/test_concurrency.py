@@ -1,4 +1,4 @@
-"""The bound on what runs at once."""
+"""The limit of concurrent requests, and its queue."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def held(slots: ConcurrencyLimiter, count: int):  # type: ignore[no-untype
 
 
 async def test_so_many_run_and_so_many_wait() -> None:
-    """The next is refused at once, with a time."""
+    """A request above the limit and the queue is refused at once with a retry time."""
     slots = ConcurrencyLimiter(2, 3)
     async with held(slots, 5):
         assert (slots.busy, slots.waiting, slots.full) == (2, 3, True)
@@ -44,8 +44,8 @@ async def test_so_many_run_and_so_many_wait() -> None:
     assert (slots.busy, slots.waiting, slots.free) == (0, 0, True)
 
 
-async def test_who_came_first_goes_first() -> None:
-    """The queue is one."""
+async def test_the_queue_is_in_order_of_arrival() -> None:
+    """The queue has the order of arrival."""
     slots, order = ConcurrencyLimiter(1, 10), []
 
     async def note(number: int) -> None:
@@ -59,8 +59,8 @@ async def test_who_came_first_goes_first() -> None:
     assert order == list(range(8))
 
 
-async def test_who_leaves_the_queue_is_gone() -> None:
-    """His place is free at once, and the next one gets the slot."""
+async def test_a_cancelled_request_leaves_the_queue() -> None:
+    """A cancelled request frees its place in the queue."""
     slots = ConcurrencyLimiter(1, 1)
     async with held(slots, 2) as (first, second):
         second.cancel()
@@ -73,7 +73,7 @@ async def test_who_leaves_the_queue_is_gone() -> None:
 
 
 async def test_a_deadline_ends_the_wait() -> None:
-    """In the queue, too."""
+    """A deadline ends the wait in the queue."""
     slots = ConcurrencyLimiter(1, 1)
     async with held(slots, 1):
         with pytest.raises(DeadlineExceeded):
@@ -82,7 +82,7 @@ async def test_a_deadline_ends_the_wait() -> None:
 
 
 async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
-    """Where answers take ten seconds, nobody waits for a second."""
+    """A request is refused at once if the expected wait exceeds its deadline."""
     now = 0.0
     slots = ConcurrencyLimiter(1, 10, clock=lambda: now)
     async with slots.taken(LONG):
@@ -96,7 +96,7 @@ async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
 @settings(max_examples=30)
 @given(st.integers(0, 1_000_000), st.integers(1, 4), st.integers(0, 6))
 def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
-    """Callers come, finish, fail, run out of time and leave at any moment: bounds hold, at the end all is free."""
+    """The limits hold while requests run, fail, expire and are cancelled. At the end all slots are free."""
     dice = random.Random(seed)
 
     async def visit(slots: ConcurrencyLimiter) -> None:

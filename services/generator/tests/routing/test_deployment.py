@@ -1,4 +1,4 @@
-"""A deployment: slots and circuit around a model."""
+"""A deployment limits and observes the requests to a model."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def rejected(status: int) -> UpstreamRejected:
     ],
 )
 async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) -> None:
-    """What the caller did wrong, and what is too many, opens no circuit."""
+    """Errors of the caller and rate limits do not open the circuit."""
     assert is_fault(error) is fault
     deployment = deployed(FakeModel(), failures=1)
     with pytest.raises(type(error)):
@@ -62,8 +62,8 @@ async def _stumble(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("end", [_leave, _stumble])
-async def test_a_caller_who_leaves_and_a_defect_say_nothing(end: Callable[[Deployment], object]) -> None:
-    """Neither opens a circuit nor keeps the one try."""
+async def test_cancellations_and_defects_do_not_count(end: Callable[[Deployment], object]) -> None:
+    """A cancelled request and a defect leave the circuit half-open, with the try free again."""
     deployment = deployed(FakeModel(), failures=1, seconds=0.001)
     deployment.circuit.call().failed()
     await asyncio.sleep(0.01)
@@ -74,7 +74,7 @@ async def test_a_caller_who_leaves_and_a_defect_say_nothing(end: Callable[[Deplo
 
 
 async def test_a_refusal_shows_that_the_server_is_there() -> None:
-    """A try that the server refuses for good reasons closes the circuit."""
+    """A try with a refusal closes the circuit, because the server answers."""
     deployment = deployed(FakeModel(), failures=1, seconds=0.001)
     deployment.circuit.call().failed()
     await asyncio.sleep(0.01)
@@ -84,8 +84,8 @@ async def test_a_refusal_shows_that_the_server_is_there() -> None:
     assert deployment.circuit.state is State.CLOSED
 
 
-async def test_an_open_circuit_lets_nobody_in_who_has_waited() -> None:
-    """And he leaves no slot behind."""
+async def test_an_open_circuit_refuses_and_frees_the_slot() -> None:
+    """An open circuit refuses a request, which keeps no slot."""
     deployment = deployed(FakeModel(), failures=1)
     deployment.circuit.call().failed()
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""Model servers that go wrong: each fault ends as its error, in its time, and leaves nothing busy."""
+"""Faults of model servers: each causes its error in time and leaves nothing busy."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,11 +19,11 @@ PROMPTS: tuple[Prompt, ...] = (
     Conversation((ChatMessage("user", "Hi"),)),
     OpenAIRequest(b'{"model":"public","stream":true}'),
 )
-IN_TIME = 60.0  # seconds; the patience of these tests is one between any two pieces
+IN_TIME = 60.0  # seconds; the time-outs of these tests are 1 s
 
 
 async def fault_of(route: Route, prompt: Prompt) -> tuple[int, CausewayError]:
-    """How many events came, and the error that ended them."""
+    """Return the number of events, and the error after them."""
     count = 0
     try:
         async with asyncio.timeout(IN_TIME):
@@ -63,7 +63,9 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
     said: bool,
     error: type[CausewayError],
 ) -> None:
-    """No slot, no connection; the circuit counts what is the server's fault; the next request is answered."""
+    """A fault leaves no slot and no connection busy. The circuit counts only faults of the server, and the next
+    request succeeds.
+    """
     only = deployment(stub, failures=1)
     stub.script(FAULTS[fault]())
     count, raised = await fault_of(route(only), prompt)
@@ -76,7 +78,7 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
     refused = fault in ("fault-400", "fault-429")
     assert only.circuit.state is (State.CLOSED if refused else State.OPEN)
     assert (only.slots.busy, only.slots.waiting) == (0, 0)
-    # A connection whose answer was read to its end may wait for the next request; any other one is closed.
+    # A connection is kept for the next request only if its answer was read completely.
     (request,) = stub.requests
     await eventually(lambda: bool(request.finished_at or request.closed_at))
     await eventually(lambda: stub.open_connections <= (0 if request.closed_at else 1))
@@ -85,7 +87,7 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
 
 
 async def test_a_refused_connection_is_unavailable_at_once(route: MakeRoute, deployment: MakeDeployment) -> None:
-    """And costs nothing but the circuit's patience."""
+    """A refused connection raises Unavailable with a retry time, and opens the circuit."""
     only = deployment(f"http://127.0.0.1:{free_ports(1)[0]}/v1", failures=1)
     count, raised = await fault_of(route(only), PROMPTS[0])
     assert (count, type(raised)) == (0, Unavailable)
@@ -97,7 +99,7 @@ async def test_a_refused_connection_is_unavailable_at_once(route: MakeRoute, dep
 async def test_a_head_is_no_first_token(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, head: bytes
 ) -> None:
-    """A server that sends its head and then thinks has the time of the first token, not of the next."""
+    """The time-out for the first token holds until the first token, also after the response's head."""
     steps = (head, 0.3, sse(chunk({"content": "a"}, "stop")), DONE) if head else (0.3, sse(chunk({}, "stop")), DONE)
     stub.script(Answer(steps, content_type=STREAM), Answer((Fault.HANG,), content_type=STREAM))
     only = deployment(stub)
@@ -108,7 +110,7 @@ async def test_a_head_is_no_first_token(
 
 
 async def test_large_pieces_under_the_limit_pass(stub: Stub, route: MakeRoute, deployment: MakeDeployment) -> None:
-    """A megabyte less one is no fault."""
+    """A piece just below the limit is no fault."""
     text = "x" * 1_000_000
     stub.script(Answer((sse(chunk({"content": text}, "stop")), DONE), content_type=STREAM))
     events = [event async for event in route(deployment(stub)).generate(PROMPTS[0])]

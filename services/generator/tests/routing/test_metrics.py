@@ -1,14 +1,14 @@
+import asyncio
 from collections.abc import Callable
 
-import pytest
 from causeway_testing.generator import FakeModel, deployed
-from causeway_testing.servers import measured, traced
+from causeway_testing.servers import eventually, measured, traced
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Usage
 from generator.routing import metrics
 from generator.routing.deployment import Deployment
 from generator.routing.route import UNBOUNDED, Route
 from opentelemetry.trace import SpanKind
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import Unavailable
 
 MakeRoute = Callable[..., Route]
 PROMPT = Conversation((ChatMessage("user", "Hi"),))
@@ -20,13 +20,13 @@ EVENTS = [
 
 
 def seen(name: str, deployment: str, **labels: str) -> float:
-    """The value of a metric of a deployment; 0 where there is none."""
+    """Return the sum of a metric of a deployment, or 0 without a value."""
     wanted = {"causeway_deployment": deployment, **labels}
     return sum(value for found, value in measured(name) if wanted.items() <= found.items())
 
 
 async def test_an_answer_is_measured(route: MakeRoute) -> None:
-    """Once as a whole, its beginning, its tokens by kind, the time between them; under model and deployment."""
+    """An answer counts once in each metric, with its tokens by kind, under its model and deployment."""
     measured("")
     made = route(FakeModel("measured", EVENTS))
     assert [event async for event in made.generate(PROMPT)] == EVENTS
@@ -43,7 +43,7 @@ async def test_an_answer_is_measured(route: MakeRoute) -> None:
 
 
 async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
-    """Each try of each deployment, also those that another one stepped in for."""
+    """Each try of each deployment is measured, a failed one with its error."""
     measured("")
     made = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
     assert [event async for event in made.generate(PROMPT)] == EVENTS
@@ -55,25 +55,33 @@ async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
 
 
 async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
-    """A scrape shows which deployments are let alone, and how many answers and waiting requests each has."""
+    """A scrape shows the state of the circuit, the running answers and the waiting requests of a deployment."""
     measured("")
-    deployment: Deployment = deployed(FakeModel("watched", [Unavailable("down")]))
+    deployment: Deployment = deployed(FakeModel("watched"), most=1, queue=1)
     metrics.watch(lambda: [deployment])
-    assert seen("causeway_deployment_circuit", deployment.name) == 0
-    for _ in range(10):
-        call = deployment.circuit.call() if deployment.circuit.admits else None
-        if call is not None:
-            call.failed()
-    assert seen("causeway_deployment_circuit", deployment.name) == 2
-    with pytest.raises(CausewayError):
+
+    def load() -> tuple[float, float]:
+        name = deployment.name
+        return seen("causeway_deployment_busy", name), seen("causeway_deployment_waiting", name)
+
+    async def visit() -> None:
         async with deployment.visit(UNBOUNDED):
-            raise AssertionError
-    assert seen("causeway_deployment_busy", deployment.name) == 0
-    assert seen("causeway_deployment_waiting", deployment.name) == 0
+            pass
+
+    assert seen("causeway_deployment_circuit", deployment.name) == 0
+    async with deployment.visit(UNBOUNDED):
+        waiting = asyncio.create_task(visit())
+        await eventually(lambda: deployment.slots.waiting == 1)
+        assert load() == (1, 1)
+    await waiting
+    assert load() == (0, 0)
+    while deployment.circuit.admits:
+        deployment.circuit.call().failed()
+    assert seen("causeway_deployment_circuit", deployment.name) == 2
 
 
 async def test_an_answer_is_a_span(route: MakeRoute) -> None:
-    """Named, and described, as the conventions for generative AI say; without a word of the conversation."""
+    """The span has the attributes of the conventions for generative AI, and no text of the conversation."""
     traced("")
     prompt = Conversation(
         (ChatMessage("user", "Hush"),),
@@ -108,7 +116,9 @@ async def test_an_answer_is_a_span(route: MakeRoute) -> None:
 
 
 async def test_an_answer_in_one_piece_is_a_span(route: MakeRoute) -> None:
-    """A request that is passed on as it came: what it asks for and what it is told, whatever their types."""
+    """The span of a relayed request has the valid attributes of the request and the answer. Values of a wrong type
+    are left out.
+    """
     traced("")
     body = b'{"model": "public", "messages": [], "temperature": "hot", "max_completion_tokens": 5, "n": 2}'
     answer = b'{"id": 7, "model": "m", "choices": [{"finish_reason": "length"}, {"finish_reason": null}]}'

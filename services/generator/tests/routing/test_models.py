@@ -13,7 +13,7 @@ def route(name: str) -> Route:
 
 
 def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
-    """An unknown one is named in the error."""
+    """A model is found by its name, and the first one without a name. The error names an unknown one."""
     one, two = route("one"), route("two")
     models = Models([one, two])
     assert (models.get("two"), models.get("")) == (two, one)
@@ -24,6 +24,6 @@ def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
 
 
 def test_names_are_used_once() -> None:
-    """Two models of one name would hide each other."""
+    """Two models of one name are refused."""
     with pytest.raises(ValueError, match="same name"):
         Models([route("a"), route("a")])

@@ -1,4 +1,4 @@
-"""A route: which deployment answers, and what happens when one cannot."""
+"""A route chooses a deployment, and another one if the first fails."""
 
 import asyncio
 import collections
@@ -58,7 +58,7 @@ def idle(*deployments: Deployment) -> bool:
 @pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"1" * 5000])
 @pytest.mark.parametrize("name", [b"n", b"top_p", b"seed", b"stream"])
 async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, name: bytes, number: bytes) -> None:
-    """In a request that the client wrote and in one that the platform did; no deployment is asked."""
+    """A number out of range is refused without calling a deployment, in a request and in a conversation."""
     members = b'{"%b":%b}' % (name, number)
     model = FakeModel("a")
     for prompt in (OpenAIRequest(members), Conversation(PROMPT.messages, parameters_json=members)):
@@ -69,7 +69,9 @@ async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, name: by
 
 @pytest.mark.parametrize("error", [DOWN, DeadlineExceeded("slow"), rejected(500), rejected(408), rejected(429, 3)])
 async def test_the_next_deployment_steps_in(route: MakeRoute, error: CausewayError) -> None:
-    """For what is not the caller's fault, also after a bare START, which he does not see twice; the log knows."""
+    """The next deployment answers after an error that is not the caller's, also after a START, which the caller
+    gets once. The error is logged.
+    """
     first, second = FakeModel("a", [START, error]), FakeModel("b")
     with capture_logs() as log:
         assert await ask(route(first, second, tiers=True)) == list(CONVERSATION_EVENTS)
@@ -79,16 +81,14 @@ async def test_the_next_deployment_steps_in(route: MakeRoute, error: CausewayErr
 
 @pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(400), rejected(404), rejected(413)])
 async def test_what_the_caller_did_wrong_is_not_repeated(route: MakeRoute, error: CausewayError) -> None:
-    """The error comes as it is, and no other deployment hears of it."""
+    """An error of the caller is raised as it is, and no other deployment is called."""
     second = FakeModel("b")
     assert await failure(route(FakeModel("a", [error]), second, tiers=True, retries=Retries())) is error
     assert second.prompts == []
 
 
 async def test_a_question_that_always_fails_leaves_the_model_to_others(route: MakeRoute) -> None:
-    """What one trace tries, two requests of two tries each, is one failure of the circuit; another trace's is one
-    more.
-    """
+    """All failures within one trace count as one for the circuit. Another trace's failure counts as another."""
     only = deployed(FakeModel("a", [DOWN]), failures=2)
     model = route(only, retries=Retries(most=1))
     with trace.use_span(telemetry.unrecorded(Context())):
@@ -100,7 +100,7 @@ async def test_a_question_that_always_fails_leaves_the_model_to_others(route: Ma
 
 
 async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> None:
-    """A stream that breaks ends with what was good and the error."""
+    """A stream that breaks after a text ends with its good events and the error."""
     first, second = FakeModel("a", [START, Event(EventKind.TEXT, text="Good"), DOWN]), FakeModel("b")
     events = route(first, second, tiers=True, retries=Retries()).generate(PROMPT)
     assert [(await anext(events)).text for _ in range(2)] == ["", "Good"]
@@ -112,7 +112,7 @@ async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> 
 async def test_one_deployment_is_asked_again_within_bounds(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
-    """As often as allowed, with pauses between; then its error is the caller's."""
+    """A deployment is called again up to the limit, with pauses. Then its error is raised."""
     only = deployment(stub, failures=100)
     stub.script(refusal(500, "a"), refusal(503, "b"), stream(["ok"]))
     events = await ask(route(only, retries=Retries(most=2)))
@@ -132,23 +132,23 @@ async def test_one_deployment_is_asked_again_within_bounds(
 @pytest.mark.parametrize(
     ("fault", "retries", "seconds"),
     [
-        ("fault-500", Retries(most=9, within=0.05), 60),  # no time for a pause
-        ("fault-503", Retries(most=9, within=1.0), 60),  # it asks for two seconds
-        ("fault-503", Retries(most=9), 1.5),  # the deadline would pass in the pause
-        ("fault-hang-before", Retries(most=9), 60),  # too slow is not asked twice
-        ("fault-429", Retries(most=9), 60),  # nor is who says that it is too many
+        ("fault-500", Retries(most=9, within=0.05), 60),  # the pause exceeds the time for retries
+        ("fault-503", Retries(most=9, within=1.0), 60),  # the server asks for a longer pause
+        ("fault-503", Retries(most=9), 1.5),  # the pause exceeds the deadline
+        ("fault-hang-before", Retries(most=9), 60),  # a time-out is not repeated
+        ("fault-429", Retries(most=9), 60),  # a rate limit is not repeated
     ],
 )
 async def test_asking_again_has_its_limits(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, fault: str, retries: Retries, seconds: float
 ) -> None:
-    """Of time, of the deadline, and of sense."""
+    """A request is not repeated if the pause exceeds a limit, or after a time-out or a rate limit."""
     await failure(route(deployment(stub, fault), retries=retries), Deadline.after(seconds))
     assert len(stub.requests) == 1
 
 
-async def test_a_too_many_is_passed_on_when_nobody_else_is_left(route: MakeRoute) -> None:
-    """With its status, body and the shortest time; it says more than that another one is down."""
+async def test_a_rate_limit_is_passed_on(route: MakeRoute) -> None:
+    """If every deployment fails, a rate limit is raised with its status and body and the shortest retry time."""
     models = [
         FakeModel(name, [error]) for name, error in (("a", rejected(429, 9)), ("b", rejected(429, 4)), ("c", DOWN))
     ]
@@ -158,7 +158,7 @@ async def test_a_too_many_is_passed_on_when_nobody_else_is_left(route: MakeRoute
 
 
 async def test_a_failing_deployment_is_left_alone(route: MakeRoute) -> None:
-    """Once its circuit is open it is asked no more; with all of them open the caller learns when to come back."""
+    """A deployment with an open circuit is not called. If all circuits are open, the error has a retry time."""
     first = deployed(FakeModel("a", [DOWN]), failures=2, seconds=600)
     second = FakeModel("b")
     both = route(first, second, tiers=True)
@@ -176,7 +176,7 @@ async def test_a_failing_deployment_is_left_alone(route: MakeRoute) -> None:
 async def test_a_deployment_that_recovers_is_used_again(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
-    """After its time one request tries, and the rest follow."""
+    """After the circuit's pause a successful request closes it."""
     only = deployment(stub, failures=1, seconds=1)
     stub.script(FAULTS["fault-500"]())
     await failure(route(only))
@@ -188,7 +188,7 @@ async def test_a_deployment_that_recovers_is_used_again(
 
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_a_stream_that_does_not_begin_in_time_goes_elsewhere(route: MakeRoute, streamed: bool) -> None:
-    """A bare START is no beginning; an answer in one piece begins when it is whole, so it may take its time."""
+    """A stream without a text in time goes to the next deployment. An unstreamed answer has no such limit."""
     slow, second = deployed(FakeModel("a", [START, 0.3, *CONVERSATION_EVENTS]), first_token=0.1), FakeModel("b")
     prompt = OpenAIRequest(b'{"stream": %s}' % (b"true" if streamed else b"null"))
     await ask(route(slow, second, tiers=True), prompt)
@@ -220,7 +220,7 @@ async def test_load_follows_weights(route: MakeRoute) -> None:
 
 
 async def test_tiers_come_one_after_the_other(route: MakeRoute) -> None:
-    """The second is for when the first cannot, or is full."""
+    """The second tier answers if the first one is full."""
     first, second = deployed(FakeModel("a", [0.05, START]), most=1, queue=1), deployed(FakeModel("b"))
     both = route(first, second, tiers=True)
     await asyncio.gather(*(ask(both) for _ in range(3)))
@@ -228,7 +228,7 @@ async def test_tiers_come_one_after_the_other(route: MakeRoute) -> None:
 
 
 async def test_a_free_slot_goes_before_weight(route: MakeRoute) -> None:
-    """Nobody waits beside a free deployment of the same tier."""
+    """A request uses a free deployment before it waits for a heavier one of the same tier."""
     first, second = (
         deployed(FakeModel("a", [0.05]), most=1, queue=9),
         deployed(FakeModel("b", [0.05]), most=4, queue=9),
@@ -241,7 +241,7 @@ async def test_a_free_slot_goes_before_weight(route: MakeRoute) -> None:
 
 
 async def test_when_all_are_full_the_caller_is_told_at_once(route: MakeRoute) -> None:
-    """With a time; the queue's end is not waited for."""
+    """A request to full deployments is refused at once with a retry time."""
     only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
     tasks = [asyncio.create_task(ask(route(only))) for _ in range(2)]
     await asyncio.sleep(0.01)
@@ -256,7 +256,7 @@ async def test_when_all_are_full_the_caller_is_told_at_once(route: MakeRoute) ->
 
 
 async def test_a_deadline_in_the_queue_is_a_deadline(route: MakeRoute) -> None:
-    """And not "busy"."""
+    """A deadline that passes in the queue raises DeadlineExceeded, not RateLimited."""
     only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
     task = asyncio.create_task(ask(route(only)))
     await asyncio.sleep(0.01)
@@ -270,7 +270,7 @@ async def test_a_deadline_in_the_queue_is_a_deadline(route: MakeRoute) -> None:
 async def test_closing_closes_the_request_at_once(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, streamed: bool, fault: str
 ) -> None:
-    """Before the first token and after it, whole or streamed: the server sees it."""
+    """A cancelled request closes the connection to the server, before and after the first token."""
     only = deployment(stub, fault, limits=Limits())
     prompt = OpenAIRequest(b'{"model":"public","stream":%s}' % (b"true" if streamed else b"false"))
     task = asyncio.create_task(ask(route(only), prompt))
@@ -283,10 +283,10 @@ async def test_closing_closes_the_request_at_once(
     assert only.circuit.state is State.CLOSED
 
 
-async def test_who_leaves_the_queue_never_reaches_the_server(
+async def test_a_cancelled_request_never_reaches_the_server(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
-    """And takes nobody's slot."""
+    """A request that is cancelled in the queue does not reach the server."""
     only = deployment(stub, "fault-hang-before", limits=Limits(), most=1, queue=5)
     tasks = [asyncio.create_task(ask(route(only))) for _ in range(3)]
     await eventually(lambda: bool(stub.requests) and only.slots.waiting == 2)
@@ -304,7 +304,7 @@ async def test_who_leaves_the_queue_never_reaches_the_server(
 async def test_nothing_leaks_whatever_happens(
     stub: Stub, other: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
-    """Answers, faults, refusals, callers who leave at any moment: in the end no slot and no connection is busy."""
+    """After any mix of answers, faults and cancellations, no slot and no connection is busy."""
     limits = Limits(connect=1.0, first_byte=0.1, idle=0.1, most_bytes=100_000)
     names = ["stub", *(name for name in FAULTS if "huge" not in name)]
     first = [deployment(stub, name, limits=limits, most=2, queue=1, failures=3, seconds=1) for name in names]
@@ -331,20 +331,20 @@ async def test_nothing_leaks_whatever_happens(
     assert ends["whole"] > 20
     assert len(ends) > 3
     assert idle(*first, last)
-    # Idle ones may be kept for the next request; none is in the middle of an answer.
+    # Idle connections may be kept, but none is within an answer.
     await eventually(lambda: all(each.finished_at or each.closed_at for each in (*stub.requests, *other.requests)))
 
 
 async def test_the_window_is_the_smallest_that_is_known(route: MakeRoute) -> None:
-    """Any deployment may answer; one that does not say says nothing; what is configured counts alone."""
+    """The window is the smallest known one of the deployments, unless one is configured."""
     models = FakeModel("a", window=0), FakeModel("b", window=500), FakeModel("c", window=300)
     assert await route(*models).context_window() == 300
     assert await route(models[0]).context_window() == 0
     assert await route(*models, window=100).context_window() == 100
 
 
-async def test_it_is_ready_when_somebody_is(route: MakeRoute) -> None:
-    """Reachable, and without an open circuit."""
+async def test_a_route_is_ready_with_one_ready_deployment(route: MakeRoute) -> None:
+    """A route is ready if a deployment is reachable and its circuit is not open."""
     gone, there = deployed(FakeModel(is_ready=False)), deployed(FakeModel(), failures=1)
     assert not await route(gone).ready()
     assert await route(gone, there).ready()

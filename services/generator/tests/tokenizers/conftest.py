@@ -1,4 +1,4 @@
-"""Tokenizers in Hugging Face's format."""
+"""A tokenizer in Hugging Face's format."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ SPECIAL = ["<|begin|>", "<|end|>", "<|user|>", "<|system|>", "<|assistant|>"]
 
 @pytest.fixture(scope="session")
 def tokenizer_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory as models have it: a byte-level BPE tokenizer, its configuration, a chat template."""
+    """Write a byte-level BPE tokenizer with its configuration and a chat template."""
     directory = tmp_path_factory.mktemp("tokenizer")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -26,7 +26,7 @@ def tokenizer_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         show_progress=False,
     )
     tokenizer.train_from_iterator(["the ferry leaves at eight and the train leaves at nine"] * 20, trainer)
-    tokenizer.enable_truncation(8)  # as some files ask for
+    tokenizer.enable_truncation(8)  # as in some published files
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {"chat_template": CHAT_TEMPLATE, "bos_token": {"content": "<|begin|>"}, "eos_token": "<|end|>"}
     (directory / "tokenizer_config.json").write_text(json.dumps(config))

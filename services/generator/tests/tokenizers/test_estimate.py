@@ -1,4 +1,4 @@
-"""Estimating tokens."""
+"""Estimates of the number of tokens."""
 
 import pytest
 from generator.tokenizers.estimate import EstimatedTokens
@@ -18,13 +18,13 @@ TABLE = "| Adult | 18.40 | 7.20 | 4.10 |\n| Child | 9.20 | 3.60 | 2.05 |\n"
 @pytest.mark.parametrize("text", [PROSE, CODE, TABLE])
 @pytest.mark.parametrize("encoding", ["cl100k_base", "o200k_base"])
 def test_estimates_are_near(text: str, encoding: str) -> None:
-    """For English, code and tables, within a quarter of OpenAI's count."""
+    """An estimate of English, code or a table is within a quarter of OpenAI's count."""
     exact, estimate = OpenAITokens(encoding).count(text), EstimatedTokens().count(text)
     assert 0.8 * exact <= estimate <= 1.25 * exact
 
 
 @given(st.text(), st.text())
 def test_estimates_grow_with_the_text(left: str, right: str) -> None:
-    """Any text can be counted, lone surrogates too; more of it is not fewer tokens."""
+    """A longer text has no fewer tokens, for any text with lone surrogates too."""
     counter = EstimatedTokens()
     assert counter.count(left) <= counter.count(left + right) <= counter.count(left) + counter.count(right)

@@ -1,4 +1,4 @@
-"""Which counter a model gets."""
+"""The tokenizer of a model."""
 
 from pathlib import Path
 
@@ -28,14 +28,14 @@ MESSAGES = [ChatMessage("user", "the ferry")]
     ],
 )
 def test_the_specification_decides(spec: TokenizerSpec, kind: type, exact: bool) -> None:
-    """By the model's name where nothing is said; only what is the model's own is exact."""
+    """The specification selects the tokenizer, or else the model's name. Only a model's own tokenizer is exact."""
     made = counter(spec)
     assert type(made) is kind
     assert made.exact is exact
 
 
 def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None:
-    """The file or its directory; another template may be named."""
+    """A tokenizer file or its directory uses the chat template beside it unless another one is given."""
     beside = [
         counter(TokenizerSpec(str(path))) for path in (tokenizer_directory, tokenizer_directory / "tokenizer.json")
     ]
@@ -46,7 +46,7 @@ def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None
 
 
 def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_path: Path) -> None:
-    """The names of the model and of the file do not matter; other ways of counting have other names."""
+    """Equal tokenizers have the same name, independent of the file's name. Different ones have different names."""
     file = (tokenizer_directory / "tokenizer.json").read_text()
     copy, other = tmp_path / "copy.json", tmp_path / "other.json"
     copy.write_text(file)
@@ -59,7 +59,7 @@ def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_pat
 
 
 def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
-    """With what would be."""
+    """An unknown specification is refused with the known ones."""
     with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):
         counter(TokenizerSpec("o201k"))
     with pytest.raises(ValueError, match="neither a file"):
@@ -68,7 +68,9 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["words", "estimate", "o200k_base", "file"])
 def test_every_counter_keeps_the_contract(name: str, tokenizer_directory: Path) -> None:
-    """Nothing is no token, more text is not fewer, a conversation is at least its texts, any characters count."""
+    """An empty text has no tokens, a longer one no fewer, a conversation at least those of its texts. Any
+    characters are counted.
+    """
     made: TokenCounter = counter(TokenizerSpec(str(tokenizer_directory) if name == "file" else name))
     assert made.count("") == 0
     assert 0 < made.count("one two") <= made.count("one two three four")

@@ -20,7 +20,7 @@ def counter(tokenizer_directory: Path) -> HuggingFaceTokens:
 
 
 def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, tokenizer_directory: Path) -> None:
-    """To their end, whatever truncation the file asks for."""
+    """A text is counted to its end, also if the file asks for truncation."""
     own = tokenizers.Tokenizer.from_file(str(tokenizer_directory / "tokenizer.json"))
     own.no_truncation()
     text = "the ferry leaves at eight, and 42 more things happen. " * 50
@@ -30,14 +30,14 @@ def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, token
 
 
 def test_spelled_special_tokens_are_text(counter: HuggingFaceTokens) -> None:
-    """In a text they are their characters; in a rendered conversation they are one token each."""
+    """A special token in a text is counted as characters, and in a rendered conversation as one token."""
     assert counter.count("<|end|>") > 1
     # begin · (system … end) · (user … end) · assistant
     assert counter.count_messages(MESSAGES) == 6 + counter.count("the ferry") + counter.count("leaves at nine")
 
 
 def test_without_a_template_openais_numbers_are_added(tokenizer_directory: Path) -> None:
-    """As for any model whose template is not known, and where a template takes no such message."""
+    """Without a usable template, OpenAI's numbers for messages are added."""
     plain = HuggingFaceTokens(tokenizer_directory / "tokenizer.json")
     assert plain.count_messages(MESSAGES) == 3 + 8 + plain.count("the ferry") + plain.count("leaves at nine")
     strict = HuggingFaceTokens(
@@ -48,19 +48,19 @@ def test_without_a_template_openais_numbers_are_added(tokenizer_directory: Path)
 
 @given(st.text())
 def test_any_text_can_be_counted(counter: HuggingFaceTokens, text: str) -> None:
-    """Lone surrogates, too, which no Unicode text has."""
+    """Any text can be counted, also with lone surrogates."""
     assert counter.count(text + "\ud800") >= 1
 
 
 def test_threads_may_share_it(counter: HuggingFaceTokens) -> None:
-    """The counts are the same as one after the other."""
+    """Concurrent threads get the same counts as a single one."""
     texts = ["the ferry leaves " * number for number in range(200)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(counter.count, texts)) == [counter.count(text) for text in texts]
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
-    """With words for the operator."""
+    """The error names the broken file."""
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer"):
         HuggingFaceTokens(tmp_path / "tokenizer.json")

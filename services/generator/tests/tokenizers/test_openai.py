@@ -31,7 +31,7 @@ WORDS = st.sampled_from(LETTERS + OTHERS)
 
 
 def test_known_tokens_are_counted_exactly() -> None:
-    """Counts that OpenAI's tokenizer page shows; what looks like a special token is text."""
+    """The counts are those of OpenAI's tokenizer page. A special token in a text is counted as characters."""
     counter = OpenAITokens("cl100k_base")
     assert counter.count("tiktoken is great!") == 6
     assert counter.count("") == 0
@@ -41,7 +41,7 @@ def test_known_tokens_are_counted_exactly() -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @given(parts=st.lists(WORDS, max_size=60), most=st.integers(20, 60))
 def test_pieces_have_the_tokens_of_the_whole(encoding: str, parts: list[str], most: int) -> None:
-    """Wherever a text is cut, its count is that of the uncut text; runs without a place to cut may add some."""
+    """The pieces of a text have as many tokens as the whole. A cut within a run may add some."""
     text = "".join(parts)
     cut = list(pieces(text, most))
     assert "".join(cut) == text
@@ -54,21 +54,21 @@ def test_pieces_have_the_tokens_of_the_whole(encoding: str, parts: list[str], mo
 
 @pytest.mark.parametrize("text", [PROSE * 6000, "zeile\n" * 100_000, "漢字、" * 60_000])
 def test_a_long_text_is_counted_as_its_parts(text: str) -> None:
-    """Beyond what the tokenizer takes at once the count is exact, too."""
+    """The count of a long text is the sum of its parts' counts."""
     counter = OpenAITokens("o200k_base")
     half = len(text) // 2
     assert counter.count(text) == counter.count(text[:half]) + counter.count(text[half:])
 
 
 def test_a_long_run_is_counted() -> None:
-    """Without any place to cut, and with characters of many tokens."""
+    """A long run without a place to cut is counted, also with characters of several tokens."""
     counter = OpenAITokens("o200k_base")
     assert counter.count("x" * 700_000) > 0
     assert counter.count("\U00013000" * 150_000) > 150_000
 
 
 def test_counting_is_fast() -> None:
-    """At least a few megabytes a second even on a busy machine (25 on a free core)."""
+    """The tokenizer counts at least four megabytes in a CPU second (25 on a free core)."""
     counter = OpenAITokens("o200k_base")
     counter.count("warm")
     text = PROSE * 10_000
@@ -78,14 +78,14 @@ def test_counting_is_fast() -> None:
 
 
 def test_the_encoding_goes_by_the_models_name() -> None:
-    """OpenAI's models have theirs; others none."""
+    """A model of OpenAI has its encoding by its name, and any other model has none."""
     assert encoding_of("gpt-4o-mini-2024-07-18") == encoding_of("o3-mini") == encoding_of("gpt-4.1") == "o200k_base"
     assert encoding_of("gpt-3.5-turbo") == encoding_of("gpt-4") == "cl100k_base"
     assert encoding_of("meta-llama/Llama-3.1-8B") is None
 
 
 def test_a_conversation_counts_its_texts_and_its_template() -> None:
-    """Four tokens a message, three for the answer's beginning; names, calls and pictures count too."""
+    """A message adds four tokens and the answer three. Names and pictures count too."""
     counter = OpenAITokens("cl100k_base")
     assert counter.count_messages([ChatMessage("user", "tiktoken is great!")]) == 3 + 4 + 6
     parts = b'[{"type":"text","text":"tiktoken is great!"},{"type":"image_url","image_url":{}}]'

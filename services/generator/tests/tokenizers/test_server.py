@@ -1,4 +1,4 @@
-"""Counting by asking the model server."""
+"""Tokenizers that ask the model server."""
 
 import contextlib
 import json
@@ -18,12 +18,12 @@ from pydantic import SecretStr
 
 
 class Tokenizing(ThreadingHTTPServer):
-    """A server whose tokens are words; a template adds five.
+    """A server that counts words as tokens. A template adds five.
 
     Attributes:
-        answers: Bodies given instead, in order; None is a failure.
-        together: The maximum number of requests that were there at a time.
-        requests: What came: path, headers, body.
+        answers: The next bodies to return instead. None is a failure.
+        together: The largest number of concurrent requests.
+        requests: The path, headers and body of each request.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.now += 1
             self.server.together = max(self.server.together, self.server.now)
         answer = self.server.answers.pop(0) if self.server.answers else _counted(body)
-        time.sleep(0.005)  # as long as counting may take
+        time.sleep(0.005)  # the time of a real count
         with self.server.lock:
             self.server.now -= 1
         self.send_response(500 if answer is None else 200)
@@ -88,7 +88,7 @@ def counting(server: Tokenizing, dialect: Dialect, **members: Any) -> Iterator[S
 
 @pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])
 def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
-    """Texts without what a tokenizer puts around them; the same text once."""
+    """The server counts a text without special tokens, and an equal text only once."""
     with counting(server, dialect, api_key=SecretStr("k")) as counter:
         assert counter.count("one two three") == counter.count("one two three") == 3
         assert counter.count("") == 0
@@ -105,7 +105,7 @@ def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
 def test_a_renewed_key_goes_with_the_next_request(
     server: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The counter that a models file makes reads the file of its key again when the file changes."""
+    """A tokenizer of a models file reads the key's file again after a change."""
     monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
     key = tmp_path / "key"
     key.write_text("old")
@@ -123,7 +123,7 @@ def test_a_renewed_key_goes_with_the_next_request(
 
 
 def test_many_texts_are_counted_side_by_side(server: Tokenizing) -> None:
-    """Each gets its own count, and the server eight requests at a time at most."""
+    """Each text gets its own count, with at most eight concurrent requests."""
     texts = ["word " * number for number in range(1, 40)]
     with counting(server, "vllm") as counter:
         assert counter.count_all(texts) == list(range(1, 40))
@@ -132,7 +132,7 @@ def test_many_texts_are_counted_side_by_side(server: Tokenizing) -> None:
 
 
 def test_vllm_counts_conversations_with_their_template(server: Tokenizing) -> None:
-    """One request, with the messages as they are."""
+    """A vLLM server counts a conversation in one request with its unchanged messages."""
     with counting(server, "vllm") as counter:
         messages = [ChatMessage("user", "one two", extra_json=b'{"name":"Ann"}')]
         assert counter.count_messages(messages) == 7
@@ -140,14 +140,14 @@ def test_vllm_counts_conversations_with_their_template(server: Tokenizing) -> No
 
 
 def test_llama_cpp_counts_the_texts_of_conversations(server: Tokenizing) -> None:
-    """It renders no template there, so OpenAI's numbers are added."""
+    """llama.cpp counts only the texts of a conversation, and OpenAI's numbers for messages are added."""
     with counting(server, "llamacpp") as counter:
         assert counter.count_messages([ChatMessage("user", "one two")]) == 3 + 4 + 2
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"count":"x"}', b'{"count":"\xff"}', b"[" * 50_000])
 def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: bytes | None) -> None:
-    """An estimate is given, said to be none of the server's, and for a while it is not asked again."""
+    """After an invalid answer, counts are marked as estimates, and the server is not called for a while."""
     now = [100.0]
     server.answers = [answer]
     with counting(server, "vllm", clock=lambda: now[0]) as counter:
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: 
 
 
 def test_text_that_is_no_unicode_is_estimated(server: Tokenizing) -> None:
-    """JSON cannot hold a lone surrogate."""
+    """A text with a lone surrogate is estimated, because JSON cannot hold it."""
     with counting(server, "vllm") as counter:
         assert counter.count("one \ud800") > 0
     assert server.requests == []

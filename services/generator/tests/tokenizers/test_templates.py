@@ -12,7 +12,9 @@ MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content
 
 
 def test_a_directory_gives_template_and_special_tokens(tokenizer_directory: Path) -> None:
-    """What a message says is never a template itself. The token that begins a text is left out of a prompt."""
+    """A directory has the template and the special tokens. Template syntax in a message is plain text, and a prompt
+    has no begin token.
+    """
     text = "<|system|>Be kind.<|end|><|user|>Hi {{ 1 + 1 }}<|end|><|assistant|>"
     for where in (tokenizer_directory, tokenizer_directory / "tokenizer_config.json"):
         template = load_template(str(where))
@@ -22,7 +24,9 @@ def test_a_directory_gives_template_and_special_tokens(tokenizer_directory: Path
 
 
 def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
-    """A file beside a tokenizer's configuration knows its special tokens; one in the directory goes first."""
+    """A template is a directory, a file with the special tokens beside it, or its source. A file in the directory
+    takes precedence.
+    """
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": "x"}))
     (tmp_path / "own.jinja").write_text("{{ bos_token }}own")
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}beside")
@@ -33,14 +37,14 @@ def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
 
 
 def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
-    """Some models have one for tools beside it."""
+    """The default is used if a model has several templates."""
     several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
     assert load_template(str(tmp_path)).render(MESSAGES) == "d"
 
 
 def test_what_templates_use_is_there() -> None:
-    """JSON, loop controls, the date, trimmed blocks, and exceptions that clients read."""
+    """Templates have JSON, loop controls, the date, and exceptions with a message for clients."""
     source = (
         "{% for m in messages %}\n  {% if loop.index == 2 %}{% break %}{% endif %}\n{{ m | tojson }}\n{% endfor %}"
         "{{ strftime_now('%Y') | length }}"
@@ -61,14 +65,14 @@ def test_what_templates_use_is_there() -> None:
     ],
 )
 def test_templates_are_kept_in_their_sandbox(source: str) -> None:
-    """One that reaches for the inside, changes the messages or fails is an error without a stack."""
+    """A template that accesses internals, changes the messages or fails causes InvalidRequest."""
     with pytest.raises(InvalidRequest, match="does not take these messages") as caught:
         ChatTemplate(source).render(MESSAGES)
     assert caught.value.field == "messages"
 
 
 def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
-    """When it is read, with words for the operator."""
+    """A bad template is refused when it is loaded, with its file."""
     with pytest.raises(ValueError, match="chat template cannot be read"):
         ChatTemplate("{% for %}")
     with pytest.raises(ValueError, match=r"nowhere\.jinja cannot be read"):
@@ -80,7 +84,7 @@ def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 def test_messages_become_plain() -> None:
-    """Parts of text are joined, developers are the system, names stay."""
+    """Parts of text are joined, the developer role becomes system, and names stay."""
     messages = [
         ChatMessage("developer", "Be kind."),
         ChatMessage("user", content_json=b'[{"type":"text","text":"a"},"b"]', extra_json=b'{"name":"Ann"}'),

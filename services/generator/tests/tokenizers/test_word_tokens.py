@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 @given(st.text())
 def test_pieces_are_the_text(text: str) -> None:
-    """Put together they are what was cut, none is empty, and the count is theirs."""
+    """The pieces join to the text, none is empty, and the count is their number."""
     cut = pieces(text)
     assert "".join(cut) == text
     assert all(cut)
@@ -16,13 +16,13 @@ def test_pieces_are_the_text(text: str) -> None:
 
 
 def test_a_piece_is_a_word_or_a_character() -> None:
-    """Words take the space before them; Chinese goes by characters."""
+    """A piece is a word with the space before it, or a Chinese character."""
     assert pieces("Up to 900 kg.\n[a.md]") == ["Up", " to", " 900", " kg.", "\n[a.md]"]
     assert pieces("票价 5元") == ["票", "价", " 5", "元"]
 
 
 def test_the_text_of_a_message_is_that_of_its_parts() -> None:
-    """Pictures have none."""
+    """The text of a message consists of its text parts."""
     parts = b'[{"type":"text","text":"a b"},{"type":"image_url","image_url":{}},{"type":"text","text":"c"}]'
     assert text_of(ChatMessage("user", content_json=parts)) == "a b\nc"
     messages = [ChatMessage("user", content_json=parts), ChatMessage("system", "d")]

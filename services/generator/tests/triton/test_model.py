@@ -1,4 +1,4 @@
-"""A model on a real Triton server, with the contracts of the vLLM backend and of TensorRT-LLM's ensemble."""
+"""A model on a real Triton server, with the inputs of the vLLM backend and of TensorRT-LLM's ensemble."""
 
 import asyncio
 import json
@@ -41,7 +41,9 @@ def reason(events: list[Event]) -> str:
 
 @EVERY
 async def test_an_answer_streams(triton_model: MakeModel, server_name: str) -> None:
-    """A TEXT event a token, then why it ended; both contracts are told apart by the model's configuration."""
+    """An answer has a TEXT event for each token and then its reason. The model's configuration decides between both
+    contracts.
+    """
     events = await events_of(triton_model(server_name), prompt("one two three"))
     assert [event.text for event in events if event.kind is EventKind.TEXT] == ["one", " two", " three"]
     assert reason(events) == "stop"
@@ -49,7 +51,9 @@ async def test_an_answer_streams(triton_model: MakeModel, server_name: str) -> N
 
 @EVERY
 async def test_tokens_are_limited(triton_model: MakeModel, server_name: str) -> None:
-    """As the request says, else as configured; the reason is `length`, also where the server gives none."""
+    """The request limits the tokens, or else the configuration. The reason is `length` also if the server gives
+    none.
+    """
     model = triton_model(server_name, answer_tokens=3)
     for parameters, text in (({"max_tokens": 2}, "a b"), ({"max_completion_tokens": 1}, "a"), ({}, "a b c")):
         events = await events_of(model, prompt("a b c d e", **parameters))
@@ -58,7 +62,7 @@ async def test_tokens_are_limited(triton_model: MakeModel, server_name: str) -> 
 
 @pytest.mark.parametrize("server_name", ["words", "ensemble", "deaf"])
 async def test_stop_sequences_end_the_answer(triton_model: MakeModel, server_name: str) -> None:
-    """Before the first of them, wherever tokens cut it, and none of it is said."""
+    """An answer ends before the first stop sequence, also if tokens cut it."""
     model = triton_model(server_name)
     for stop, text in ((" three", "one two"), (["ee fo", "never"], "one two thr"), ("two three fo", "one ")):
         events = await events_of(model, prompt("one two three four", stop=stop))
@@ -68,7 +72,7 @@ async def test_stop_sequences_end_the_answer(triton_model: MakeModel, server_nam
 
 
 async def test_a_server_that_counts_is_believed(triton_model: MakeModel) -> None:
-    """The vLLM backend's own numbers are exact; where a server has none they are ours, and said to be."""
+    """The vLLM backend's counts are exact. Without counts of the server, estimates are marked as such."""
     counted = await events_of(triton_model("words"), prompt("one two three", max_tokens=2))
     assert counted[-1].usage == Usage(3, 2, exact=True)
     ours = await events_of(triton_model("ensemble"), prompt("one two three", max_tokens=2))
@@ -77,7 +81,7 @@ async def test_a_server_that_counts_is_believed(triton_model: MakeModel) -> None
 
 @EVERY
 async def test_a_plain_prompt_stands_as_it_came(triton_model: MakeModel, server_name: str) -> None:
-    """A text to go on with passes no chat template; its parameters are a text completion's; its tokens count."""
+    """A plain prompt uses no chat template, and accepts the parameters of a text completion."""
     model = triton_model(server_name, chat_template="<chat>{{ messages[0].content }}")
     parameters = json.dumps({"max_tokens": 2, "echo": False, "best_of": 1, "suffix": "", "logprobs": None}).encode()
     asked = Conversation((ChatMessage("user", "one two three"),), parameters_json=parameters, plain=True)
@@ -94,7 +98,7 @@ async def test_a_plain_prompt_stands_as_it_came(triton_model: MakeModel, server_
 async def test_what_a_plain_prompt_cannot_ask_for(
     triton_model: MakeModel, parameters: dict[str, Any], field: str
 ) -> None:
-    """It is refused by its name, as in a chat."""
+    """An unsupported parameter of a text completion is refused by name."""
     asked = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode(), plain=True)
     with pytest.raises(InvalidRequest) as caught:
         await events_of(triton_model(), asked)
@@ -102,7 +106,7 @@ async def test_what_a_plain_prompt_cannot_ask_for(
 
 
 async def test_messages_go_through_the_chat_template(triton_model: MakeModel) -> None:
-    """The model reads what the template makes of the messages."""
+    """The model gets the messages as the template renders them."""
     template = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
     asked = Conversation((ChatMessage("system", "Be kind."), ChatMessage("user", content_json=b'["Hi","there"]')))
     events = await events_of(triton_model(chat_template=template), asked)
@@ -127,14 +131,14 @@ async def test_messages_go_through_the_chat_template(triton_model: MakeModel) ->
 async def test_what_cannot_be_done_is_refused_by_its_name(
     triton_model: MakeModel, parameters: dict[str, Any], field: str
 ) -> None:
-    """Nothing that would change the answer is dropped."""
+    """A parameter that would change the answer and is not supported is refused by name."""
     with pytest.raises(InvalidRequest) as caught:
         await events_of(triton_model("ensemble"), prompt("Hi", **parameters))
     assert caught.value.field == field
 
 
 async def test_what_changes_nothing_is_let_through(triton_model: MakeModel) -> None:
-    """Names of users, and parameters that ask for what happens anyway."""
+    """Parameters without an effect on the text are accepted."""
     parameters = {"user": "ann", "metadata": {"a": "b"}, "n": 1, "top_p": 1, "logprobs": False, "tools": None}
     assert said(await events_of(triton_model("ensemble"), prompt("Hi", **parameters, temperature=0.2))) == "Hi"
 
@@ -150,14 +154,14 @@ async def test_what_changes_nothing_is_let_through(triton_model: MakeModel) -> N
 async def test_a_text_holds_no_pictures_and_no_tools(
     triton_model: MakeModel, message: ChatMessage, field: str
 ) -> None:
-    """They are refused with their path, before the server is asked."""
+    """Pictures and tools are refused with their path before the server is called."""
     with pytest.raises(InvalidRequest) as caught:
         await events_of(triton_model(address="127.0.0.1:1"), Conversation((message,)))
     assert caught.value.field == field
 
 
 async def test_a_request_gets_a_completion_of_the_openai_api(triton_model: MakeModel) -> None:
-    """OpenAI's own client reads it."""
+    """A request of the OpenAI API gets a valid completion."""
     body = {"model": "public", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 2}
     (event,) = await events_of(triton_model(), OpenAIRequest(json.dumps(body).encode()))
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
@@ -168,7 +172,9 @@ async def test_a_request_gets_a_completion_of_the_openai_api(triton_model: MakeM
 
 
 async def test_a_streamed_request_gets_chunks_of_the_openai_api(triton_model: MakeModel) -> None:
-    """Role, tokens, reason and usage, under one id; another answer has another id."""
+    """A streamed request gets the role, the tokens, the reason and the usage with one id. Another answer has
+    another id.
+    """
     body = {
         "messages": [{"role": "user", "content": "one two"}],
         "stream": True,
@@ -188,7 +194,7 @@ async def test_a_streamed_request_gets_chunks_of_the_openai_api(triton_model: Ma
 
 
 async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
-    """Closing the answer cancels the request on the server: the model sees it."""
+    """Closing the answer cancels the request on the server."""
     mark = uuid.uuid4().hex
     answer = triton_model("slow").generate(prompt(f"{mark} " + "word " * 500, max_tokens=500))
     while (event := await anext(answer)).text != " word":
@@ -201,7 +207,7 @@ async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> 
 
 
 async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
-    """A task that is cancelled while it waits for the next token does not leave the request behind."""
+    """A cancelled task cancels the request on the server."""
     mark = uuid.uuid4().hex
     reading = asyncio.create_task(
         events_of(triton_model("slow"), prompt(f"{mark} " + "word " * 500, max_tokens=500))
@@ -214,8 +220,8 @@ async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, tr
     assert ends(triton, mark)[0]["event"] == "cancelled"
 
 
-async def test_a_stop_sequence_that_only_we_see_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
-    """A model that says more than it was asked for is cut off and cancelled."""
+async def test_an_unsupported_stop_sequence_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+    """A stop sequence that the server does not support ends the answer and cancels the request."""
     mark = uuid.uuid4().hex
     asked = prompt(f"{mark} a b c d e " + "word " * 300, max_tokens=400, stop="c d")
     assert said(await events_of(triton_model("deaf"), asked)) == f"{mark} a b "
@@ -229,7 +235,7 @@ def ends(triton: Any, mark: str) -> list[dict[str, Any]]:
 
 
 async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel) -> None:
-    """One that is unknown, too: who asks may be told of another server. Neither is ready or says its window."""
+    """An unknown or unloaded model raises Unavailable, is not ready, and has no known window."""
     for name in ("nobody", "unloaded"):
         model = triton_model(name)
         with pytest.raises(Unavailable, match=f"no model '{name}' loaded"):
@@ -239,7 +245,7 @@ async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel
 
 
 async def test_a_server_that_is_away_is_unavailable(triton_model: MakeModel) -> None:
-    """Nobody listens: an error that may be tried again, and not ready."""
+    """A server that does not run raises a repeatable error, and the model is not ready."""
     model = triton_model(address=f"127.0.0.1:{free_ports(1)[0]}", connect=1.0)
     with pytest.raises((Unavailable, DeadlineExceeded)):
         await events_of(model, prompt("Hi"))
@@ -247,7 +253,7 @@ async def test_a_server_that_is_away_is_unavailable(triton_model: MakeModel) -> 
 
 
 async def test_what_was_good_comes_before_the_failure(triton_model: MakeModel) -> None:
-    """A model that fails midway gives its words first; then the answer is known to be incomplete."""
+    """A model that fails midway yields its words first and then raises Unavailable."""
     got: list[Event] = []
     with pytest.raises(Unavailable, match="broke off"):
         await collect(triton_model("broken").generate(prompt("one two three")), got)
@@ -255,7 +261,7 @@ async def test_what_was_good_comes_before_the_failure(triton_model: MakeModel) -
 
 
 async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: MakeModel) -> None:
-    """Each wait has its bound."""
+    """The waits for the first and for the next token have time-outs."""
     with pytest.raises(DeadlineExceeded, match="did not begin to answer within"):
         await events_of(triton_model("slow", first_byte=0.001), prompt("Hi"))
     got: list[Event] = []
@@ -265,13 +271,13 @@ async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: Mak
 
 
 async def test_the_model_refuses_with_its_own_words(triton_model: MakeModel) -> None:
-    """What a model calls an invalid argument is an invalid request; the words are the model's."""
+    """An invalid argument of the model raises InvalidRequest with the model's message."""
     with pytest.raises(InvalidRequest, match="max_tokens must be at least 1"):
         await events_of(triton_model(answer_tokens=0), prompt("Hi"))
 
 
 async def test_the_window_is_the_configured_one_else_the_models(triton_model: MakeModel) -> None:
-    """The model's configuration may name it; 0 says that nobody knows."""
+    """The configured window takes precedence over the model's. 0 means unknown."""
     assert await triton_model(window=100).context_window() == 100
     assert await triton_model().context_window() == 8192
     assert await triton_model("ensemble").context_window() == 0
@@ -279,7 +285,7 @@ async def test_the_window_is_the_configured_one_else_the_models(triton_model: Ma
 
 
 async def test_many_answers_run_side_by_side(triton_model: MakeModel) -> None:
-    """Each gets its own."""
+    """Concurrent requests get their own answers."""
     model = triton_model()
     texts = [f"answer number {number}" for number in range(50)]
     answers = await asyncio.gather(*(events_of(model, prompt(text)) for text in texts))

@@ -1,4 +1,4 @@
-"""Parameters of a model that takes one text."""
+"""Parameters of a Triton model, which takes one text."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ def read(**parameters: Any) -> Any:
 
 
 def test_what_is_given_is_kept() -> None:
-    """Under the names of the API; the length of an answer is always bounded."""
+    """Given parameters keep their names, and the length of an answer is always limited."""
     assert read().given == {"max_tokens": 100}
     given = {"temperature": 0.5, "top_k": 3, "seed": 7, "max_tokens": 5, "repetition_penalty": 1.1}
     assert read(**given, max_completion_tokens=None).given == given
@@ -22,7 +22,7 @@ def test_what_is_given_is_kept() -> None:
 
 
 def test_what_changes_nothing_is_known() -> None:
-    """A model without the parameter can do without it."""
+    """A value without an effect is neutral, so that a model without the parameter accepts it."""
     asked = read(top_p=1, presence_penalty=0, temperature=1)
     assert [asked.is_neutral(name) for name in ("top_p", "presence_penalty", "temperature")] == [True, True, False]
 
@@ -36,7 +36,7 @@ def test_what_changes_nothing_is_known() -> None:
     ],
 )
 def test_the_harmless_is_passed_over(harmless: dict[str, Any]) -> None:
-    """It says nothing about the text, or asks for what happens anyway."""
+    """Parameters without an effect on the text are ignored."""
     assert read(**harmless).given == {"max_tokens": 100}
 
 
@@ -56,7 +56,7 @@ def test_the_harmless_is_passed_over(harmless: dict[str, Any]) -> None:
     ],
 )
 def test_the_rest_is_refused_by_its_name(parameters: dict[str, Any], field: str) -> None:
-    """Nothing that would change the answer is dropped in silence."""
+    """Any other parameter is refused by name."""
     with pytest.raises(InvalidRequest) as caught:
         read(**parameters)
     assert caught.value.field == field

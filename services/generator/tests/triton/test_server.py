@@ -1,4 +1,4 @@
-"""The connection to a Triton server, on one of our own that notes what it was sent and fails as told."""
+"""The connection to a Triton server, tested with a recording server."""
 
 import asyncio
 import contextlib
@@ -34,12 +34,12 @@ VLLM = {"text_input": BYTES, "stream": BOOL, "sampling_parameters": BYTES, "excl
 
 
 class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # Triton's client has no types
-    """Answers every request with the same words.
+    """Answer every request with the same words.
 
     Attributes:
-        failure: Given instead, after the words that `words` says.
-        outputs_of_all: Outputs of each response besides its text: name, type, bytes.
-        written: Bytes that the connection has taken.
+        failure: The status and message after the words.
+        outputs_of_all: Further outputs of each response: name, type, bytes.
+        written: The number of bytes that the connection accepted.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
 
 @pytest.fixture
 async def recording() -> AsyncIterator[tuple[Recording, Callable[..., TritonModel]]]:
-    """The server, and what makes models on it."""
+    """Start the recording server, and give a function that makes models on it."""
     servicer, server = Recording(), grpc.aio.server()
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -114,7 +114,9 @@ async def answered(model: TritonModel, **parameters: Any) -> list[Event]:
 
 
 async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
-    """Prompt, switches and the sampling parameters as one JSON object, with a bound on the answer's length."""
+    """The request has the prompt, the switches and the sampling parameters as one JSON object with a limit of
+    tokens.
+    """
     servicer, make = recording
     await answered(make(), temperature=0.5, stop=["a", "b"], seed=-3, top_k=5)
     (request,) = servicer.requests
@@ -133,7 +135,7 @@ async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
 
 
 async def test_the_model_is_described_once(recording: Any) -> None:
-    """And again after a failure, because it may have been replaced by another."""
+    """The model's configuration is read once, and again after a failure, which may mean another model."""
     servicer, make = recording
     model = make()
     await answered(model)
@@ -147,8 +149,8 @@ async def test_the_model_is_described_once(recording: Any) -> None:
     assert servicer.described == 2
 
 
-async def test_the_key_and_the_trace_go_along(recording: Any) -> None:
-    """As metadata; the key is in no message of ours."""
+async def test_the_key_is_in_the_metadata(recording: Any) -> None:
+    """The key is in the metadata and in no representation."""
     servicer, make = recording
     model = make(api_key=SecretStr("secret"))
     await answered(model)
@@ -169,7 +171,7 @@ async def test_the_key_and_the_trace_go_along(recording: Any) -> None:
 async def test_failures_are_told_apart_before_the_answer(
     recording: Any, code: grpc.StatusCode, error: type[CausewayError]
 ) -> None:
-    """A request that was wrong, a server that is full or away, a model that failed: with the model's own words."""
+    """A failure before the answer becomes the error of its status, with the model's message."""
     servicer, make = recording
     servicer.words, servicer.failure = [], (code, "the prompt is too long")
     with pytest.raises(error) as caught:
@@ -181,7 +183,7 @@ async def test_failures_are_told_apart_before_the_answer(
 
 
 async def test_a_failure_in_the_answer_is_the_servers(recording: Any) -> None:
-    """Whatever its code: the request was good, for it had begun to be answered. Old servers send words alone."""
+    """Any failure within the answer raises Unavailable without the server's message."""
     servicer, make = recording
     servicer.failure = (grpc.StatusCode.INVALID_ARGUMENT, "late")
     with pytest.raises(Unavailable, match="broke off"):
@@ -193,7 +195,7 @@ async def test_a_failure_in_the_answer_is_the_servers(recording: Any) -> None:
 
 
 async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None:
-    """A stream that ends at once has lost something."""
+    """A stream that ends without a response raises Unavailable."""
     servicer, make = recording
     servicer.words = []
     with pytest.raises(Unavailable, match="before it began"):
@@ -211,7 +213,7 @@ async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None
 async def test_a_model_of_another_kind_is_named(
     recording: Any, inputs: dict[str, int], outputs: dict[str, int]
 ) -> None:
-    """A classifier behind a chat route is a mistake in the configuration, and said to be."""
+    """A model that does not generate text is refused by name."""
     servicer, make = recording
     servicer.inputs, servicer.outputs = inputs, outputs
     with pytest.raises(NotSupported, match="'llm' does not turn text_input into text_output"):
@@ -231,7 +233,7 @@ async def test_a_model_of_another_kind_is_named(
 async def test_tensors_that_are_none_are_the_servers_failure(
     recording: Any, output: tuple[str, str, bytes]
 ) -> None:
-    """Cut off, or of another type than their names promise."""
+    """A truncated tensor, or one of a wrong type, raises Unavailable."""
     servicer, make = recording
     servicer.outputs_of_all = [output]
     with pytest.raises(Unavailable, match="cannot be read"):
@@ -239,7 +241,7 @@ async def test_tensors_that_are_none_are_the_servers_failure(
 
 
 async def test_counts_that_are_none_are_not_believed(recording: Any) -> None:
-    """We count ourselves then; bytes that are no text are replaced."""
+    """Invalid counts are replaced by the generator's own, and invalid bytes by a replacement character."""
     servicer, make = recording
     servicer.words = [b"one \xff two"]
     minus = (-1).to_bytes(8, "little", signed=True)
@@ -257,15 +259,15 @@ async def test_counts_that_are_none_are_not_believed(recording: Any) -> None:
 
 
 async def test_characters_cut_between_responses_come_whole(recording: Any) -> None:
-    """A token may be half a character; what never becomes one is replaced, not lost."""
+    """A character that is cut between responses arrives complete. An incomplete last one is replaced."""
     servicer, make = recording
     servicer.words = ["für".encode()[:2], "für".encode()[2:], b"\xe2\x82"]
     events = await answered(make())
     assert "".join(event.text for event in events if event.kind == 2) == "für\ufffd"
 
 
-async def test_a_reader_who_stops_reading_stops_the_server(recording: Any) -> None:
-    """What is written beyond what is read stays within the connection's windows."""
+async def test_a_reader_that_stops_reading_stops_the_server(recording: Any) -> None:
+    """The server writes no more than the connection's windows beyond what is read."""
     servicer, make = recording
     servicer.words = [b"x" * 4096] * 20_000  # 80 MB
     asked = Conversation((ChatMessage("user", "Hi"),))
@@ -281,7 +283,7 @@ async def test_a_reader_who_stops_reading_stops_the_server(recording: Any) -> No
 
 
 async def test_a_piece_has_a_largest_size(recording: Any) -> None:
-    """A response beyond the limit is refused, not held in memory."""
+    """A response above the limit is refused."""
     servicer, make = recording
     servicer.words = [b"x" * 200_000]
     with pytest.raises(CausewayError):

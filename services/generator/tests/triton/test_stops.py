@@ -1,4 +1,4 @@
-"""Stop sequences, whatever pieces a text comes in."""
+"""Stop sequences in a text that arrives in pieces."""
 
 from generator.triton.stops import StopCutter
 from hypothesis import given
@@ -11,7 +11,7 @@ def cut(pieces: list[str], stops: list[str]) -> str:
 
 
 def expected(text: str, stops: list[str]) -> str:
-    """Read character by character: the first end at which a stop sequence is complete, the longest of those."""
+    """Return the text up to the first complete stop sequence, or the longest of several with the same end."""
     for end in range(1, len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:
@@ -24,14 +24,14 @@ LETTERS = st.text("abc", max_size=6)
 
 @given(st.lists(LETTERS, max_size=12), st.lists(st.text("abc", min_size=1, max_size=5), max_size=4))
 def test_the_pieces_do_not_matter(pieces: list[str], stops: list[str]) -> None:
-    """The text ends before the stop sequence that is complete first, however it is cut into pieces."""
+    """The text ends before the first complete stop sequence, however it is cut into pieces."""
     text = "".join(pieces)
     assert cut(pieces, stops) == cut(list(text), stops) == expected(text, stops)
 
 
 @given(st.lists(LETTERS, max_size=12), st.lists(st.text("abc", min_size=1, max_size=5), max_size=4))
 def test_nothing_of_a_stop_sequence_leaks(pieces: list[str], stops: list[str]) -> None:
-    """What was said at any time is the beginning of what is said in the end."""
+    """The text so far is always the beginning of the final text."""
     whole = expected("".join(pieces), stops)
     cutter, said = StopCutter(stops), ""
     for piece in pieces:
@@ -40,7 +40,7 @@ def test_nothing_of_a_stop_sequence_leaks(pieces: list[str], stops: list[str]) -
 
 
 def test_only_what_may_be_a_stop_sequence_is_held_back() -> None:
-    """Nothing waits that need not."""
+    """Only a possible beginning of a stop sequence is held back."""
     cutter = StopCutter(["END.", "\n\n"])
     assert cutter.feed("at the EN") == "at the "
     assert cutter.feed("TRANCE\n") == "ENTRANCE"
@@ -49,6 +49,6 @@ def test_only_what_may_be_a_stop_sequence_is_held_back() -> None:
 
 
 def test_nothing_comes_after_a_stop_sequence() -> None:
-    """Whatever else the model says."""
+    """After a stop sequence, further text is dropped."""
     cutter = StopCutter(["."])
     assert (cutter.feed("a.b"), cutter.feed("c"), cutter.close(), cutter.stopped) == ("a", "", "", True)
