@@ -47,7 +47,7 @@ async def test_a_picture_that_takes_too_long(program: Program) -> None:
     recogniser = Recogniser(program("sleep 3600"), 0.2)
     with pytest.raises(NotRecognised, match=r"longer than 0\.2 s"):
         await recogniser.lines(b"picture")
-    assert recogniser._child is None
+    assert not recogniser._processes._idle
     await recogniser.aclose()
 
 

@@ -1,7 +1,5 @@
 """guardrails.detectors.presidio: the real model finds names in a separate process."""
 
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -57,9 +55,8 @@ async def test_a_dead_process_is_the_failure_of_one_question(processes: ChildPro
     """If the process dies, one question fails, and the next question starts another process."""
     judge = slow(pii(processes, 60))
     await judge.judge(["Anna"], _AROUND)
-    [idle] = processes._idle
-    os.killpg(idle.pid, signal.SIGKILL)
-    await idle.wait()
+    [idle] = processes._processes._idle
+    await idle.kill()
     with pytest.raises(DetectorFailed, match="ended"):
         await judge.judge(["Anna"], _AROUND)
     assert (await judge.judge(["Anna Meyer came."], _AROUND))[0]
@@ -71,7 +68,7 @@ async def test_a_late_answer_is_a_failure() -> None:
     with pytest.raises(DetectorFailed, match="longer than") as failed:
         await slow(pii(late, 0.001)).judge(["Anna " * 3000], _AROUND)
     assert failed.value.status == 504
-    assert late._idle == []
+    assert late._processes._idle == []
 
 
 async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:

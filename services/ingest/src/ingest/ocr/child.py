@@ -47,7 +47,9 @@ def serve() -> int:
     """Answer questions until stdin ends; return the exit code."""
     _die_with_parent()
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with frames
+    with Path(os.devnull).open("wb") as nowhere:  # output of libraries must not mix with frames
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), sys.stderr.fileno())
     reader = engine()
     _limit()
     _send(out, {})

@@ -1,21 +1,15 @@
 """The client of the child process that recognises text: one picture at a time, within a time limit."""
 
-import asyncio
-import contextlib
-import os
-import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
+from servicekit.child_processes import ChildEnded, ChildNotStarted, ChildProcesses
 from servicekit.errors import Unavailable
 
 _log = structlog.get_logger(__name__)
 _CHILD = Path(__file__).with_name("child.py")
-_PREFIX = 4
 _LONGEST = 16 * 1024**2
-_START_SECONDS = 120.0
 
 Corner = tuple[float, float]
 
@@ -53,10 +47,13 @@ class Recogniser:
     """
 
     def __init__(self, python: Path, seconds: float) -> None:
-        self._command: Sequence[str] = (str(python), "-I", str(_CHILD))
         self._seconds = seconds
-        self._turn = asyncio.Lock()
-        self._child: asyncio.subprocess.Process | None = None
+        self._processes = ChildProcesses(
+            (str(python), "-I", str(_CHILD)),
+            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            longest=_LONGEST,
+            processes=1,
+        )
 
     async def lines(self, picture: bytes) -> list[Recognised]:
         """Return the lines of a picture (JPEG or PNG), in no particular order.
@@ -65,74 +62,19 @@ class Recogniser:
             NotRecognised: The picture took too long, or crashed the process.
             Unavailable: The process does not start.
         """
-        async with self._turn:
-            child = self._child or await self._started()
-            self._child = None
-            try:
-                async with asyncio.timeout(self._seconds):
-                    answer = await _asked(child, picture)
-            except TimeoutError:
-                await _kill(child)
-                raise NotRecognised(f"Reading the picture took longer than {self._seconds:g} s.") from None
-            except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError, ValueError) as error:
-                await _kill(child)
-                _log.warning("a picture crashed the OCR process", error=str(error))
-                raise NotRecognised("The picture crashed the OCR process.") from error
-            except BaseException:
-                await _kill(child)
-                raise
-            self._child = child
+        try:
+            answer = msgspec.json.decode(await self._processes.ask(picture, self._seconds), type=_Answer)
+        except ChildNotStarted as error:
+            raise Unavailable("The OCR process does not start. Check CAUSEWAY_INGEST_OCR_PYTHON.") from error
+        except TimeoutError:
+            raise NotRecognised(f"Reading the picture took longer than {self._seconds:g} s.") from None
+        except (ChildEnded, ValueError) as error:  # no answer, or an invalid one
+            _log.warning("a picture crashed the OCR process", error=str(error))
+            raise NotRecognised("The picture crashed the OCR process.") from error
         if answer.failed:
             raise NotRecognised(f"The picture could not be read: {answer.failed}")
         return answer.lines
 
     async def aclose(self) -> None:
         """Stop the process."""
-        if self._child is not None:
-            await _kill(self._child)
-            self._child = None
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise Unavailable(f"The OCR process does not start: {error}.") from error
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                await _frame(child)
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
-            await _kill(child)
-            raise Unavailable("The OCR process does not start. Check CAUSEWAY_INGEST_OCR_PYTHON.") from error
-        except BaseException:
-            await _kill(child)
-            raise
-        return child
-
-
-async def _asked(child: asyncio.subprocess.Process, picture: bytes) -> _Answer:
-    assert child.stdin is not None
-    child.stdin.write(len(picture).to_bytes(_PREFIX))
-    child.stdin.write(picture)
-    await child.stdin.drain()
-    return msgspec.json.decode(await _frame(child), type=_Answer)
-
-
-async def _frame(child: asyncio.subprocess.Process) -> bytes:
-    assert child.stdout is not None
-    size = int.from_bytes(await child.stdout.readexactly(_PREFIX))
-    if size > _LONGEST:
-        raise ValueError(f"a frame of {size} bytes")
-    return await child.stdout.readexactly(size)
-
-
-async def _kill(child: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    await child.wait()
+        await self._processes.aclose()

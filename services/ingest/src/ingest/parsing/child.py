@@ -7,28 +7,27 @@ starts another child.
 For a short text, the fork takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
 """
 
-import ctypes
 import errno
 import os
 import resource
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from servicekit.child_program import answers, die_with_parent, framed, limit, questions
+
 from ingest.parsing import frames
 from ingest.parsing.content import Page, Part
 from ingest.parsing.detect import detect
-from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
+from ingest.parsing.frames import Defect, Done, Refused, Request
 from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 from ingest.parsing.short_text import is_short_text
 
 _LONGEST_STACK = 8000
 _OPEN_FILES = 64
-_PR_SET_PDEATHSIG = 1
 
 
 def parse(request: Request) -> Iterator[Part]:
@@ -51,14 +50,12 @@ def serve(
         parser: Parses a document.
         is_harmless: Whether a document can be parsed in this process, without a fork and its limits.
     """
-    _die_with_parent()
-    # Frames get their own file descriptor, because output of libraries must not mix with them.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    out.write(frames.encode(Ready()))
+    die_with_parent()
+    out = answers()
+    out.write(framed(b""))  # ready
     out.flush()
-    while (request := frames.read_request(sys.stdin.buffer)) is not None:
+    for body in questions():
+        request = frames.decode_request(body)
         if is_harmless(request):
             _answer(parser, request, out)
             continue
@@ -66,8 +63,9 @@ def serve(
         if process == 0:
             status = 1
             try:
-                _die_with_parent()
-                _limit(request)
+                die_with_parent()
+                limit(request.cpu_seconds, request.memory)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
                 _answer(parser, request, out)
                 status = 0
             finally:
@@ -107,22 +105,5 @@ def _answer(parser: Callable[[Request], Iterator[Part]], request: Request, out: 
     out.flush()
 
 
-def _limit(request: Request) -> None:
-    """Limit the resources of the process. The kernel kills it if it exceeds its CPU time."""
-    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
-    if sys.platform == "linux":  # other systems ignore or refuse the limit
-        resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
-
-
-def _die_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C of a terminal
     sys.exit(serve(is_harmless=is_short_text))

@@ -4,15 +4,12 @@ The worker decodes with types. So a child that a malicious document controls can
 `MAX_FRAME` bytes.
 """
 
-from typing import BinaryIO
-
 import msgspec
+from servicekit.child_program import framed
 
 from ingest.parsing.content import Head, Member, Omission, Page, Scan
 
 MAX_FRAME = 256 * 1024 * 1024
-PREFIX = 4
-"""Bytes of the length before each message."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -43,10 +40,6 @@ class Request(msgspec.Struct, frozen=True):
     scans: str = "off"
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The child has started and waits for requests."""
-
-
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The end of the document."""
 
@@ -64,7 +57,7 @@ class Defect(msgspec.Struct, frozen=True, tag="defect"):
     stack: str
 
 
-Frame = Ready | Head | Page | Scan | Member | Omission | Done | Refused | Defect
+Frame = Head | Page | Scan | Member | Omission | Done | Refused | Defect
 
 _encoder = msgspec.msgpack.Encoder()
 _request = msgspec.msgpack.Decoder(Request)
@@ -73,20 +66,7 @@ _frame: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 def encode(message: Request | Frame) -> bytes:
     """Return a message after its length."""
-    body = _encoder.encode(message)
-    return len(body).to_bytes(PREFIX) + body
-
-
-def length(prefix: bytes) -> int:
-    """Return the length of the message after a prefix.
-
-    Raises:
-        ValueError: The length exceeds the limit.
-    """
-    size = int.from_bytes(prefix)
-    if size > MAX_FRAME:
-        raise ValueError(f"a frame of {size} bytes")
-    return size
+    return framed(_encoder.encode(message))
 
 
 def decode_frame(body: bytes) -> Frame:
@@ -98,9 +78,6 @@ def decode_frame(body: bytes) -> Frame:
     return _frame.decode(body)
 
 
-def read_request(stream: BinaryIO) -> Request | None:
-    """Return the next request, or None at the end of the stream."""
-    prefix = stream.read(PREFIX)
-    if len(prefix) < PREFIX:
-        return None
-    return _request.decode(stream.read(length(prefix)))
+def decode_request(body: bytes) -> Request:
+    """Decode a request."""
+    return _request.decode(body)

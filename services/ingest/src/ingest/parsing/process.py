@@ -1,15 +1,15 @@
 """The client of the parsing child; implements `ingest.ports.Parser`."""
 
 import asyncio
-import contextlib
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import msgspec
 import structlog
+from servicekit.child_processes import Child, ChildEnded, ChildNotStarted, ChildProcesses
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
 from ingest.parsing import frames
@@ -20,7 +20,6 @@ from ingest.parsing.scans import Scans
 _log = structlog.get_logger(__name__)
 
 COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "ingest.parsing.child")
-_START_SECONDS = 60.0
 _REFUSALS: dict[str, type[InvalidRequest]] = {
     "Unreadable": UnreadableDocument,
     "Unsupported": UnsupportedMedia,
@@ -69,8 +68,7 @@ class ProcessParser:
 
     def __init__(self, limits: Limits, command: Sequence[str] = COMMAND) -> None:
         self._limits = limits
-        self._command = command
-        self._idle: list[asyncio.subprocess.Process] = []
+        self._children = ChildProcesses(command, longest=frames.MAX_FRAME)
 
     async def parse(
         self,
@@ -92,61 +90,36 @@ class ProcessParser:
             Unavailable: The parser does not start.
             ParserDefect: The parser has a defect.
         """
-        child = self._idle.pop() if self._idle else await self._start()
-        assert child.stdin is not None
         clock = asyncio.get_running_loop().time
-        end = clock() + self._limits.seconds
-        finished = False
+        request = self._request(path, sourcefile, pictures=pictures, members=members, scans=scans)
         try:
-            child.stdin.write(
-                self._request(path, sourcefile, pictures=pictures, members=members, scans=scans)
-            )  # small enough for the pipe's buffer
-            while not finished:
-                frame = await self._frame(child, end)
-                finished = isinstance(frame, Done | Refused | Defect)
-                match frame:
-                    case Refused(kind, message):
-                        raise refusal(kind, message)
-                    case Defect(stack):
-                        raise ParserDefect(stack)
-                    case Head() | Page() | Scan() | Member() | Omission():
-                        handed_over = clock()
-                        yield frame
-                        end += clock() - handed_over
-        finally:
-            if finished:
-                self._idle.append(child)
-            else:
-                await _kill(child)
+            async with self._children.child() as child:
+                end = clock() + self._limits.seconds
+                await child.send(request)  # small enough for the pipe's buffer
+                while not child.is_free:
+                    frame = await self._frame(child, end)
+                    child.is_free = isinstance(frame, Done | Refused | Defect)
+                    match frame:
+                        case Refused(kind, message):
+                            raise refusal(kind, message)
+                        case Defect(stack):
+                            raise ParserDefect(stack)
+                        case Head() | Page() | Scan() | Member() | Omission():
+                            handed_over = clock()
+                            yield frame
+                            end += clock() - handed_over
+        except ChildNotStarted as error:
+            raise Unavailable("The parser does not start.") from error
+        except ChildEnded as error:
+            raise self._died(error.code) from None
 
     async def aclose(self) -> None:
         """Stop the idle children."""
-        idle, self._idle = self._idle, []
-        for child in idle:
-            await _kill(child)
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        """Start a child and wait until it is ready. The time limit of a document does not include the start."""
-        child = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={},  # without the service's settings and secrets
-            start_new_session=True,  # a process group, so that a child and its forks can be killed together
-        )
-        try:
-            await self._frame(child, asyncio.get_running_loop().time() + _START_SECONDS)
-        except UnreadableDocument as error:
-            await _kill(child)
-            raise Unavailable("The parser does not start.") from error
-        except BaseException:
-            await _kill(child)
-            raise
-        return child
+        await self._children.aclose()
 
     def _request(self, path: Path, sourcefile: str, *, pictures: bool, members: Room, scans: Scans) -> bytes:
         limits = self._limits
-        return frames.encode(
+        return msgspec.msgpack.encode(
             Request(
                 path=str(path),
                 suffix=PurePosixPath(sourcefile).suffix,
@@ -161,34 +134,23 @@ class ProcessParser:
             )
         )
 
-    async def _frame(self, child: asyncio.subprocess.Process, end: float) -> frames.Frame:
+    async def _frame(self, child: Child, end: float) -> frames.Frame:
         """Read the next frame of a child's answer."""
-        assert child.stdout is not None
         try:
             async with asyncio.timeout_at(end):
-                body = await child.stdout.readexactly(frames.length(await child.stdout.readexactly(frames.PREFIX)))
-            return frames.decode_frame(body)
+                return frames.decode_frame(await child.receive())
         except TimeoutError:
             raise self._too_slow() from None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise await self._died(child) from None
         except ValueError as error:  # an invalid length or frame
             raise UnreadableDocument("The document is damaged: the parser returned an invalid answer.") from error
 
     def _too_slow(self) -> UnreadableDocument:
         return UnreadableDocument(f"Reading the document took longer than {self._limits.seconds:g} s.")
 
-    async def _died(self, child: asyncio.subprocess.Process) -> UnreadableDocument:
-        code = await child.wait()
+    def _died(self, code: int) -> UnreadableDocument:
         number = -code if code < 0 else code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"exit code {code}"
         _log.warning("a document crashed the parser", how=name)
         if number == signal.SIGXCPU:
             return self._too_slow()
         return UnreadableDocument(f"The document is damaged: it crashed the parser ({name}).")
-
-
-async def _kill(child: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    await child.wait()

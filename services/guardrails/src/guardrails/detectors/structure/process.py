@@ -9,7 +9,7 @@ from detection.detectors.port import DetectorFailed
 
 from guardrails.detectors.child_processes import ChildProcesses
 from guardrails.detectors.structure import child
-from guardrails.detectors.structure.child import Answer, Failed, Request
+from guardrails.detectors.structure.child import Answer, Request
 
 COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "guardrails.detectors.structure.child")
 
@@ -58,7 +58,7 @@ class CheckProcesses:
         frame: child.Frame = msgspec.msgpack.decode(body, type=child.Frame)
         if isinstance(frame, Answer):
             return frame.reasons
-        raise DetectorFailed(frame.message if isinstance(frame, Failed) else "the check gave no answer")
+        raise DetectorFailed(frame.message)
 
     async def aclose(self) -> None:
         """Stop the idle processes."""

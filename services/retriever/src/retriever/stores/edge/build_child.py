@@ -5,10 +5,8 @@ seconds and would block the serving process. It reads a copy of a shard and buil
 parent then moves the result into place or removes it.
 """
 
-import ctypes
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -17,6 +15,7 @@ from pathlib import Path
 import msgspec
 import qdrant_edge as edge
 from servicekit import keys
+from servicekit.child_program import answers, die_with_parent
 from servicekit.errors import InvalidRequest
 
 from retriever.domain.document import Document
@@ -28,7 +27,6 @@ from retriever.stores.edge import schema
 from retriever.stores.vector_storage import VectorStorage
 
 _BATCH = 256
-_PR_SET_PDEATHSIG = 1
 _NICE = 10  # a tenth of the CPU time of a search on the same core
 
 
@@ -152,11 +150,8 @@ _KINDS: dict[str, Callable[[Job], Done]] = {"compact": compact, "persist": persi
 
 def main() -> int:
     """Run one job and return the exit code. Errors are written to stderr."""
-    if sys.platform == "linux":  # the kernel kills this process when its parent dies (prctl(2))
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # Output of libraries must not mix with the answer.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    die_with_parent()
+    out = answers()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     _limit(job)
     answer: Done | Refused
@@ -176,5 +171,4 @@ def _limit(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C of a terminal
     sys.exit(main())

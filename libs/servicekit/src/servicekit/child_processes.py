@@ -1,0 +1,182 @@
+"""Child processes that answer questions: each question is a frame on stdin, each answer is frames on stdout.
+
+`servicekit.child_program` is the other side. A frame is a length of four bytes and a body.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Self
+
+from servicekit.child_program import PREFIX, framed
+
+_START_SECONDS = 120.0
+
+
+class ChildNotStarted(Exception):
+    """A child process does not start; the cause says why."""
+
+
+class ChildEnded(Exception):
+    """A child process ended before its answer was complete.
+
+    Attributes:
+        code: Its exit code, which is negative after a signal.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = code
+
+
+class Child:
+    """A running child process.
+
+    Attributes:
+        is_free: Whether the answer is complete, so that the process can take another question. The user sets it.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, longest: int) -> None:
+        self._process = process
+        self._longest = longest
+        self.is_free = False
+
+    @classmethod
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str], longest: int) -> Self:
+        """Start a process and wait for the frame with which it reports that it is ready.
+
+        Raises:
+            ChildNotStarted: The program does not run, ends, or is not ready in time.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # a process group, so that a process and its forks can be killed together
+            )
+        except OSError as error:
+            raise ChildNotStarted(str(error)) from error
+        child = cls(process, longest)
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await child.receive()
+        except (TimeoutError, ChildEnded, ValueError) as error:
+            await child.kill()
+            raise ChildNotStarted(str(error)) from error
+        except BaseException:
+            await child.kill()
+            raise
+        return child
+
+    async def send(self, question: bytes) -> None:
+        """Send a question.
+
+        Raises:
+            ChildEnded: The process has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(framed(question))
+            await self._process.stdin.drain()
+        except ConnectionError as error:
+            raise ChildEnded(await self._process.wait()) from error
+
+    async def receive(self) -> bytes:
+        """Return the body of the next frame.
+
+        Raises:
+            ChildEnded: The process has ended.
+            ValueError: The frame is too long.
+        """
+        assert self._process.stdout is not None
+        try:
+            size = int.from_bytes(await self._process.stdout.readexactly(PREFIX))
+            if size > self._longest:
+                raise ValueError(f"a frame of {size} bytes")
+            return await self._process.stdout.readexactly(size)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise ChildEnded(await self._process.wait()) from error
+
+    async def kill(self) -> None:
+        """Kill the process with its forks."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+
+class ChildProcesses:
+    """Runs each question in a child process, so that no input can harm the service.
+
+    The first question starts a process. Idle processes are reused; there are at most as many as there were
+    concurrent questions. A process whose answer was not read to its end is killed with its forks.
+
+    Args:
+        command: The command that starts a process.
+        environment: Variables of the processes, which see none of the service's settings or secrets.
+        longest: Limit on the bytes of a frame of an answer.
+        processes: Limit of concurrent questions; further questions wait.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        longest: int,
+        processes: int = sys.maxsize,
+    ) -> None:
+        self._command = command
+        self._environment = dict(environment or {})
+        self._longest = longest
+        self._free = asyncio.Semaphore(processes)
+        self._idle: list[Child] = []
+
+    @contextlib.asynccontextmanager
+    async def child(self) -> AsyncGenerator[Child, None]:
+        """Reserve a process for one question. The user sets `Child.is_free`; otherwise the process is killed.
+
+        Raises:
+            ChildNotStarted: A process does not start.
+        """
+        async with self._free:
+            if self._idle:
+                child = self._idle.pop()
+            else:
+                child = await Child.start(self._command, self._environment, self._longest)
+            child.is_free = False
+            try:
+                yield child
+            finally:
+                if child.is_free:
+                    self._idle.append(child)
+                else:
+                    await child.kill()
+
+    async def ask(self, question: bytes, seconds: float) -> bytes:
+        """Return the answer to a question, which is one frame.
+
+        The time limit includes neither the wait for a process nor its start.
+
+        Raises:
+            ChildNotStarted: A process does not start.
+            TimeoutError: The answer is late.
+            ChildEnded: The process ended without an answer.
+            ValueError: The answer is too long.
+        """
+        async with self.child() as child:
+            async with asyncio.timeout(seconds):
+                await child.send(question)
+                answer = await child.receive()
+            child.is_free = True
+        return answer
+
+    async def aclose(self) -> None:
+        """Stop the idle processes."""
+        idle, self._idle = self._idle, []
+        for child in idle:
+            await child.kill()

@@ -1,0 +1,55 @@
+"""servicekit.child_processes: processes that misbehave. The services' tests use real programs."""
+
+from collections.abc import Callable
+
+import pytest
+from servicekit.child_processes import ChildEnded, ChildNotStarted, ChildProcesses
+
+READY = "printf '\\000\\000\\000\\000'; "
+ANSWER = "head -c 5 >/dev/null; printf '\\000\\000\\000\\002hi'; "
+
+Processes = Callable[..., ChildProcesses]
+
+
+@pytest.fixture
+def processes() -> Processes:
+    """Return processes that run a line of shell."""
+    return lambda script: ChildProcesses(("/bin/sh", "-c", script), {"PATH": "/usr/bin:/bin"}, longest=2)
+
+
+async def test_an_answer_frees_the_process_for_the_next_question(processes: Processes) -> None:
+    """One process answers both questions; a process that was cancelled or late does not come back."""
+    asked = processes(READY + ANSWER + ANSWER + "sleep 3600")
+    assert [await asked.ask(b"?", 30), await asked.ask(b"?", 30)] == [b"hi", b"hi"]
+    with pytest.raises(TimeoutError):
+        await asked.ask(b"?", 0.05)
+    assert await asked.ask(b"?", 30) == b"hi"
+    await asked.aclose()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "printf '\\000\\000\\000\\003abc'"], ids=["ends", "too long"])
+async def test_a_program_that_does_not_report_that_it_is_ready(script: str, processes: Processes) -> None:
+    """The program does not start if it ends at once, or if it says something else."""
+    with pytest.raises(ChildNotStarted):
+        await processes(script).ask(b"?", 30)
+
+
+async def test_a_program_that_is_missing() -> None:
+    """The error names the program."""
+    with pytest.raises(ChildNotStarted, match="/nowhere"):
+        await ChildProcesses(("/nowhere",), longest=2).ask(b"?", 30)
+
+
+async def test_a_process_that_ends(processes: Processes) -> None:
+    """The error has the exit code, and a question after it starts another process."""
+    asked = processes(READY + "head -c 5 >/dev/null; exit 3")
+    for _ in range(2):
+        with pytest.raises(ChildEnded) as ended:
+            await asked.ask(b"?", 30)
+        assert ended.value.code == 3
+
+
+async def test_an_answer_that_is_too_long(processes: Processes) -> None:
+    """The frame is refused by its length, before it is read."""
+    with pytest.raises(ValueError, match="3 bytes"):
+        await processes(READY + "printf '\\000\\000\\000\\003'; sleep 3600").ask(b"?", 30)
