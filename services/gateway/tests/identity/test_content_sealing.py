@@ -1,4 +1,4 @@
-"""Contents that clients keep: read by the platform alone, for one user in one front end."""
+"""Sealed contents: clients keep them, and only the platform reads them, for one user of one front end."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ KEY = b"k" * 32
 
 
 @given(st.text())
-def test_what_is_sealed_is_opened(text: str) -> None:
-    """By each ring that has the key; no content is twice the same."""
+def test_a_sealed_content_can_be_opened(text: str) -> None:
+    """Any ring with the key opens a content. Sealing a text twice gives different contents."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", text)
     assert sealed != keys.seal(ANN, "web", "reasoning", text)
@@ -38,8 +38,8 @@ def test_what_is_sealed_is_opened(text: str) -> None:
     ],
     ids=("tenant", "user", "issuer", "profile", "kind"),
 )
-def test_it_belongs_to_one_user_and_one_use(owner: Principal, profile: str, kind: str) -> None:
-    """Everything else cannot open it."""
+def test_a_content_belongs_to_one_user_and_one_kind(owner: Principal, profile: str, kind: str) -> None:
+    """Another user, front end or kind cannot open a content."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", "So.")
     assert keys.opened(ANN, "web", "reasoning", sealed) == "So."
@@ -47,8 +47,8 @@ def test_it_belongs_to_one_user_and_one_use(owner: Principal, profile: str, kind
 
 
 @given(st.integers(min_value=0), st.characters())
-def test_a_change_is_noticed(at: int, character: str) -> None:
-    """Of any character."""
+def test_a_changed_content_cannot_be_opened(at: int, character: str) -> None:
+    """A change of any character is detected."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", "At nine.")
     at %= len(sealed)
@@ -56,8 +56,8 @@ def test_a_change_is_noticed(at: int, character: str) -> None:
     assert changed == sealed or keys.opened(ANN, "web", "reasoning", changed) is None
 
 
-def test_keys_end() -> None:
-    """A content can be read for a year, and none while no key is known."""
+def test_keys_expire() -> None:
+    """A content can be read for a year. Without a key, nothing is sealed and reading is unavailable."""
     now = 100 * ContentKeys.SECONDS + 1.0
     sealed = ContentKeys.of(KEY, now=lambda: now).seal(ANN, "web", "reasoning", "So.")
     for periods, text in ((ContentKeys.KEPT, "So."), (ContentKeys.KEPT + 1, None)):

@@ -17,7 +17,7 @@ from servicekit.errors import Unauthenticated
     ],
 )
 def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]) -> None:
-    """The same credential twice is one."""
+    """A credential is read from any of the headers. The same credential in two headers counts once."""
     assert credential(headers) == "secret"
 
 
@@ -38,7 +38,7 @@ def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]
     ],
 )
 def test_none_or_several_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
-    """Two different ones are no better than none: which one was meant is not guessed. No message repeats one."""
+    """A request without a credential, or with two different ones, is refused. The message repeats no credential."""
     with pytest.raises(Unauthenticated) as caught:
         credential(headers)
     assert "secret" not in caught.value.message

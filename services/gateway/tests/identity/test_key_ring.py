@@ -9,7 +9,7 @@ from servicekit.errors import Unauthenticated, Unavailable
 KEY, RECORD = api_keys.make("ann", "north", roles=("ask",), profiles=("help",))
 
 
-def test_a_key_says_who_asks() -> None:
+def test_a_key_identifies_the_caller() -> None:
     """The caller has the key's id and name, which front ends and the log use."""
     ring = KeyRing()
     ring.replace([RECORD])
@@ -18,8 +18,8 @@ def test_a_key_says_who_asks() -> None:
     assert (caller.key_id, caller.key_name, caller.profiles) == (RECORD.id, "ann", frozenset({"help"}))
 
 
-def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
-    """It is a 503, because the same request may succeed a moment later."""
+def test_without_keys_a_caller_is_told_to_retry() -> None:
+    """Before the keys are loaded, the answer is a 503, because the same request may succeed a moment later."""
     with pytest.raises(Unavailable) as caught:
         KeyRing().caller(KEY)
     assert caught.value.retry_after == 2
@@ -30,7 +30,7 @@ def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
     [KEY[:-1] + "-", KEY + "x", "", "sk-other", KEY.replace(RECORD.id, "0" * 16)],
     ids=["secret", "longer", "empty", "form", "id"],  # the key is another one in each process
 )
-def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
+def test_an_unknown_key_is_refused(said: str) -> None:
     """A wrong secret, a wrong id and a wrong format get the same error."""
     ring = KeyRing()
     ring.replace([RECORD])
@@ -40,7 +40,7 @@ def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
 
 
 def test_a_key_that_is_revoked_is_refused_at_once() -> None:
-    """Both when it is removed alone and when the ring is filled again."""
+    """A revoked key is refused at once, after its removal and after a reload of the ring."""
     ring = KeyRing()
     ring.replace([])
     ring.put(RECORD)

@@ -25,11 +25,11 @@ def linked(**more: object) -> LinkedDocument:
         "api_key": "",
         "expires_at": int(NOW) + 60,
     }
-    return LinkedDocument(**(said | more))  # type: ignore[arg-type]  # as the fields are
+    return LinkedDocument(**(said | more))  # type: ignore[arg-type]  # the values have the types of the fields
 
 
 class Clock:
-    """A clock that is set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -38,8 +38,8 @@ class Clock:
         return self.now
 
 
-def test_what_is_signed_comes_back() -> None:
-    """All fields and the principal are restored; the signature's characters need no encoding in a URL."""
+def test_a_signature_restores_its_claims() -> None:
+    """The signature restores all fields and the principal, and its characters need no encoding in a URL."""
     ring = LinkKeys.of(KEY, now=Clock())
     signature = ring.sign(linked())
     assert signature is not None
@@ -54,7 +54,7 @@ def test_what_is_signed_comes_back() -> None:
 
 @given(st.integers(0, 400), st.characters(codec="ascii"))
 def test_no_character_can_be_changed(at: int, character: str) -> None:
-    """Any changed signature is refused with the same message."""
+    """A signature with any changed character is refused."""
     ring = LinkKeys.of(KEY, now=Clock())
     signature = ring.sign(linked()) or ""
     at %= len(signature)
@@ -78,8 +78,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
-def test_what_is_no_signature(wrong: str) -> None:
-    """It is refused, and never causes an internal error."""
+def test_an_invalid_signature_is_refused(wrong: str) -> None:
+    """An invalid signature is refused with the usual message, and never causes an internal error."""
     with pytest.raises(PermissionDenied, match="Ask again to get a new one"):
         LinkKeys.of(KEY, now=Clock()).opened(wrong)
 
@@ -95,8 +95,8 @@ def test_the_claims_cannot_be_swapped() -> None:
     assert b"south" in base64.urlsafe_b64decode(other.split(".")[2] + "==")
 
 
-def test_a_link_ends() -> None:
-    """It expires at its time, to the second."""
+def test_a_link_expires() -> None:
+    """A link expires at its time, to the second."""
     clock = Clock()
     ring = LinkKeys.of(KEY, now=clock)
     signature = ring.sign(linked()) or ""
@@ -108,7 +108,7 @@ def test_a_link_ends() -> None:
 
 
 def test_keys_rotate() -> None:
-    """The current period's key signs new links; the previous one still verifies; older ones are removed."""
+    """The key of the current period signs, the previous one still verifies, and older ones are removed."""
     clock = Clock()
     ring = LinkKeys.of(KEY, OLD, now=clock)
     assert ring.ids == {ring.period, ring.period - 1}
@@ -129,6 +129,6 @@ def test_keys_rotate() -> None:
 
 
 def test_nothing_is_signed_without_a_key() -> None:
-    """There is also no signature that would be too long for a URL."""
+    """Without a key, or with claims too long for a URL, there is no signature."""
     assert LinkKeys(Clock()).sign(linked()) is None
     assert LinkKeys.of(KEY, now=Clock()).sign(linked(groups=tuple(map(str, range(2000))))) is None

@@ -17,8 +17,8 @@ def answering(status: int, body: bytes, headers: Any = ()) -> Any:
     return app
 
 
-async def test_a_document_is_fetched_as_it_is(serve: Callable[[Any], int]) -> None:
-    """Its body, whatever it is said to be."""
+async def test_a_document_is_fetched(serve: Callable[[Any], int]) -> None:
+    """The body of the document is returned unchanged."""
     async with httpx2.AsyncClient(trust_env=False) as http:
         assert await fetch(http, f"http://127.0.0.1:{serve(answering(200, b'{}'))}/keys") == b"{}"
 
@@ -32,25 +32,25 @@ async def test_a_document_is_fetched_as_it_is(serve: Callable[[Any], int]) -> No
         (200, b" " * (1024 * 1024 + 1), (), "more than 1 MiB"),
     ],
 )
-async def test_anything_else_is_no_document(
+async def test_other_answers_are_refused(
     serve: Callable[[Any], int], status: int, body: bytes, headers: Any, said: str
 ) -> None:
-    """Nor is what has no end, or stands elsewhere."""
+    """Errors, redirects and bodies above 1 MiB are refused."""
     port = serve(answering(status, body, headers))
     async with httpx2.AsyncClient(trust_env=False) as http:
         with pytest.raises(OSError, match=said):
             await fetch(http, f"http://127.0.0.1:{port}/keys")
 
 
-async def test_nobody_there() -> None:
-    """An error that the keys' keeper understands."""
+async def test_a_provider_that_cannot_be_reached() -> None:
+    """A failed connection raises an `OSError`, which the provider's keys handle."""
     async with httpx2.AsyncClient(trust_env=False) as http:
         with pytest.raises(OSError, match=r"."):
             await fetch(http, f"http://127.0.0.1:{free_ports(1)[0]}/keys")
 
 
-async def test_who_takes_no_tokens_loads_nothing_for_them() -> None:
-    """The libraries are a seventh of the gateway's memory."""
+async def test_the_libraries_of_tokens_are_loaded_on_demand() -> None:
+    """The import of the gateway does not load the libraries of tokens, which take a seventh of its memory."""
     code = "import gateway.main, sys; print(sorted({'jwt', 'cryptography', 'httpx2'} & sys.modules.keys()))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()

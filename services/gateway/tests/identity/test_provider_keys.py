@@ -12,7 +12,7 @@ ALGORITHMS = ("RS256", "ES256")
 
 
 class Clock:
-    """Seconds, as a test sets them."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -32,21 +32,21 @@ def keys(issuer: Any, clock: Clock) -> ProviderKeys:
 
 
 async def test_keys_are_fetched_once(issuer: Any, keys: ProviderKeys) -> None:
-    """Concurrent callers share one fetch; the provider's configuration has the address of the keys."""
+    """Concurrent callers share one fetch. The address of the keys is in the provider's configuration."""
     found = await asyncio.gather(*(keys.find("one") for _ in range(20)))
     assert len({id(key) for key in found}) == 1
     assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
 
 
-async def test_a_setting_may_say_where_they_are(issuer: Any) -> None:
-    """The provider's configuration is not fetched then."""
+async def test_a_setting_can_have_the_address_of_the_keys(issuer: Any) -> None:
+    """With this setting, the provider's configuration is not fetched."""
     keys = ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS, jwks_url=f"{issuer.url}/jwks")
     await keys.find("one")
     assert issuer.asked == ["/jwks"]
 
 
 async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """The first token that it signed is accepted."""
+    """A new key is fetched when its first token arrives."""
     await keys.find("one")
     issuer.add("two")
     clock.now += 6
@@ -54,8 +54,8 @@ async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderK
     assert issuer.asked.count("/keys") == 2
 
 
-async def test_invented_names_do_not_reach_the_provider(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """There is one fetch within a few seconds, for any number of unknown key ids."""
+async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+    """Any number of unknown key ids cause one fetch within a few seconds."""
     await keys.find("one")
     clock.now += 6
     for number in range(100):
@@ -65,10 +65,8 @@ async def test_invented_names_do_not_reach_the_provider(issuer: Any, keys: Provi
     assert issuer.asked.count("/keys") == 2
 
 
-async def test_old_keys_are_fetched_again_beside_the_requests(
-    issuer: Any, keys: ProviderKeys, clock: Clock
-) -> None:
-    """A key that the provider does not list any more is removed, and the callback is called."""
+async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+    """A refresh removes a key that the provider no longer lists, and calls the callback."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
     await keys.find("one")
@@ -78,7 +76,7 @@ async def test_old_keys_are_fetched_again_beside_the_requests(
     await keys.find("one")
     assert issuer.asked.count("/keys") == 1
     clock.now += 2
-    await keys.find("one")  # nobody waits for the provider
+    await keys.find("one")  # does not wait for the provider
     await eventually(lambda: changes == ["changed"])
     assert issuer.asked.count("/keys") == 2
     clock.now += 6
@@ -88,7 +86,7 @@ async def test_old_keys_are_fetched_again_beside_the_requests(
 
 
 async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """Tokens that were signed before stay valid."""
+    """A further key does not call the callback, so that tokens of the other keys stay valid."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
     await keys.find("one")
@@ -98,8 +96,8 @@ async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock
     assert changes == []
 
 
-async def test_a_provider_that_is_away_takes_nothing_with_it(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """The previous keys stay valid for any length of an outage; the log reports the outage."""
+async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+    """The known keys stay valid during an outage of any length, and the log reports the outage."""
     await keys.find("one")
     issuer.status = 503
     with structlog.testing.capture_logs() as logs:
@@ -114,8 +112,8 @@ async def test_a_provider_that_is_away_takes_nothing_with_it(issuer: Any, keys: 
     await keys.find("two")
 
 
-async def test_a_provider_that_was_never_there(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
-    """It is a 503, because the token may be valid. Further requests do not fetch again immediately."""
+async def test_a_provider_that_never_answered(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+    """The answer is a 503, because the token may be valid. Further requests do not fetch again immediately."""
     issuer.status = 500
     for _ in range(5):
         with pytest.raises(Unavailable):
@@ -139,8 +137,8 @@ async def test_a_provider_that_was_never_there(issuer: Any, keys: ProviderKeys, 
         {"issuer": "https://id.example.com", "jwks_uri": "file:///etc/keys"},
     ],
 )
-async def test_a_configuration_that_is_none(issuer: Any, configuration: Any) -> None:
-    """No key is taken from another issuer, or from an address without https."""
+async def test_an_invalid_configuration_is_refused(issuer: Any, configuration: Any) -> None:
+    """A configuration of another issuer, or with keys at an address without https, is not used."""
     raw = configuration if isinstance(configuration, bytes) else json.dumps(configuration).encode()
     asked = []
 
@@ -154,8 +152,8 @@ async def test_a_configuration_that_is_none(issuer: Any, configuration: Any) -> 
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"keys": [1, {"kty": "XX"}, {}]}'])
-async def test_a_key_set_that_is_none_keeps_the_old_one(issuer: Any, clock: Clock, document: bytes) -> None:
-    """It is handled like an outage of the provider."""
+async def test_an_invalid_key_set_keeps_the_old_one(issuer: Any, clock: Clock, document: bytes) -> None:
+    """An invalid key set counts as an outage of the provider."""
     answer: bytes = issuer.document("/keys")
 
     async def fetch(url: str) -> bytes:
@@ -170,8 +168,8 @@ async def test_a_key_set_that_is_none_keeps_the_old_one(issuer: Any, clock: Cloc
     await keys.find("one")
 
 
-async def test_keys_for_something_else_are_none(issuer: Any, clock: Clock) -> None:
-    """Keys for encryption, for a forbidden algorithm, too short keys and shared keys are ignored."""
+async def test_unsuitable_keys_are_ignored(issuer: Any, clock: Clock) -> None:
+    """Keys for encryption, keys of other algorithms, short keys and shared keys are ignored."""
     issuer.add("encrypts", use="enc")
     issuer.add("short", "RS256", bits=1024)
     issuer.add("long", "RS256")
@@ -189,8 +187,8 @@ async def test_keys_for_something_else_are_none(issuer: Any, clock: Clock) -> No
             await keys.find(name)
 
 
-async def test_a_token_without_a_name_of_a_key(issuer: Any, keys: ProviderKeys) -> None:
-    """It is verified with the only key; with several keys it is refused."""
+async def test_a_token_without_a_key_id(issuer: Any, keys: ProviderKeys) -> None:
+    """A token without a key id is verified with the only key. With several keys, it is refused."""
     await keys.find(None)
     issuer.add("two")
     other = ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS)
@@ -198,8 +196,8 @@ async def test_a_token_without_a_name_of_a_key(issuer: Any, keys: ProviderKeys) 
         await other.find(None)
 
 
-async def test_a_provider_that_never_comes_to_an_end_is_away() -> None:
-    """Callers wait no longer for it than for one that does not answer."""
+async def test_a_fetch_has_a_time_limit() -> None:
+    """A fetch that does not end counts as an outage."""
 
     async def fetch(_: str) -> bytes:
         await asyncio.Event().wait()
@@ -210,7 +208,7 @@ async def test_a_provider_that_never_comes_to_an_end_is_away() -> None:
         await asyncio.wait_for(keys.find("one"), 60)
 
 
-async def test_closing_ends_what_runs(issuer: Any) -> None:
+async def test_closing_cancels_a_fetch(issuer: Any) -> None:
     """A provider that does not answer does not delay the closing."""
 
     async def fetch(url: str) -> bytes:
@@ -226,8 +224,8 @@ async def test_closing_ends_what_runs(issuer: Any) -> None:
         await asking
 
 
-async def test_the_end_comes_although_a_cancellation_is_lost(clock: Clock) -> None:
-    """`asyncio.wait_for` loses cancellations before Python 3.12."""
+async def test_closing_succeeds_if_a_cancellation_is_lost(clock: Clock) -> None:
+    """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
     async def deaf(url: str) -> bytes:
         try:

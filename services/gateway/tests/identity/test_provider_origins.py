@@ -1,4 +1,4 @@
-"""Where a page signs users in, as the provider's configuration says it."""
+"""The origins where a page signs users in, from the provider's configuration."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ ELSEWHERE = "https://tokens.example.org:8443/oauth/token"
 
 
 class Provider:
-    """Answers with a configuration, or not at all."""
+    """A provider that answers with its configuration, or fails."""
 
     def __init__(self) -> None:
         self.configuration: dict[str, Any] | None = {"issuer": ISSUER, "token_endpoint": ELSEWHERE}
@@ -28,8 +28,8 @@ class Provider:
         return ProviderOrigins(ISSUER, self.fetch, clock=lambda: self.now)
 
 
-async def test_the_token_endpoint_may_be_elsewhere() -> None:
-    """It is asked for once in ten minutes."""
+async def test_the_token_endpoint_can_have_another_origin() -> None:
+    """The origins include the token endpoint. The configuration is fetched once in ten minutes."""
     provider = Provider()
     origins = provider.origins()
     assert await origins() == ("https://login.example.org", "https://tokens.example.org:8443")
@@ -40,8 +40,11 @@ async def test_the_token_endpoint_may_be_elsewhere() -> None:
     assert await origins() == ("https://login.example.org",)
 
 
-async def test_while_the_provider_is_away_the_page_has_what_was_known() -> None:
-    """At first the issuer's own origin; it is asked again after some seconds."""
+async def test_known_origins_survive_an_outage() -> None:
+    """At first, the issuer's origin is returned, and later the known ones.
+
+    After some seconds, the provider is asked again.
+    """
     provider = Provider()
     known, provider.configuration = provider.configuration, None
     origins = provider.origins()
@@ -67,7 +70,7 @@ async def test_while_the_provider_is_away_the_page_has_what_was_known() -> None:
     ids=lambda each: "-".join(map(str, each.values())),
 )
 async def test_a_configuration_that_cannot_be_trusted(said: dict[str, Any]) -> None:
-    """Of another issuer, or without a safe address: the page speaks to the issuer alone."""
+    """With a configuration of another issuer, or without a safe endpoint, only the issuer's origin is returned."""
     provider = Provider()
     provider.configuration = said
     assert await provider.origins()() == ("https://login.example.org",)

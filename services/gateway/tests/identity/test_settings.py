@@ -8,13 +8,13 @@ OIDC: dict[str, Any] = {"oidc_issuer": "https://id.example.com", "oidc_audience"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_on_loopback_nobody_need_be_asked(host: str) -> None:
-    """All callers are on this machine."""
+def test_loopback_needs_no_authentication(host: str) -> None:
+    """On a loopback address, the default is no authentication, because all callers are on this machine."""
     assert Settings(host=host).auth == "none"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "192.168.1.1", "gateway.example.com", "", "0"])
-def test_elsewhere_a_mode_is_needed(host: str) -> None:
+def test_other_addresses_require_a_mode(host: str) -> None:
     """The message names the setting and its values."""
     with pytest.raises(ValidationError, match=r"does not listen on .*set this to keys, oidc") as caught:
         Settings(host=host)
@@ -25,7 +25,7 @@ def test_elsewhere_a_mode_is_needed(host: str) -> None:
 @pytest.mark.parametrize("auth", ["oidc", "keys,oidc"])
 @pytest.mark.parametrize("missing", ["oidc_issuer", "oidc_audience"])
 def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
-    """A token of another issuer or for another service must not be accepted."""
+    """Without an issuer and an audience, foreign tokens would be accepted, and so the settings are refused."""
     settings = Settings(auth=auth, **OIDC)
     assert settings.takes_tokens
     assert settings.takes_keys == ("keys" in auth)
@@ -36,8 +36,8 @@ def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://id.example.com", "ftp://id.example.com", "id.example.com", "https://", "file:///k"]
 )
-def test_keys_come_from_whom_they_should(url: str) -> None:
-    """Their address uses https, or is on this machine."""
+def test_addresses_of_the_provider_use_https(url: str) -> None:
+    """The provider's addresses use https, or are on this machine."""
     for name in ("oidc_issuer", "oidc_jwks_url"):
         with pytest.raises(ValidationError, match="https URL"):
             Settings.model_validate({name: url})
@@ -46,13 +46,13 @@ def test_keys_come_from_whom_they_should(url: str) -> None:
 
 @pytest.mark.parametrize("algorithms", [["none"], ["HS256"], [], ["RS256", "HS512"]])
 def test_algorithms_have_public_keys(algorithms: Any) -> None:
-    """With a shared key, a verifier could also make tokens."""
+    """Algorithms with a shared key are refused, because a verifier could also sign tokens."""
     with pytest.raises(ValidationError):
         Settings(oidc_algorithms=algorithms)
 
 
-def test_roles_are_ours() -> None:
-    """A misspelt role is an error at the start."""
+def test_unknown_roles_are_refused() -> None:
+    """A misspelt role is refused at the start."""
     Settings(oidc_role_names={"Readers": "ask"}, oidc_default_roles=["ask"])
     with pytest.raises(ValidationError):
         Settings(oidc_role_names={"Readers": "asks"})
@@ -60,7 +60,7 @@ def test_roles_are_ours() -> None:
         Settings(oidc_default_roles=["root"])
 
 
-def test_former_names_are_named_beside_keys() -> None:
+def test_former_names_are_listed_beside_keys() -> None:
     """Without API keys all users of tokens keep their former names; with API keys each one must be listed."""
     oidc: dict[str, Any] = {"oidc_issuer": "https://a.example", "oidc_audience": ["c"]}
     assert Settings(auth="oidc", **oidc).users_with_former_names == {"*"}

@@ -24,8 +24,8 @@ def tokens(issuer: Any) -> Tokens:
     return tokens_of(issuer)
 
 
-async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
-    """User, ids, groups and roles come from its claims; unknown roles are ignored."""
+async def test_a_valid_token_identifies_the_caller(issuer: Any, tokens: Tokens) -> None:
+    """The claims have the user, ids, groups and roles. Unknown roles are ignored."""
     token = issuer.token(oid="o1", groups=["staff", "night"], roles=["ask", "root", "ingest"])
     caller = await tokens.caller(token)
     own = f"own:oidc:{issuer.url} ann"
@@ -34,8 +34,8 @@ async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
     assert (caller.key_id, caller.profiles) == ("", frozenset())
 
 
-async def test_rsa_is_understood(issuer: Any, tokens: Tokens) -> None:
-    """Most providers sign with RSA."""
+async def test_rsa_is_supported(issuer: Any, tokens: Tokens) -> None:
+    """A token with an RSA signature is accepted, because most providers use RSA."""
     issuer.add("rsa", "RS256")
     assert (await tokens.caller(issuer.token())).principal.user == "ann"
 
@@ -67,10 +67,10 @@ async def test_rsa_is_understood(issuer: Any, tokens: Tokens) -> None:
         (Claims(), {"groups": {"a": "b"}, "roles": 7}, Principal("local", "ann", ("ann",))),
     ],
 )
-async def test_which_claim_says_what_can_be_set(
+async def test_the_names_of_claims_are_settings(
     issuer: Any, claims: Claims, said: dict[str, Any], caller: Principal
 ) -> None:
-    """By name, or by a path into objects; a claim of another type is ignored."""
+    """A setting names a claim, or a path into objects. A claim of another type is ignored."""
     expected = with_own(replace(caller, issuer=issuer.url))
     assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == expected
 
@@ -79,8 +79,8 @@ async def test_which_claim_says_what_can_be_set(
     ("former", "kept"),
     [(frozenset(), False), (frozenset({"bob"}), False), (frozenset({"ann"}), True), (frozenset({"*"}), True)],
 )
-async def test_a_user_of_a_token_is_no_user_of_a_key(issuer: Any, former: frozenset[str], kept: bool) -> None:
-    """It cannot open the uploads of a key's user of this name, unless the settings allow it."""
+async def test_users_of_tokens_and_of_keys_are_separate(issuer: Any, former: frozenset[str], kept: bool) -> None:
+    """The user of a token cannot open uploads of a key's user with the same name, unless the settings allow it."""
     caller = await tokens_of(issuer, Claims(former_names=former)).caller(issuer.token(oid="own:ann"))
     _, record = api_keys.make("ann", "local")
     theirs = with_own(record.principal())
@@ -91,15 +91,15 @@ async def test_a_user_of_a_token_is_no_user_of_a_key(issuer: Any, former: frozen
 
 
 @pytest.mark.parametrize("said", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])
-async def test_a_claim_that_is_no_text_is_refused(issuer: Any, tokens: Tokens, said: dict[str, Any]) -> None:
-    """JSON can contain a lone surrogate, which UTF-8 cannot encode."""
+async def test_a_claim_with_a_lone_surrogate_is_refused(issuer: Any, tokens: Tokens, said: dict[str, Any]) -> None:
+    """A claim with a lone surrogate is refused, because UTF-8 cannot encode it."""
     [name] = said
     with pytest.raises(Unauthenticated, match=f"'{name}' is not valid Unicode"):
         await tokens.caller(issuer.token(**said))
 
 
-async def test_a_token_may_be_bound_to_front_ends(issuer: Any) -> None:
-    """The claim in the settings names the front ends."""
+async def test_a_token_can_be_bound_to_front_ends(issuer: Any) -> None:
+    """The claim that the settings name lists the front ends."""
     token = issuer.token(azp=["help", "staff"])
     assert (await tokens_of(issuer, Claims(profiles="azp")).caller(token)).profiles == {"help", "staff"}
 
@@ -121,10 +121,10 @@ async def test_a_token_may_be_bound_to_front_ends(issuer: Any) -> None:
         ({"sub": ""}, "names no user"),
     ],
 )
-async def test_a_token_that_is_not_for_us(
+async def test_an_invalid_token_is_refused(
     issuer: Any, tokens: Tokens, claims: dict[str, Any], message: str
 ) -> None:
-    """Each error has its own reason and no content of the token; the token is not cached."""
+    """Each refusal has its reason and quotes no part of the token. The token is not cached."""
     token = issuer.token(**claims)
     with pytest.raises(Unauthenticated, match=message) as caught:
         await tokens.caller(token)
@@ -134,14 +134,14 @@ async def test_a_token_that_is_not_for_us(
 
 
 async def test_clocks_may_differ_a_little(issuer: Any, tokens: Tokens) -> None:
-    """The leeway is half a minute in both directions."""
+    """A token is accepted half a minute before and after its validity."""
     now = int(time.time())
     await tokens.caller(issuer.token(exp=now - 20))
     await tokens.caller(issuer.token(nbf=now + 20, iat=now + 20))
 
 
-async def test_a_tenants_claim_must_be_there(issuer: Any) -> None:
-    """Otherwise a user without a tenant would get the default one."""
+async def test_the_claim_of_the_tenant_is_required(issuer: Any) -> None:
+    """A token without the claim is refused, because its user would get the default tenant."""
     with pytest.raises(Unauthenticated, match="names no tenant"):
         await tokens_of(issuer, Claims(tenant="tid")).caller(issuer.token())
 
@@ -151,8 +151,8 @@ def _unsigned(token: str, **header: Any) -> str:
     return f"{first}.{token.split('.')[1]}."
 
 
-async def test_what_nobody_signed_is_refused(issuer: Any, tokens: Tokens) -> None:
-    """No algorithm, one with a shared key, another's key under the right name, changed content, half a token."""
+async def test_an_invalid_signature_is_refused(issuer: Any, tokens: Tokens) -> None:
+    """The refused tokens have no algorithm, a shared or a foreign key, changed content, or no three parts."""
     good = issuer.token(roles=["admin"])
     public = json.loads(issuer.document("/keys"))["keys"][0]["x"]
     shared = jwt.encode({"sub": "ann"}, public + "x" * 32, "HS256", {"kid": "one"})
@@ -179,7 +179,7 @@ async def test_what_nobody_signed_is_refused(issuer: Any, tokens: Tokens) -> Non
 
 
 async def test_a_key_signs_with_its_own_algorithm_alone(issuer: Any) -> None:
-    """Other algorithms of the key are refused, even if the settings allow them."""
+    """Another algorithm than the key's is refused, even if the settings allow it."""
     issuer.add("rsa", "RS256", alg="RS512")
     keys = ProviderKeys(issuer.url, issuer.fetch, ["RS256", "RS512"])
     tokens = Tokens(keys, issuer.url, ["causeway"], ["RS256", "RS512"], Claims())
@@ -188,7 +188,7 @@ async def test_a_key_signs_with_its_own_algorithm_alone(issuer: Any) -> None:
 
 
 async def test_a_token_is_verified_once(issuer: Any, tokens: Tokens) -> None:
-    """It is then cached until it expires, without use of the provider's keys."""
+    """A verified token is cached until it expires, and is then accepted without the provider's keys."""
     token = issuer.token()
     assert tokens.known(token) is None
     caller = await tokens.caller(token)
@@ -196,8 +196,8 @@ async def test_a_token_is_verified_once(issuer: Any, tokens: Tokens) -> None:
     assert tokens.known(token[:-1]) is None
 
 
-async def test_a_known_token_ends_at_its_time(issuer: Any) -> None:
-    """It expires with the leeway of the clocks."""
+async def test_a_cached_token_expires(issuer: Any) -> None:
+    """A cached token expires with the leeway for clocks."""
     now = time.time()
     tokens = tokens_of(issuer, now=lambda: now)
     token = issuer.token(exp=int(now) + 100)
@@ -208,8 +208,8 @@ async def test_a_known_token_ends_at_its_time(issuer: Any) -> None:
     assert tokens.known(token) is None
 
 
-async def test_few_tokens_are_known(issuer: Any) -> None:
-    """The oldest are removed first, so that the memory is bounded."""
+async def test_the_cache_of_tokens_is_bounded(issuer: Any) -> None:
+    """The oldest tokens are removed first."""
     tokens = tokens_of(issuer, most=3)
     made = [issuer.token(jti=str(number)) for number in range(5)]
     for token in made:
@@ -217,8 +217,8 @@ async def test_few_tokens_are_known(issuer: Any) -> None:
     assert [tokens.known(token) is not None for token in made] == [False, False, True, True, True]
 
 
-async def test_a_key_that_went_away_takes_its_tokens_along(issuer: Any) -> None:
-    """A stolen key is removed from the provider's list: its tokens are verified again, and refused."""
+async def test_tokens_of_a_removed_key_are_refused(issuer: Any) -> None:
+    """If the provider removes a key, its cached tokens are verified again and refused."""
     clock = 0.0
     keys = ProviderKeys(issuer.url, issuer.fetch, ["ES256"], clock=lambda: clock)
     tokens = Tokens(keys, issuer.url, ["causeway"], ["ES256"], Claims())
