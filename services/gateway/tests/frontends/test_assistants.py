@@ -21,7 +21,7 @@ def read(text: str) -> tuple[Frontend, ...]:
 
 
 def test_a_full_assistant() -> None:
-    """Every key becomes what it says; the deployment's are every profile's, also of the one that the file lacks."""
+    """Every key is read. The deployment's assistants belong to every profile, including the default one."""
     help_, default = read(
         """
 assistants:
@@ -62,8 +62,8 @@ frontends:
         ("assistants: [{name: 'a b'}]", "assistants[0].name"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, said: str) -> None:
-    """With its place in the file; a name that a model has is refused."""
+def test_invalid_assistants_are_refused(text: str, said: str) -> None:
+    """The error names the position in the file. The name of a model is refused."""
     with pytest.raises(BadFile, match=re.escape(said)):
         read(text)
 
@@ -79,13 +79,13 @@ def test_what_is_wrong_is_named(text: str, said: str) -> None:
         (Audience(tenants=frozenset({"x"}), users=frozenset({"x"}), groups=frozenset({"x"})), False),
     ],
 )
-def test_who_is_admitted(audience: Audience, admitted: bool) -> None:
-    """All callers, or those in one of the lists."""
+def test_the_audience_of_an_assistant(audience: Audience, admitted: bool) -> None:
+    """An assistant is for all callers, or for those in one of its lists."""
     assert audience.admits(Principal("t", "u", groups=("g",), roles=("ask",))) is admitted
 
 
-async def test_names_that_are_not_known_yet() -> None:
-    """A generator that is away does not keep the gateway from starting; its names are known once it is there."""
+async def test_names_of_models_are_loaded_in_the_background() -> None:
+    """The gateway starts while the generator is unavailable, and reads the names later."""
 
     class Away:
         there = False

@@ -15,15 +15,15 @@ output:
 
 
 def test_a_file_names_detectors_by_direction() -> None:
-    """With their action, their parameters as JSON, and what their failure leads to; a side may be missing."""
+    """A detector has an action, parameters and a rule for failures. A direction is optional."""
     assert detector_policy.parse(FILE) == Detectors(
         input=(Detector("pii", Action.BLOCK, allow_on_error=False, params_json=b'{"types":["email"]}'),),
         output=(Detector("words", Action.REDACT, allow_on_error=True),),
     )
 
 
-def test_an_empty_file_asks_for_nothing() -> None:
-    """As good as none."""
+def test_an_empty_file_has_no_detectors() -> None:
+    """An empty file, or one with comments only, has no detectors."""
     assert detector_policy.parse(b"") == detector_policy.parse(b"# nothing\n") == Detectors()
 
 
@@ -40,14 +40,14 @@ def test_an_empty_file_asks_for_nothing() -> None:
         (b"- 1", "line 1"),
     ],
 )
-def test_what_is_wrong_is_named(raw: bytes, said: str) -> None:
-    """An unknown key, a wrong value, broken YAML."""
+def test_an_invalid_policy_is_refused(raw: bytes, said: str) -> None:
+    """The error names an unknown key, a wrong value or the line of invalid YAML."""
     with pytest.raises(ValueError, match=said):
         detector_policy.parse(raw)
 
 
-def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
-    """Missing or wrong: an error that names the file, and what is wrong with it."""
+def test_a_missing_or_invalid_file_ends_the_start(tmp_path: Path) -> None:
+    """The error names the setting and the file, or the wrong key."""
     path = tmp_path / "policy.yaml"
     with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_POLICY_FILE: .*policy\.yaml"):
         detector_policy.load(path)
@@ -56,8 +56,8 @@ def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         detector_policy.load(path)
 
 
-async def test_a_change_is_read_and_a_bad_one_is_not(tmp_path: Path) -> None:
-    """The new detectors hold from then on; a broken file keeps the old ones."""
+async def test_a_valid_change_is_loaded(tmp_path: Path) -> None:
+    """A changed file is loaded, and an invalid one keeps the old detectors."""
     path = tmp_path / "policy.yaml"
     path.write_bytes(b"")
     async with detector_policy.load(path) as file:

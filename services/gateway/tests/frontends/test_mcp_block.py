@@ -1,4 +1,4 @@
-"""The ``mcp`` block of a profile: what is wrong is told with its place."""
+"""The `mcp` block of a profile."""
 
 import pytest
 from gateway.frontends.mcp_block import TOOLS, AgentOffer, AgentPrompt
@@ -10,14 +10,14 @@ BASE = Frontend(default_index="handbook")
 
 
 def offer(block: str, more: str = "") -> AgentOffer:
-    """What a profile with this block offers."""
+    """Return the offer of a profile with this block."""
     raw = f"frontends:\n  - name: help\n    mount: help\n    {more}\n    mcp: {block}\n"
     [profile] = parse(raw.encode(), "f.yaml", BASE, Served())
     return profile.agents
 
 
-def test_all_tools_where_nothing_is_said() -> None:
-    """With the indexes of the profile, and without prompts."""
+def test_an_empty_block_offers_all_tools() -> None:
+    """An empty block offers all tools, and no prompts."""
     assert offer("{}") == AgentOffer(frozenset(TOOLS), (), {})
 
 
@@ -31,8 +31,8 @@ def test_all_tools_where_nothing_is_said() -> None:
         ("anything", "allow: {indexes: any}"),
     ],
 )
-def test_indexes_that_the_profile_lets_requests_read(index: str, more: str) -> None:
-    """The default one, those beside it, and those that are allowed."""
+def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
+    """The block can list the default index, those beside it and the allowed ones."""
     assert offer(f"{{indexes: [{index}, {index}]}}", more).indexes == (index,)
 
 
@@ -52,14 +52,14 @@ def test_indexes_that_the_profile_lets_requests_read(index: str, more: str) -> N
         ("{resources: []}", "mcp.resources"),
     ],
 )
-def test_what_is_wrong(block: str, said: str) -> None:
-    """With line and key."""
+def test_an_invalid_block_is_refused(block: str, said: str) -> None:
+    """The error names the key."""
     with pytest.raises(BadFile, match=said):
         offer(block)
 
 
-def test_arguments_take_their_places() -> None:
-    """Once: what a user says is not looked through again, and braces of other texts stay."""
+def test_arguments_are_filled_in_once() -> None:
+    """Braces inside of an argument stay, and so do braces without an argument's name."""
     prompt = AgentPrompt("a", "On {one} and {two}: {one} {not one}")
     assert prompt.filled({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
     assert prompt.filled({}) == "On  and :  {not one}"

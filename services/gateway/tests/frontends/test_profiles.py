@@ -10,23 +10,23 @@ CLOSED = Frontend(
 ANN = Principal("local", "ann", oids=("ann",), roles=("ask",))
 
 
-def test_a_request_that_says_nothing_gets_the_profiles_own() -> None:
-    """Index and model, even where they are on no list; the same if it names them."""
+def test_the_profile_has_defaults() -> None:
+    """A request gets the profile's index and model, named or not, even if no list has them."""
     assert CLOSED.index_for("", "index") == CLOSED.index_for("docs", "index") == "docs"
     assert CLOSED.model_for("", "model") == CLOSED.model_for("small", "model") == "small"
     assert Frontend().index_for("", "index") == ""
 
 
 def test_a_request_chooses_from_the_lists() -> None:
-    """What stands there is given, anything where there is no list."""
+    """A request may choose from the profile's lists. Without a list, it may choose any value."""
     assert CLOSED.index_for("more", "index") == "more"
     assert CLOSED.model_for("large", "model") == "large"
     assert Frontend().index_for("any", "index") == "any"
 
 
 @pytest.mark.parametrize("asked", ["other", "DOCS", "docs ", "more\x00", "x" * 5000])
-def test_anything_else_is_refused_by_name(asked: str) -> None:
-    """403 with the request's own field in it; a long name does not come back whole."""
+def test_other_values_are_refused(asked: str) -> None:
+    """The refusal names the field of the request and shortens a long value."""
     for choose in (CLOSED.index_for, CLOSED.model_for):
         with pytest.raises(PermissionDenied) as caught:
             choose(asked, "context.overrides.it")
@@ -34,23 +34,23 @@ def test_anything_else_is_refused_by_name(asked: str) -> None:
         assert len(caught.value.message) < 1000
 
 
-def test_a_prompt_only_where_the_profile_takes_one() -> None:
-    """The field is named."""
+def test_a_prompt_template_can_be_forbidden() -> None:
+    """A profile without prompt templates refuses one, and the error names the field."""
     Frontend().check_prompt_template("f")
     with pytest.raises(PermissionDenied, match="f: "):
         Frontend(prompt_template=False).check_prompt_template("f")
 
 
 def test_detectors_are_only_added() -> None:
-    """The profile's come first, and stay whatever a request asks for."""
+    """A request can add detectors after the profile's, but cannot remove or weaken those."""
     own = Detectors(output=(Detector("pii", Action.BLOCK),))
     weaker = Detectors(output=(Detector("pii", Action.REPORT, allow_on_error=True),))
     assert Frontend(detectors=own).detectors_for(weaker).output == own.output + weaker.output
     assert Frontend(detectors=own).detectors_for(Detectors()) == own
 
 
-def test_detectors_of_a_requests_own() -> None:
-    """Any, none, or those of a list, whatever side they stand on; the profile's own always run."""
+def test_the_detectors_that_a_request_may_add() -> None:
+    """A request may add any detector, none, or those of a list, for any direction."""
     own = Detectors(output=(Detector("pii", Action.BLOCK),))
     for side in ("input", "context", "output"):
         asked = Detectors(**{side: (Detector("words", Action.REPORT),)})
@@ -64,15 +64,15 @@ def test_detectors_of_a_requests_own() -> None:
 
 
 @pytest.mark.parametrize(("enforced", "asked", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)])
-def test_access_lists_bind_where_anyone_says_so(enforced: bool, asked: bool, free: bool) -> None:
-    """An enforced filter cannot be asked away; who is no administrator is bound in any case."""
+def test_when_access_lists_apply(enforced: bool, asked: bool, free: bool) -> None:
+    """Access lists apply to an administrator if the profile or the request says so, and always to other callers."""
     frontend = Frontend(enforce_access=bool(enforced))
     assert frontend.principal_for(LOCAL, filter_asked=bool(asked)).sees_everything is free
     assert frontend.principal_for(ANN, filter_asked=bool(asked)) is ANN
 
 
-def test_the_bound_principal_is_the_same_otherwise() -> None:
-    """Only the role that frees of the lists is gone."""
+def test_a_bound_principal_loses_only_its_admin_role() -> None:
+    """Under access lists, an administrator keeps its tenant and its other roles."""
     bound = Frontend(enforce_access=True).principal_for(LOCAL, filter_asked=False)
     assert (bound.tenant, bound.roles) == (LOCAL.tenant, ("ask", "ingest"))
 
@@ -115,12 +115,15 @@ ALL = Frontends(DEFAULT, [HELP, STAFF])
 def test_a_request_belongs_to_its_mount_else_its_host_else_its_origin(
     path: str, host: str, origin: str, found: Frontend, rest: str
 ) -> None:
-    """And else to the default; a mount is taken off the path."""
+    """The mount precedes the host, the host the origin, and the origin the default.
+
+    The mount is removed from the path.
+    """
     assert ALL.resolve(path, host, origin) == (found, rest)
 
 
-def test_origins_that_may_call() -> None:
-    """Those that belong to the profile, those that may besides, and everyone where it says so."""
+def test_allowed_origins() -> None:
+    """A profile allows its own origins, those of `cors`, and all if `cors` has `*`."""
     frontend = Frontend(origins=frozenset({"https://a"}), cors=frozenset({"https://b"}))
     assert [frontend.allows_origin(each) for each in ("https://a", "https://b", "https://c", "", "*")] == [
         True,

@@ -42,7 +42,7 @@ def read(raw: bytes) -> tuple[Frontend, ...]:
 
 
 def test_a_full_profile() -> None:
-    """Every key becomes what it says."""
+    """Every key of a profile is read."""
     assert read(FULL)[0] == Frontend(
         name="help",
         mount="help",
@@ -68,8 +68,8 @@ def test_a_full_profile() -> None:
     )
 
 
-def test_what_a_profile_leaves_open() -> None:
-    """The deployment's index and message; requests may choose nothing."""
+def test_the_defaults_of_a_profile() -> None:
+    """A profile without keys has the deployment's index and message, and its requests may choose nothing."""
     assert read(FULL)[1] == Frontend(
         name="bare",
         mount="bare",
@@ -85,13 +85,13 @@ def test_what_a_profile_leaves_open() -> None:
     ("said", "own"), [("any", None), ("none", frozenset()), ("[]", frozenset()), ("[pii]", frozenset({"pii"}))]
 )
 def test_detectors_of_requests(said: str, own: frozenset[str] | None) -> None:
-    """Any where nothing is said, none, or a list."""
+    """`allow.detectors` is `any`, `none` or a list."""
     text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {said}}}}}]"
     assert read(text.encode())[0].own_detectors == own
 
 
-def test_an_index_can_be_none() -> None:
-    """An empty one searches nothing; no file, or an empty one, has no profiles."""
+def test_an_index_can_be_empty() -> None:
+    """An empty index is kept. An empty file has no profiles."""
     assert read(b"frontends: [{name: a, mount: a, index: ''}]")[0].default_index == ""
     assert read(b"") == read(b"frontends: []") == ()
 
@@ -140,8 +140,8 @@ ONE = "frontends:\n- name: a\n  mount: a\n"
         ("frontends: [", "line 1: this is not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_line_and_key(text: str, message: str) -> None:
-    """An unknown key, a wrong value, a clash: nothing of such a file is used."""
+def test_an_invalid_file_is_refused_with_line_and_key(text: str, message: str) -> None:
+    """The error has the file, the line and the key of a wrong key, a wrong value or a conflict."""
     with pytest.raises(BadFile) as caught:
         read(text.encode())
     assert str(caught.value).startswith("f.yaml, line ")
@@ -150,13 +150,13 @@ def test_what_is_wrong_is_said_with_line_and_key(text: str, message: str) -> Non
 
 @pytest.mark.parametrize("name", sorted(overrides.KNOWN - {"index", "model", "prompt_template", "detectors"}))
 def test_each_setting_can_be_a_default(name: str) -> None:
-    """Its value is checked as a request's would be."""
+    """A profile's override is checked like a setting of a request."""
     with pytest.raises(BadFile, match=rf"overrides\.{name}: "):
         read(f"frontends: [{{name: a, mount: a, overrides: {{{name}: {{}}}}}}]".encode())
 
 
-def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
-    """Missing or wrong: the error names it, and what is wrong."""
+def test_a_missing_or_invalid_file_ends_the_start(tmp_path: Path) -> None:
+    """The error names the setting and the file, and the wrong key."""
     path = tmp_path / "frontends.yaml"
     with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_FRONTENDS_FILE: .*frontends\.yaml"):
         FrontendsFile(path).load(BASE, SERVED)
@@ -165,8 +165,8 @@ def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         FrontendsFile(path).load(BASE, SERVED)
 
 
-async def test_a_change_is_read_and_a_bad_one_is_not(tmp_path: Path, capsys: Any) -> None:
-    """The new profiles hold from then on; a file with a clash keeps the old ones and is logged with its place."""
+async def test_a_valid_change_is_loaded(tmp_path: Path, capsys: Any) -> None:
+    """A changed file is loaded. An invalid one keeps the old profiles and is logged with the key."""
     path = tmp_path / "frontends.yaml"
     path.write_text("frontends: [{name: a, mount: a}]")
     file = FrontendsFile(path)
@@ -179,8 +179,11 @@ async def test_a_change_is_read_and_a_bad_one_is_not(tmp_path: Path, capsys: Any
         assert [each.name for each in current()] == ["b"]
 
 
-async def test_the_policy_stands_before_each_profile() -> None:
-    """Also before the default one, and when it changes; the snapshot is the same as long as nothing does."""
+async def test_the_policy_precedes_each_profile() -> None:
+    """The policy's detectors precede those of every profile, also after a change.
+
+    Without a change, the same object is returned.
+    """
     own, policy = Detector("own", Action.REPORT), Detector("policy", Action.BLOCK)
     now = [Detectors(input=(policy,))]
     others = (Frontend("a", mount="a", detectors=Detectors(input=(own,))),)
@@ -207,8 +210,8 @@ frontends:
 """
 
 
-def test_a_profile_names_a_policy() -> None:
-    """Its detectors stand before the profile's own; its message holds where the profile has none."""
+def test_a_profile_can_name_a_policy() -> None:
+    """The policy's detectors precede the profile's. The policy's message is used if the profile has none."""
     first, second, *_ = read(POLICIES)
     assert first.detectors.input == (Detector("words", Action.BLOCK),)
     assert first.detectors.output == (Detector("pii", Action.REDACT, True), Detector("own", Action.REPORT))
@@ -216,8 +219,8 @@ def test_a_profile_names_a_policy() -> None:
     assert second.blocked_message == "Ask us."
 
 
-def test_a_profile_names_the_policy_of_the_service() -> None:
-    """As long as that is not known requests are refused, and not left unguarded; changes are seen."""
+def test_a_profile_can_name_the_policy_of_the_service() -> None:
+    """Requests are refused until the service's policy is known. Its changes are used."""
     file, now = read(POLICIES), [None, Policy(Detectors(output=(Detector("pii", Action.BLOCK),)), "Blocked.")]
     profiles = Profiles(BASE, Detectors, lambda: file, lambda: now[0])
     for name in ("c", "d"):
@@ -227,7 +230,7 @@ def test_a_profile_names_the_policy_of_the_service() -> None:
     now.reverse()
     guarded = named(profiles(), "c")
     assert guarded.detectors_for(Detectors()).output == (Detector("pii", Action.BLOCK),)
-    # A question that detectors stop is still refused: the policy is one for answers.
+    # A blocked question is still refused, because the service's policy applies to answers.
     assert (guarded.blocked_message, guarded.answers_blocked) == ("Blocked.", False)
     assert named(profiles(), "d").blocked_message == "Ask us."
     assert profiles() is profiles()
@@ -239,8 +242,8 @@ def named(frontends: Frontends, mount: str) -> Frontend:
     return found
 
 
-def test_a_profile_called_default_stands_for_the_deployments() -> None:
-    """Without one the deployment's own settings hold."""
+def test_a_profile_called_default_replaces_the_deployments() -> None:
+    """Without a profile `default`, the deployment's settings apply."""
     assert Profiles(BASE, Detectors)().default == BASE
     named = read(b"frontends: [{name: default, index: other}, {name: a, mount: a}]")
     frontends: Frontends = Profiles(BASE, Detectors, lambda: named)()
@@ -248,8 +251,8 @@ def test_a_profile_called_default_stands_for_the_deployments() -> None:
     assert frontends.resolve("/a/chat") == (named[1], "/chat")
 
 
-def test_the_example_is_right() -> None:
-    """What the documentation shows can be loaded."""
+def test_the_documented_examples_are_valid() -> None:
+    """The documentation's examples can be loaded, and its table has every key."""
     root = Path(__file__).resolve().parents[4]
     served = Served(dialects=frozenset({"2024-01", "2026-04-10"}), check_overrides=overrides.check)
     example = (root / "examples" / "frontends.yaml").read_bytes()

@@ -1,4 +1,4 @@
-"""The ``retrieval`` block of a profile."""
+"""The `retrieval` block of a profile."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def profile(block: str) -> Frontend:
 
 
 def test_a_block() -> None:
-    """Each key has its place; without any the retriever's own ways hold."""
+    """Every key is read. Without a block, the retriever's defaults apply."""
     plain = profile("")
     assert (plain.tuning, plain.indexes_beside, plain.rerank) == (Tuning(), (), False)
     found = profile(
@@ -38,14 +38,14 @@ def test_a_block() -> None:
 @pytest.mark.parametrize(
     "block", ["dense_weight: 1.5", "neighbours: 11", "fusion: best", "indexes: [a/b]", "wieght: 1", "diversity: -1"]
 )
-def test_blocks_that_are_wrong(block: str) -> None:
-    """The key is told."""
+def test_an_invalid_block_is_refused(block: str) -> None:
+    """The error names the key."""
     with pytest.raises(BadFile, match=block.partition(":")[0]):
         profile(block)
 
 
 def test_the_page_has_every_key() -> None:
-    """What the documentation shows can be loaded, and it lists them all."""
+    """The documentation's example can be loaded, and its table has every key."""
     page = (Path(__file__).resolve().parents[4] / "docs" / "retrieval.md").read_text()
     [shown] = parse(page.split("```yaml\n")[1].split("```")[0].encode(), "f", Frontend(), Served())
     assert (shown.indexes_beside, shown.tuning.dense_weight, shown.rerank) == (("minutes",), 0.3, True)

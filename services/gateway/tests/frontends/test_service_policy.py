@@ -21,8 +21,8 @@ class Guardrails(FakeGuardrails):
         return await super().policy(deadline)
 
 
-async def test_it_is_known_soon_and_follows_its_file() -> None:
-    """Changes are seen; a service that is away changes nothing, one whose file is gone has none."""
+async def test_the_policy_is_loaded_and_refreshed() -> None:
+    """The policy follows the service's file. An outage of the service keeps the last policy."""
     guardrails = Guardrails(rules=POLICY)
     async with ServicePolicy(guardrails, interval=0.01) as policy:
         assert policy() is None
@@ -35,8 +35,8 @@ async def test_it_is_known_soon_and_follows_its_file() -> None:
         await eventually(lambda: policy() is None)
 
 
-async def test_the_end_comes_although_a_cancellation_is_lost() -> None:
-    """As `asyncio.wait_for` loses them before Python 3.12."""
+async def test_closing_succeeds_if_a_cancellation_is_lost() -> None:
+    """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
     class Deaf(FakeGuardrails):
         async def policy(self, deadline: Deadline) -> Policy | None:
@@ -52,8 +52,8 @@ async def test_the_end_comes_although_a_cancellation_is_lost() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_nobody_is_asked_before_somebody_wants_it() -> None:
-    """Most deployments have no profile that names it."""
+async def test_the_policy_is_loaded_on_demand() -> None:
+    """The guardrails are not called before a profile reads the policy, because most deployments do not use it."""
     guardrails = Guardrails(rules=POLICY)
     async with ServicePolicy(guardrails, interval=0.001):
         await asyncio.sleep(0.02)
