@@ -19,12 +19,12 @@ keys:
 
 
 def of(text: str, holder: Holder) -> dict[str, int]:
-    """What one may use, as the file calls it."""
+    """Return the limits of a caller by their names in the file."""
     return {m.value: limit for m, limit in limits.parsed(text.encode(), "quotas.yaml").of(holder).items()}
 
 
-def test_who_is_named_has_what_the_file_says_and_else_the_default() -> None:
-    """``null`` removes a limit of the default."""
+def test_named_callers_override_the_defaults() -> None:
+    """A named caller has the file's limits, and others the defaults. `null` removes a default."""
     assert of(GOOD, Holder("tenant", "south")) == {
         "requests_per_minute": 600,
         "tokens_per_minute": 200_000,
@@ -36,8 +36,8 @@ def test_who_is_named_has_what_the_file_says_and_else_the_default() -> None:
     assert of("", Holder("tenant", "north")) == {}
 
 
-def test_whose_quotas_a_request_draws_on() -> None:
-    """The key's by its name, or the user's without a key; and the tenant's."""
+def test_the_quotas_of_a_request() -> None:
+    """A request uses the quota of its key, or of its user without a key, and that of its tenant."""
     caller = Caller(Principal("north", "ann"), "id", "loader")
     assert holders(caller) == (Holder("key", "north", "loader"), Holder("tenant", "north"))
     assert holders(Caller(Principal("north", "ann"))) == (Holder("user", "north", "ann"), Holder("tenant", "north"))
@@ -66,8 +66,8 @@ def test_the_file_is_read_again(tmp_path: Path) -> None:
         ("keys: {loader: {ingest_bytes_per_day: much}}", "keys.loader.ingest_bytes_per_day"),
     ],
 )
-def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
-    """It is refused at the start with the key's name; so is a missing file."""
+def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error names the key, or the setting if the file is missing."""
     path = tmp_path / "quotas.yaml"
     path.write_text(text)
     with pytest.raises(InvalidRequest, match=message):

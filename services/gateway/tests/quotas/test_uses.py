@@ -20,7 +20,7 @@ def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.integers(-3, 5), st.booleans()), max_size=60))
-def test_the_sum_does_not_depend_on_when_it_was_asked_for(steps: list[tuple[float, int, bool]]) -> None:
+def test_the_cached_sum_is_right(steps: list[tuple[float, int, bool]]) -> None:
     """The cached sum equals a newly computed one, also after the clock was changed."""
     uses = Uses(MINUTE)
     for moment, amount, forgets in steps:
@@ -31,7 +31,7 @@ def test_the_sum_does_not_depend_on_when_it_was_asked_for(steps: list[tuple[floa
 
 
 @given(moments, st.integers(1, 40))
-def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> None:
+def test_a_limit_that_is_checked_each_time_is_kept(at: list[float], limit: int) -> None:
     """No minute has more than the limit, except for the slot at its end."""
     uses, taken = Uses(MINUTE), []
     for moment in at:
@@ -44,7 +44,7 @@ def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> N
 
 @given(moments.filter(bool), st.data())
 def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> None:
-    """The amount has left the window by then, and had not a moment before."""
+    """After the wait, the amount has left the window. A moment before, it has not."""
     uses = Uses(MINUTE)
     for moment in at:
         uses.add(1, BEGIN + moment)
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_back() -> None:
     assert uses.total(BEGIN + 3600) == 0
 
 
-def test_uses_leave_little_by_little() -> None:
+def test_usage_leaves_the_window_gradually() -> None:
     """A slot that leaves the window counts by its remaining share."""
     uses = Uses(Window(60, 6))
     uses.add(10, 1005)  # slot 100 ends at 1010
@@ -81,8 +81,8 @@ def test_uses_leave_little_by_little() -> None:
     assert uses.slots == {}
 
 
-def test_what_was_expected_is_taken_back_where_it_was_counted() -> None:
-    """Later usage is not reduced."""
+def test_expected_usage_is_corrected() -> None:
+    """An expected amount is removed at the time when it was counted. Later usage stays."""
     uses = Uses(MINUTE)
     uses.add(256, BEGIN)
     uses.add(-256, BEGIN)
@@ -90,8 +90,8 @@ def test_what_was_expected_is_taken_back_where_it_was_counted() -> None:
     assert uses.total(BEGIN + 30) == 12
 
 
-def test_what_runs_leaves_when_it_ends() -> None:
-    """For any duration; the time until there is room is not known."""
+def test_running_requests_count_until_they_end() -> None:
+    """A running request counts for any duration. The time to wait is unknown."""
     uses = Uses(PRESENT)
     uses.add(1, BEGIN)
     assert uses.total(BEGIN + 86_400 * 7) == 1
@@ -100,8 +100,8 @@ def test_what_runs_leaves_when_it_ends() -> None:
     assert uses.total(BEGIN + 5) == 0
 
 
-def test_what_never_leaves_is_waited_for_as_long_as_the_window() -> None:
-    """An amount above the usage can never leave."""
+def test_the_wait_is_at_most_the_window() -> None:
+    """For an amount above the usage, the time to wait is the whole window."""
     uses = Uses(DAY)
     uses.add(5, BEGIN)
     assert seconds_until([uses], DAY, 50, BEGIN) == 86_400
