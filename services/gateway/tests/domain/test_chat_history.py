@@ -13,7 +13,7 @@ CONVERSATIONS = st.lists(
 
 @given(CONVERSATIONS, st.integers(1, 5))
 def test_pages_have_each_conversation_once(conversations: list[Conversation], count: int) -> None:
-    """In the order of the latest first, however many stand on a page and however alike their times are."""
+    """The pages have each conversation once, the latest first, for any page size and equal times."""
     seen: list[Conversation] = []
     token = ""
     while True:
@@ -27,8 +27,8 @@ def test_pages_have_each_conversation_once(conversations: list[Conversation], co
     assert seen == sorted(conversations, key=lambda each: (-each.timestamp, each.id))
 
 
-def test_a_conversation_that_goes_meanwhile_moves_nothing() -> None:
-    """The token names a place, not a number."""
+def test_a_deleted_conversation_does_not_shift_pages() -> None:
+    """The token has the last conversation and not an offset, so that a deletion skips nothing."""
     conversations = [Conversation(str(number), "", 10 - number) for number in range(4)]
     first = page(conversations, 2, "")
     assert [each.id for each in first.conversations] == ["0", "1"]
@@ -37,8 +37,8 @@ def test_a_conversation_that_goes_meanwhile_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "é", "W10=", "WzEsMl0=", "eyJhIjoxfQ==", "[1]", "A" * 5000])
-def test_a_token_that_is_none(token: str) -> None:
-    """Refused, with the parameter's name."""
+def test_an_invalid_token_is_refused(token: str) -> None:
+    """The error names the parameter."""
     with pytest.raises(InvalidRequest) as caught:
         page([], 1, token)
     assert caught.value.field == "continuationToken"

@@ -17,8 +17,8 @@ def merged(*pieces: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def test_tool_calls_grow_by_their_number() -> None:
-    """Names, ids and types come once, arguments grow; calls that are told in turns do not mix."""
+def test_tool_calls_are_merged_by_their_index() -> None:
+    """The arguments of each call are joined. Its id, name and type come once."""
     whole = merged(
         {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]},
         {"tool_calls": [{"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{"}}]},
@@ -36,38 +36,39 @@ def test_tool_calls_grow_by_their_number() -> None:
     ]
 
 
-def test_reasoning_grows_and_log_probabilities_are_joined() -> None:
-    """As OpenAI's clients put pieces together."""
+def test_reasoning_and_log_probabilities_are_joined() -> None:
+    """Texts and lists are joined, as OpenAI's clients do."""
     assert merged({"reasoning": "a"}, {"reasoning": "b"}) == {"reasoning": "ab"}
     assert merged({"logprobs": {"content": [1]}}, {"logprobs": {"content": [2, 3]}}) == {
         "logprobs": {"content": [1, 2, 3]}
     }
 
 
-def test_null_says_nothing_new() -> None:
-    """It does not wipe out what was there, but an answer that was null stays so."""
+def test_null_does_not_replace_a_value() -> None:
+    """Null does not replace a value. A member that is only null stays null."""
     assert merged({"a": None}) == {"a": None}
     assert merged({"a": 1}, {"a": None}) == {"a": 1}
 
 
 @given(st.lists(st.text(max_size=4), max_size=8), st.lists(st.integers(), max_size=8))
 def test_pieces_are_joined_in_order(texts: list[str], items: list[int]) -> None:
-    """However many."""
+    """Any number of pieces are joined in order."""
     whole = merged(*({"t": text} for text in texts), *({"l": [item]} for item in items))
     assert whole.get("t", "") == "".join(texts)
     assert whole.get("l", []) == items
 
 
-def test_a_long_list_is_joined_in_no_time() -> None:
-    """Log probabilities of a long answer: each piece costs the same, however much came before."""
-    whole: dict[str, Any] = {"content": []}
-    for number in range(20_000):
-        merge(whole, {"content": [{"token": str(number), "logprob": -1.0}]})
-    assert len(whole["content"]) == 20_000
+def test_a_list_is_extended_in_place() -> None:
+    """A piece is appended to the list without a copy, so that the time for a piece does not grow with the list."""
+    items: list[Any] = [{"token": "a", "logprob": -1.0}]
+    whole: dict[str, Any] = {"content": items}
+    merge(whole, {"content": [{"token": "b", "logprob": -1.0}]})
+    assert whole["content"] is items
+    assert [item["token"] for item in items] == ["a", "b"]
 
 
-def test_filters_say_the_latest_of_each_category() -> None:
-    """They come with every piece; words of them are not put together."""
+def test_the_latest_filter_of_each_category_is_kept() -> None:
+    """Filters come with every piece. The latest result of each category is kept, and texts are not joined."""
     whole = merged(
         {"content_filter_results": {"hate": {"severity": "safe"}}},
         {"content_filter_results": {}},
@@ -77,14 +78,14 @@ def test_filters_say_the_latest_of_each_category() -> None:
 
 
 @pytest.mark.parametrize("raw", [b'{"a":"\\ud800"}', b"[]", b"{", b'{"a":1e400}', b"[" * 100_000])
-def test_what_is_no_object_is_the_model_servers_failure(raw: bytes) -> None:
-    """Not a defect of ours."""
+def test_members_that_are_no_object_are_a_failure_of_the_model_server(raw: bytes) -> None:
+    """Invalid JSON, or another value than an object, raises `Unavailable`."""
     with pytest.raises(Unavailable):
         members_of(raw)
 
 
 def test_each_part_of_a_delta_has_its_type() -> None:
-    """Tool calls, reasoning, a refusal and annotations; members of vendors are no parts."""
+    """Tool calls, reasoning, refusals and annotations are typed parts. Vendor members are no parts."""
     citation = {"start_index": 4, "end_index": 9, "url": "https://example.org/a", "title": "A"}
     delta = {
         "content": None,
@@ -112,28 +113,28 @@ def test_each_part_of_a_delta_has_its_type() -> None:
 
 
 def test_text_alone_has_no_parts() -> None:
-    """Neither has a delta that only says null."""
+    """A delta with text alone, or with null members, has no parts."""
     assert Delta(0, "text").parts == ()
     assert parts_of({"tool_calls": None, "refusal": None, "reasoning": "", "annotations": None}) == ()
 
 
-def test_a_legacy_call_has_no_number() -> None:
-    """There is one at most."""
+def test_a_legacy_call_has_no_index() -> None:
+    """A `function_call` becomes a tool call without an index."""
     [call] = parts_of({"function_call": {"name": "f", "arguments": "{}"}})
     assert call == ToolCall(None, "", "f", "{}", b'{"name":"f","arguments":"{}"}')
 
 
 @pytest.mark.parametrize("odd", [1, "x", [1], {"function": 3}, [{"function": {"name": 4, "arguments": []}}]])
-def test_calls_of_an_odd_shape_are_calls(odd: Any) -> None:
-    """Detectors judge them and nothing is lost: servers of models send what they like."""
+def test_malformed_calls_are_calls(odd: Any) -> None:
+    """A malformed tool call is a part with its JSON, so that detectors judge it and nothing is lost."""
     calls = parts_of({"tool_calls": odd})
     assert len(calls) == 1
     assert isinstance(calls[0], ToolCall)
     assert json.loads(tool_calls_json([calls[0]])) == {"tool_calls": odd if isinstance(odd, list) else [odd]}
 
 
-def test_what_cannot_be_read_is_the_model_servers_failure() -> None:
-    """As anywhere else."""
+def test_an_unreadable_delta_is_a_failure_of_the_model_server() -> None:
+    """A delta with invalid JSON raises `Unavailable`."""
     with pytest.raises(Unavailable):
         _ = Delta(0, "", b"{").parts
 
@@ -142,9 +143,10 @@ def test_what_cannot_be_read_is_the_model_servers_failure() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.text(max_size=5)), min_size=1, max_size=12),
     st.lists(st.text(max_size=5), max_size=4),
 )
-def test_parts_of_pieces_are_pieces_of_the_parts(calls: list[tuple[int, str]], thoughts: list[str]) -> None:
-    """Arguments and reasoning, put together piece by piece, are those of the whole message; nothing is lost on the
-    way through the typed calls.
+def test_parts_of_pieces_join_to_the_parts_of_the_whole(calls: list[tuple[int, str]], thoughts: list[str]) -> None:
+    """The joined parts of the pieces are the parts of the joined pieces.
+
+    The typed calls keep all members of the pieces.
     """
     deltas: list[dict[str, Any]] = [
         {"tool_calls": [{"index": at, "function": {"arguments": text}}]} for at, text in calls

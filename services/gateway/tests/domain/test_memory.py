@@ -6,16 +6,16 @@ def turns(count: int, size: int = 1) -> list[Message]:
     return [each for _ in range(count) for each in (Message("user", "q" * size), Message("assistant", "a" * size))]
 
 
-def test_names() -> None:
-    """128 random bits, never the same."""
+def test_session_names() -> None:
+    """Names are random and unique, and a text of another form is no name."""
     names = {new_name() for _ in range(100)}
     assert len(names) == 100
     assert all(map(is_name, names))
     assert not any(map(is_name, ("", "my-session", "f" * 31, "F" * 32, "f" * 33, f"{'f' * 32}\n")))
 
 
-def test_what_is_kept() -> None:
-    """Text alone, of the user and the model, without their other members."""
+def test_only_texts_are_kept() -> None:
+    """The memory keeps only texts of the user and the model, without other members."""
     said = [
         Message("system", "Be kind."),
         Message("user", "", b'[{"type":"image_url"}]'),
@@ -25,8 +25,8 @@ def test_what_is_kept() -> None:
     assert bounded(said) == (Message("user", "Hi"), Message("assistant", "Hello"))
 
 
-def test_the_bounds() -> None:
-    """The latest messages, and no answer without its question."""
+def test_the_memory_is_bounded() -> None:
+    """The latest messages are kept within both limits, and no answer is kept without its question."""
     assert len(bounded(turns(MOST_MESSAGES))) == MOST_MESSAGES
     assert [each.role for each in bounded([*turns(MOST_MESSAGES), Message("user", "?")])][:2] == [
         "user",

@@ -1,4 +1,4 @@
-"""Whose own a document is: nobody can say that but the gateway."""
+"""The owner of a document, which only the gateway can set."""
 
 import json
 from typing import Any
@@ -26,8 +26,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("metadata", OTHERS)
-def test_a_document_of_somebody_elses_own(metadata: bytes) -> None:
-    """Is refused, however its key is written, and wherever it stands."""
+def test_metadata_with_another_owner_are_refused(metadata: bytes) -> None:
+    """Another owner is refused in any spelling of the key, and in any document of the request."""
     with pytest.raises(PermissionDenied, match="uploaded_by"):
         ownership.check(ANN, [b"{}", metadata])
 
@@ -42,30 +42,33 @@ def test_a_document_of_somebody_elses_own(metadata: bytes) -> None:
         b'{"a\\n":1}',
     ],
 )
-def test_other_metadata_pass(metadata: bytes) -> None:
-    """What the caller's own documents have already, and what says something else."""
+def test_other_metadata_are_accepted(metadata: bytes) -> None:
+    """The caller's own name, and the key inside of other values, are accepted."""
     ownership.check(ANN, [metadata])
 
 
-def test_a_document_of_ones_own_can_be_brought_again() -> None:
-    """With the metadata that it has."""
+def test_own_metadata_are_accepted() -> None:
+    """The metadata that the gateway writes are accepted from the same user."""
     ownership.check(ANN, [ownership.own_metadata(ANN)])
 
 
-def test_only_the_user_holds_what_opens_it() -> None:
-    """Not who shares an id with the user, nor who has the user's name among his ids."""
+def test_only_the_owner_has_the_id_of_the_owner() -> None:
+    """Another user has no `own:` id, even with a shared id or with the owner's name among the ids."""
     held = set(with_own(ANN).oids)
     assert held - set(ANN.oids) == {"own:ann"}
     assert "own:ann" not in with_own(Principal("north", "bob", ("crew", "ann"))).oids
 
 
-def test_no_issuer_opens_the_documents_of_another_user() -> None:
-    """An id of a token or a key that says `own:` is dropped; the user's own one is there once."""
+def test_own_ids_of_credentials_are_removed() -> None:
+    """An `own:` id in a token or a key is removed, and the user's own one is added once."""
     assert with_own(Principal("north", "bob", ("own:ann", "crew", "own:bob", "own:"))).oids == ("crew", "own:bob")
 
 
-async def test_on_every_route_that_brings_documents(fakes: Any) -> None:
-    """403 with the field, in each way, and nothing is taken in; the caller's own name passes."""
+async def test_every_route_checks_the_owner(fakes: Any) -> None:
+    """Each route for documents refuses another owner with 403 and stores nothing.
+
+    The caller's own name is accepted.
+    """
     key, record = api_keys.make("bob", "north", roles=("ingest",))
     fakes.keys.replace([record])
     fakes.indexes.indexes["docs"] = {}

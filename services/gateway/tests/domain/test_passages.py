@@ -5,8 +5,8 @@ from gateway.domain import Passage
 PASSAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=2", "One. Two. Three.", 0.4)
 
 
-def test_what_a_model_gets_of_a_passage() -> None:
-    """Its captions, as far as they still stand in the text; without any the whole text."""
+def test_the_text_for_the_model() -> None:
+    """The model gets the captions that the text still contains, or the whole text without captions."""
     assert PASSAGE.shown == "One. Two. Three."
     captioned = replace(PASSAGE, captions=("One.", "Three."))
     assert captioned.shown == "One. Three."
@@ -14,7 +14,7 @@ def test_what_a_model_gets_of_a_passage() -> None:
     assert replace(captioned, text="Nothing of it.").shown == "Nothing of it."
 
 
-def test_relevance_is_the_rerankers_where_there_is_one() -> None:
-    """Else the search's; a score of 0 is one."""
+def test_relevance_is_the_score_of_the_reranker() -> None:
+    """Without a reranker's score, the relevance is the search's score. A score of 0 is a score."""
     assert PASSAGE.relevance == 0.4
     assert replace(PASSAGE, reranker_score=0.0).relevance == 0.0
