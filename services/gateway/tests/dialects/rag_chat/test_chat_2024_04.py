@@ -4,10 +4,9 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing.gateway.answering import FakeGenerator
-from gateway.domain import Action, Delta, Detector, Detectors
+from gateway.domain import Action, Detector, Detectors
 from gateway.main import build_app
 from gateway.settings import Settings
-from servicekit.errors import Unavailable
 
 QUESTION: dict[str, Any] = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
 
@@ -85,22 +84,6 @@ async def test_the_examples_streamed_answer(client: httpx.AsyncClient, has: Any,
     for line in lines[1:-1]:
         assert list(line) == ["delta"]
         has(line["delta"], MESSAGE | {"role": type(None)})
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"input": "When does the ferry leave?"},
-        {"input": QUESTION["messages"]},
-        {"messages": "When does the ferry leave?"},
-        {"messages": None, "input": "When does the ferry leave?"},
-        {"messages": [{"role": "assistant", "content": "Hello."}, *QUESTION["messages"]]},
-    ],
-)
-async def test_other_forms_of_messages(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any]) -> None:
-    """The messages are in `messages` or in `input`, as a list or as one text."""
-    assert (await client.post("/chat", json=body)).status_code == 200
-    assert fakes.generator.prompts[0].question == "When does the ferry leave?"
 
 
 async def test_settings_reach_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -203,12 +186,6 @@ async def test_a_bad_request_is_a_400_that_names_the_field(
     assert said in response.json()["error"]
 
 
-async def test_null_and_empty_overrides_are_ignored(client: httpx.AsyncClient) -> None:
-    """Null, empty and unknown overrides do not refuse a request."""
-    response = await client.post("/chat", json=ask({"top": None, "retrieval_mode": "", "unknown": [1]}))
-    assert response.status_code == 200
-
-
 async def test_flat_overrides_are_read(client: httpx.AsyncClient) -> None:
     """Overrides directly in the context are read."""
     response = await client.post("/chat", json=QUESTION | {"context": {"top": 1}})
@@ -224,25 +201,6 @@ async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
             "error": "No such index: 'nowhere' exists. Add a document to it, or set another one: `index` of the "
             "front end's profile, or CAUSEWAY_DEFAULT_INDEX."
         }
-
-
-async def test_a_failure_before_the_first_word_is_a_status(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A model that cannot be reached causes a 503 with Retry-After, also instead of a stream."""
-    fakes.generator.script = [Unavailable("The model is away.", retry_after=3)]
-    response = await client.post("/chat/stream", json=ask())
-    assert response.status_code == 503
-    assert response.headers["retry-after"] == "3"
-    assert response.json() == {"error": "The model is away."}
-
-
-async def test_a_failure_after_the_first_word_is_a_line(fakes: Any, client: httpx.AsyncClient) -> None:
-    """The last line of the stream has only the error."""
-    fakes.generator.script = [[Delta(0, "At ")], Unavailable("The model is away.")]
-    response = await client.post("/chat/stream", json=ask())
-    assert response.status_code == 200
-    lines = [json.loads(line) for line in response.text.splitlines()]
-    assert lines[-1] == {"error": "The model is away."}
-    assert lines[1]["delta"]["content"] == "At "
 
 
 async def test_detections_are_in_the_context(fakes: Any, client: httpx.AsyncClient) -> None:
