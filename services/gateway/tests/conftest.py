@@ -39,7 +39,7 @@ from starlette.types import ASGIApp
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Starlette leaves the file of a form that broke off to the garbage collector.
+    # Starlette leaves the file of an aborted form to the garbage collector.
     config.addinivalue_line("filterwarnings", "ignore:Unclosed file <tempfile.Spooled:ResourceWarning")
 
 
@@ -102,7 +102,7 @@ class Fakes:
         self.jobs = FakeJobs(self.ingest)
 
     def services(self) -> Services:
-        self.jobs.ingest = self.ingest  # a test may have put another one there
+        self.jobs.ingest = self.ingest  # a test may have replaced it
         return Services(
             self.retriever,
             self.generator,
@@ -135,12 +135,12 @@ class Fakes:
 
 
 class Issuer:
-    """An identity provider: signs tokens, and answers for its documents, over HTTP as an application.
+    """An identity provider that signs tokens and serves its documents, directly or as an HTTP application.
 
     Attributes:
-        url: What its tokens are issued by.
-        asked: Paths that were asked for.
-        status: Of its answers.
+        url: The issuer of its tokens.
+        asked: The requested paths.
+        status: The status of its answers.
     """
 
     def __init__(self, url: str = "https://id.example.com") -> None:
@@ -152,7 +152,7 @@ class Issuer:
         self.add("one")
 
     def add(self, key_id: str, algorithm: str = "ES256", bits: int = 2048, **members: Any) -> None:
-        """A further key, which it signs with from now on."""
+        """Add a key, which signs from now on."""
         key: Any
         kind: Any
         if algorithm == "ES256":
@@ -165,11 +165,11 @@ class Issuer:
         self.newest = key_id
 
     def remove(self, key_id: str) -> None:
-        """It lists a key no more; what it has signed with it is still there."""
+        """Remove a key from the list. Its tokens remain."""
         self._public = [key for key in self._public if key["kid"] != key_id]
 
     def token(self, key_id: str = "", headers: dict[str, Any] | None = None, **claims: Any) -> str:
-        """A token; claims that are None are left out."""
+        """Return a signed token without the claims that are None."""
         now = int(time.time())
         name = key_id or self.newest
         key, algorithm = self._private[name]
@@ -178,13 +178,13 @@ class Issuer:
         return jwt.encode(said, key, algorithm, {"kid": name, **(headers or {})})
 
     def document(self, path: str) -> bytes:
-        """What stands at a path."""
+        """Return the document of a path."""
         if path.endswith("/.well-known/openid-configuration"):
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
         return json.dumps({"keys": self._public}).encode()
 
     async def fetch(self, url: str) -> bytes:
-        """Over no network."""
+        """Return a document without a network."""
         self.asked.append(url.removeprefix(self.url))
         if self.status != 200:
             raise OSError(f"it answers with status {self.status}")
@@ -199,13 +199,13 @@ class Issuer:
 
 @pytest.fixture
 def issuer() -> Issuer:
-    """An identity provider without a network."""
+    """Return an identity provider without a network."""
     return Issuer()
 
 
 @pytest.fixture
 def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
-    """Puts an identity provider on a real port."""
+    """Return a function that serves an identity provider on a port."""
 
     def start() -> Issuer:
         made = Issuer()
@@ -217,13 +217,13 @@ def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
 
 @pytest.fixture(scope="session", autouse=True)
 def spans() -> InMemorySpanExporter:
-    """All spans that ended; without a provider every trace id is zero."""
+    """Return the exporter of all ended spans. Without it, every trace id is zero."""
     return span_exporter()
 
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """Where a NATS server listens."""
+    """Return the address of a NATS server."""
     async with nats_server(tmp_path / "nats") as url:
         yield url
 
@@ -237,13 +237,13 @@ async def _ready(link: NatsLink) -> None:
 
 @pytest.fixture
 def ready() -> Callable[[NatsLink], Awaitable[None]]:
-    """Waits until a link has all that it needs of NATS."""
+    """Return a function that waits until a link is ready."""
     return _ready
 
 
 @pytest.fixture
 async def link(url: str) -> AsyncIterator[NatsLink]:
-    """A link that is ready."""
+    """Return a link that is ready."""
     async with NatsLink(url) as link:
         await _ready(link)
         yield link
@@ -261,7 +261,7 @@ def settings() -> Settings:
 
 @pytest.fixture
 def draining() -> asyncio.Event:
-    """Set, it tells the application that its process is about to stop."""
+    """Return the event that tells the application that its process is about to stop."""
     return asyncio.Event()
 
 
@@ -272,7 +272,7 @@ def app(fakes: Fakes, settings: Settings, draining: asyncio.Event) -> ASGIApp:
 
 @pytest.fixture
 async def client(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    """Speaks to the application without a network."""
+    """Return a client of the application without a network."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
         yield http
@@ -280,7 +280,7 @@ async def client(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[[ASGIApp], int]]:
-    """Puts applications on real ports."""
+    """Return a function that serves an application on a port."""
     async with contextlib.AsyncExitStack() as stack:
 
         def start(app: ASGIApp) -> int:
@@ -301,13 +301,13 @@ async def serve() -> AsyncIterator[Callable[[ASGIApp], int]]:
 
 @pytest.fixture
 async def port(app: ASGIApp, serve: Callable[[ASGIApp], int]) -> int:
-    """Where the application listens."""
+    """Return the application's port."""
     return serve(app)
 
 
 @pytest.fixture
 async def http(port: int) -> AsyncIterator[httpx.AsyncClient]:
-    """Speaks to the application over a real connection."""
+    """Return a client of the application over a real connection."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
 
@@ -335,13 +335,13 @@ def _has(value: Any, shape: dict[str, Any]) -> None:
 
 @pytest.fixture
 def has() -> Callable[[Any, dict[str, Any]], None]:
-    """Asserts that every member of a shape is there, with its type."""
+    """Return a function that asserts that every member of a shape is present with its type."""
     return _has
 
 
 @pytest.fixture
 def check_context() -> Callable[[Any], None]:
-    """Asserts that what the chat protocols' examples of a context hold is there."""
+    """Return a function that asserts that a context has the members of the protocols' examples."""
 
     def check(context: Any) -> None:
         assert all(isinstance(text, str) for text in context["data_points"]["text"])

@@ -1,4 +1,4 @@
-"""A gateway is killed while it answers in the background: another one follows it."""
+"""Another gateway continues the background responses of a killed one."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # it starts processes
 
 PATH = "/v1/responses"
 SILENT, QUOTING, SPEAKING = "silent", "quoting", "speaking"
-"""Models: the first time one stops before its first word, the others behind it; one alone only quotes."""
+"""Models: `silent` stops before the first word of its first answer, the others after it. `quoting` only quotes."""
 READY_SECONDS = 60.0
 TAKEOVER_SECONDS = 30.0
 WORDS = ("At ", "nine ", "sharp.")
@@ -69,7 +69,7 @@ def client_of(port: int) -> httpx.AsyncClient:
 
 
 async def accepted(client: httpx.AsyncClient, model: str) -> str:
-    """The id of a response in the background, once the gateway has a NATS to put it in."""
+    """Return the id of a background response, as soon as the gateway is connected to NATS."""
     end = time.monotonic() + READY_SECONDS
     body = {"model": model, "input": "When?", "background": True}
     while (answer := await client.post(PATH, json=body)).status_code == 503:
@@ -80,7 +80,7 @@ async def accepted(client: httpx.AsyncClient, model: str) -> str:
 
 
 async def read(client: httpx.AsyncClient, name: str, after: int = -1, pieces: list[str] | None = None) -> str:
-    """The events of a response to its end; `pieces` gets them as they come."""
+    """Return the events of a response up to its end, and add them to `pieces` as they arrive."""
     pieces = [] if pieces is None else pieces
     query = {"stream": "true", "starting_after": str(after)}
     async with client.stream("GET", f"{PATH}/{name}", params=query) as answer:
@@ -90,11 +90,11 @@ async def read(client: httpx.AsyncClient, name: str, after: int = -1, pieces: li
     return "".join(f"{block}\n\n" for block in "".join(pieces).split("\n\n")[:-1] if not block.startswith(":"))
 
 
-async def test_another_gateway_follows_one_that_is_killed(
-    generator: Generator, target: str, tmp_path: Path
-) -> None:
-    """What had no word yet is answered anew; a model that quotes goes on behind its first word; any other answer
-    fails with what there is. A reader that was there before gets what every replay from any cursor gets.
+async def test_another_gateway_continues_after_a_kill(generator: Generator, target: str, tmp_path: Path) -> None:
+    """A response without text is answered again, and a model that quotes continues after its first word.
+
+    Any other response fails with its text so far. An earlier reader and each replay from any cursor get the same
+    events.
     """
     settings = {"generator_target": target}
     async with nats_server(tmp_path / "nats") as url, gateway(nats_url=url, **settings) as (process, port):
@@ -126,7 +126,7 @@ async def test_another_gateway_follows_one_that_is_killed(
 
 
 async def replays_are_equal(client: httpx.AsyncClient, name: str, body: str) -> None:
-    """Each cursor gives what is behind it, byte for byte."""
+    """Assert that a replay from each cursor has the events after it, byte for byte."""
     pieces = [f"{block}\n\n" for block in body.split("\n\n")[:-1]]
     assert len(responses.events(body)) == len(pieces)
     for after in range(-1, len(pieces)):

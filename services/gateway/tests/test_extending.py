@@ -25,13 +25,13 @@ frontends:
 
 
 def _blocks(language: str) -> list[str]:
-    """The fenced blocks of the section on dialects."""
+    """Return the fenced blocks of the section on dialects."""
     section = (_DOCS / "extending.md").read_text().partition("\n## A dialect\n")[2].partition("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
 def _load(name: str, source: str, folder: Path) -> ModuleType:
-    """Import a module from source; the caller takes it away again."""
+    """Import a module from source. The caller removes it again."""
     path = folder / f"{name.rpartition('.')[2]}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -45,11 +45,11 @@ def _load(name: str, source: str, folder: Path) -> ModuleType:
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fakes: Any, settings: Settings) -> httpx.AsyncClient:
-    """The gateway with the page's package beside the other dialects, and its lines in the registry."""
+    """Return a client of the gateway with the page's package and its lines in the registry."""
     chat, registration, lines, _ = _blocks("python")
     package = "gateway.dialects.ollama"
     for name in (package, f"{package}.chat", f"{package}.registration", "registry_with_the_example"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # so that it is gone after the test
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # pytest removes it after the test
     _load(f"{package}.chat", chat, tmp_path)
     module = _load(f"{package}.registration", registration, tmp_path)
     monkeypatch.setattr(sys.modules[package], "registration", module, raising=False)
@@ -73,7 +73,7 @@ def question(**more: Any) -> dict[str, Any]:
 
 
 async def test_it_answers_line_by_line(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A line for each piece of text, and one that ends the answer; the profile's index was searched."""
+    """Each piece of text is a line, the last line ends the answer, and the profile's index is searched."""
     response = await client.post(f"/local{PATH}", json=question())
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/x-ndjson"
@@ -84,7 +84,7 @@ async def test_it_answers_line_by_line(client: httpx.AsyncClient, fakes: Any) ->
 
 
 async def test_it_answers_in_one_piece(client: httpx.AsyncClient) -> None:
-    """Where the request says so."""
+    """A request with `stream: false` gets one object."""
     answer = (await client.post(PATH, json=question(stream=False))).json()
     assert (answer["message"]["content"], answer["done"]) == ("At nine.", True)
 
@@ -92,8 +92,8 @@ async def test_it_answers_in_one_piece(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("body", "named"), [({"messages": []}, "messages"), ({"messages": [{"role": "user", "content": 1}]}, "content")]
 )
-async def test_it_refuses_in_its_own_words(client: httpx.AsyncClient, body: dict[str, Any], named: str) -> None:
-    """The message names the field; a wrong method and a missing type look the same."""
+async def test_it_refuses_in_its_own_format(client: httpx.AsyncClient, body: dict[str, Any], named: str) -> None:
+    """The message names the field, and a wrong method has the same format."""
     for refused in (await client.post(PATH, json=body), await client.get(PATH)):
         assert refused.status_code in (400, 405)
         assert set(refused.json()) == {"error"}
@@ -101,14 +101,14 @@ async def test_it_refuses_in_its_own_words(client: httpx.AsyncClient, body: dict
 
 
 async def test_the_document_describes_it(client: httpx.AsyncClient) -> None:
-    """With the role that it needs."""
+    """The OpenAPI document has the route with its role and its tag."""
     document = (await client.get("/openapi.json")).json()
     assert "Role: `ask`." in document["paths"][PATH]["post"]["description"]
     assert "ollama" in [tag["name"] for tag in document["tags"]]
 
 
 def test_the_row_fits_the_table() -> None:
-    """The row that the page shows has the columns of the table of paths."""
+    """The page's row has the columns of the table of paths."""
     [row] = _blocks("markdown")
     header = (_DOCS / "protocols.md").read_text().splitlines()[2]
     assert header.startswith("| path |")

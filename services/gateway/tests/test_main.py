@@ -1,4 +1,4 @@
-"""The process as a whole: how it starts, refuses to start, and ends."""
+"""The process: how it starts, refuses to start, and stops."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ STREAM = {"stream": True, "model": "m", "messages": []}
 
 
 class Generator(generator_pb2_grpc.GeneratorServiceServicer):
-    """Sends a chunk whenever it is told to, until it is told to end."""
+    """Sends one chunk, waits for `goes_on`, and sends another one."""
 
     def __init__(self) -> None:
         self.goes_on = asyncio.Event()
@@ -46,8 +46,8 @@ async def target(generator: Generator) -> AsyncIterator[str]:
         yield found
 
 
-async def test_it_starts_and_ends_without_anyone_else(tmp_path: Path) -> None:
-    """Services and NATS away: it lives, is not ready, refuses what it cannot do soon and clearly, and ends well."""
+async def test_it_starts_and_stops_without_services(tmp_path: Path) -> None:
+    """Without services and NATS, the process is not ready, refuses requests with 503, and stops normally."""
     async with gateway() as (process, port):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
             assert (await client.get("/readyz")).status_code == 503
@@ -69,8 +69,8 @@ async def test_it_starts_and_ends_without_anyone_else(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
-async def test_a_port_that_is_taken_is_said_clearly() -> None:
-    """Exit code 1 and one line that names it, no stack."""
+async def test_a_used_port_is_reported() -> None:
+    """The process exits with code 1 and a line that names the port, without a stack."""
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         process = await spawn(gateway_port=port)
@@ -80,8 +80,8 @@ async def test_a_port_that_is_taken_is_said_clearly() -> None:
     assert b"Traceback" not in out
 
 
-async def test_a_policy_file_that_is_wrong_ends_the_start(tmp_path: Path) -> None:
-    """Detectors that were asked for are never left out in silence."""
+async def test_an_invalid_policy_file_ends_the_start(tmp_path: Path) -> None:
+    """The start fails, so that configured detectors are never omitted without notice."""
     path = tmp_path / "policy.yaml"
     path.write_text("outputs: []")
     with pytest.raises(InvalidRequest, match="outputs"):
@@ -89,8 +89,8 @@ async def test_a_policy_file_that_is_wrong_ends_the_start(tmp_path: Path) -> Non
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_answer_under_way_is_finished(generator: Generator, target: str) -> None:
-    """SIGTERM in mid-stream: nobody new is let in, idle connections close, the stream comes to its own end."""
+async def test_a_running_answer_is_completed(generator: Generator, target: str) -> None:
+    """After SIGTERM, new connections are refused, idle ones are closed, and the running stream is completed."""
     async with gateway(generator_target=target) as (process, port):
         base = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
@@ -109,8 +109,8 @@ async def test_an_answer_under_way_is_finished(generator: Generator, target: str
         assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
-async def test_an_answer_that_takes_too_long_is_cut_off(target: str) -> None:
-    """When the grace is over the connection is closed, and the service ends all the same."""
+async def test_an_answer_beyond_the_grace_is_aborted(target: str) -> None:
+    """After the grace period, the connection is closed and the service stops."""
     [port, nats] = free_ports(2)
     settings = Settings(
         gateway_port=port, generator_target=target, nats_url=f"nats://127.0.0.1:{nats}", shutdown_grace=1
@@ -131,7 +131,7 @@ async def test_an_answer_that_takes_too_long_is_cut_off(target: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "nowhere.invalid"])
-def test_an_address_of_another_machine(host: str) -> None:
-    """An error that says so."""
+def test_a_foreign_address_is_refused(host: str) -> None:
+    """The error names the address."""
     with pytest.raises(Unavailable, match=f"Cannot listen on {host}"):
         listen(host, 0)

@@ -1,4 +1,4 @@
-"""gateway.settings: what cannot be set."""
+"""Values that the gateway's settings refuse."""
 
 import pytest
 from gateway.settings import Settings
@@ -6,8 +6,11 @@ from pydantic import ValidationError
 
 
 @pytest.mark.parametrize("name", ["Authorization", "proxy-authorization", "api-key", "X-API-Key", "cookie"])
-def test_credentials_are_no_detectors_business(name: str) -> None:
-    """The gateway does not start where it would hand them on; the message names the header."""
+def test_detectors_do_not_get_credentials(name: str) -> None:
+    """The gateway does not start if it would pass a header with credentials to detectors.
+
+    The message names the header.
+    """
     for headers in (name, f"x-tenant, {name} "):
         with pytest.raises(ValidationError, match=f"{name} holds credentials"):
             Settings(detector_headers=headers)

@@ -23,7 +23,7 @@ TABLE = route_table(registrations())
 
 
 def inside(app: Any, kind: type) -> Any:
-    """The application of a type that stands inside the layers."""
+    """Return the application of the given type inside the layers."""
     seen = [app]
     while seen:
         each = seen.pop()
@@ -35,14 +35,14 @@ def inside(app: Any, kind: type) -> Any:
 
 
 def unfolded(routes: Sequence[Any]) -> Iterator[Any]:
-    """With the routes of included routers, which FastAPI keeps as they are."""
+    """Yield the routes, including those of included routers, which FastAPI nests."""
     for route in routes:
         included = getattr(route, "original_router", None)
         yield from [route] if included is None else unfolded(included.routes)
 
 
 def routes(app: ASGIApp) -> set[tuple[str, str]]:
-    """Every path and method that the application answers, those that its document does not name, too."""
+    """Return every path and method that the application answers, including undocumented ones."""
     others = list(unfolded(inside(app, FastAPI).routes))
     found = {
         (route.path, method)
@@ -57,12 +57,12 @@ def routes(app: ASGIApp) -> set[tuple[str, str]]:
 
 
 def test_every_route_is_in_the_table(app: ASGIApp) -> None:
-    """A route that is not would be refused to everybody; a row without a route is left over."""
+    """The table has exactly the application's routes. A missing one would be refused to every caller."""
     assert routes(app) == {(route.path, route.method) for route in TABLE}
 
 
 def test_roles_have_the_names_of_the_callers_roles() -> None:
-    """But for the one that needs none."""
+    """The roles of routes are the roles of callers, except for the open role."""
     assert set(Role) - {Role.OPEN} == set(ROLES)
 
 
@@ -82,7 +82,7 @@ def test_roles_have_the_names_of_the_callers_roles() -> None:
     ],
 )
 def test_the_role_of_a_request(method: str, path: str, role: Role) -> None:
-    """By path and method; parameters are matched as the routes match them."""
+    """The path and the method determine the role, and parameters are matched."""
     assert TABLE.find(path, method).role is role
 
 
@@ -102,31 +102,31 @@ def test_the_role_of_a_request(method: str, path: str, role: Role) -> None:
         "/docs/x",
     ],
 )
-def test_what_is_not_in_the_table_is_not_there(path: str) -> None:
-    """However near it comes to what is."""
+def test_unknown_paths_are_not_found(path: str) -> None:
+    """A path that is only similar to one of the table is not found."""
     with pytest.raises(NotFound):
         TABLE.find(TABLE.canonical(path), "GET")
 
 
-def test_chats_take_a_slash_at_the_end() -> None:
-    """Some clients write it, agents' likewise. No other path takes one."""
+def test_chats_accept_a_trailing_slash() -> None:
+    """Chats and MCP accept a trailing slash, which some clients send. Other paths do not."""
     chats = {chat.path for dialect in registrations() for chat in dialect.chats}
     assert chats
-    chats.add("/mcp")  # other servers of this protocol are often found with one
+    chats.add("/mcp")  # other servers of this protocol often have one
     for route in TABLE:
         taken = TABLE.canonical(f"{route.path}/") == route.path
         assert taken == (route.path in chats), route.path
 
 
-def test_a_wrong_method_names_the_right_ones() -> None:
-    """As RFC 9110 wants a 405 to."""
+def test_a_wrong_method_lists_the_allowed_ones() -> None:
+    """The error lists the allowed methods, as RFC 9110 requires for a 405."""
     with pytest.raises(MethodNotAllowed) as caught:
         TABLE.find("/indexes/a/documents", "DELETE")
     assert caught.value.details["allow"] == "GET, POST"
 
 
 def test_metrics_can_be_open() -> None:
-    """Where the deployment says so, and nothing else changes."""
+    """The setting opens the metrics and changes no other route."""
     opened = route_table(registrations(), metrics_open=True)
     changed = {
         (route.path, route.role) for route, before in zip(opened, TABLE, strict=True) if route.role != before.role
@@ -134,8 +134,8 @@ def test_metrics_can_be_open() -> None:
     assert changed == {("/metrics", Role.OPEN)}
 
 
-async def test_the_document_says_which_role_a_route_takes(client: httpx.AsyncClient) -> None:
-    """And that there may be a 401 or a 403; what is open takes no credentials."""
+async def test_the_document_lists_the_role_of_each_route(client: httpx.AsyncClient) -> None:
+    """Each operation lists its role, 401 and 403. An open one needs no credentials."""
     document = (await client.get("/openapi.json")).json()
     roles = {(route.path.replace(":path}", "}"), route.method): route.role for route in TABLE}
     for path, operations in document["paths"].items():
@@ -152,7 +152,7 @@ async def test_the_document_says_which_role_a_route_takes(client: httpx.AsyncCli
 
 
 def test_a_route_that_the_table_lacks_is_found(fakes: Any) -> None:
-    """So that the first test here cannot pass by looking past it."""
+    """`routes` finds a new route, so that the comparison with the table can fail."""
     app = build_app(Settings(), fakes.services())
     before = routes(app)
     inside(app, FastAPI).add_api_route("/new", FakeProbe("new").check, methods=["PATCH"])
@@ -160,13 +160,13 @@ def test_a_route_that_the_table_lacks_is_found(fakes: Any) -> None:
 
 
 def test_a_route_is_registered_once() -> None:
-    """Two dialects cannot have the same path."""
+    """A second registration of a path and a method is refused."""
     with pytest.raises(ValueError, match="POST /chat is registered twice"):
         RouteTable([Entry("/chat", "POST", Role.ASK), Entry("/chat", "POST", Role.ADMIN)])
 
 
 def test_a_parameter_is_not_matched_by_its_name() -> None:
-    """A path with braces in it is a path like any other."""
+    """A path that contains braces is matched like any other path."""
     table = RouteTable([Entry("/jobs/{job_id}", "GET", Role.ASK)])
     assert table.find("/jobs/{job_id}", "GET").path == "/jobs/{job_id}"
     with pytest.raises(NotFound):
