@@ -117,6 +117,33 @@ async def test_nodes_are_restarted_in_turn() -> None:
         await bench.indexes.aclose()
 
 
+async def test_a_write_waits_until_a_hanging_node_is_excluded() -> None:
+    """The leader of the writes hangs. The first write takes as long as the other nodes need to exclude it. It is
+    not refused, and the called node stays in use.
+    """
+    async with running(forward_seconds=1.0) as cluster, opened(cluster, 0.1) as store:
+        bench = await Bench.open(store)
+        await bench.put(Document("a", generation=1), ["the ferry"])
+        cluster.freeze(cluster.nodes[2])
+        await bench.put(Document("a", generation=2), ["the ferry"])
+        assert [node.calls.count("Upsert") for node in cluster.nodes[1:]] == [0, 0]
+        assert len(cluster.nodes[2].outdated) == 1
+        assert [passage.document.generation for passage in await bench.ask("ferry")] == [2]
+        await bench.indexes.aclose()
+
+
+async def test_a_write_is_repeated_where_the_leader_is_excluded() -> None:
+    """The leader of the writes is dead. The called node reports it, excludes it, and takes the write again."""
+    async with running() as cluster, opened(cluster) as store:
+        collection = await store.create(SPEC)
+        await cluster.kill(cluster.nodes[2])
+        before = cluster.nodes[0].calls.count("Upsert")
+        await collection.put_record(Document("d", generation=1))
+        assert cluster.nodes[0].calls.count("Upsert") == before + 2
+        assert cluster.nodes[1].calls.count("Upsert") == 0
+        assert await collection.versions() == {"d": 1}
+
+
 async def test_a_node_that_failed_is_avoided() -> None:
     """A node that hangs costs at most one try. Later calls go to another node at once."""
     async with running() as cluster, opened(cluster, 0.5) as store:

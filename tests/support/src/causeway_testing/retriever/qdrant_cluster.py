@@ -3,8 +3,11 @@
 It behaves as a real cluster of version 1.19 was seen to:
 
 - A write reaches the copies one after the other, and each evaluates its condition for itself. It goes through the
-  highest node (`STRONG`, alive or not) or the highest one alive (`MEDIUM`). It succeeds when as many copies as the
-  collection's write consistency have taken it. A copy that missed a write is not read until its node has recovered.
+  highest node (`STRONG`, alive or not) or the highest one alive (`MEDIUM`). If that node is away, the write fails
+  after the time in which a node gives up waiting for another one. The node that was called then excludes it, and
+  the other nodes learn that a moment later. A write waits for all copies that are not excluded. It succeeds if as
+  many as the collection's write consistency have taken it. Then a copy that missed it is not read until its node
+  has recovered.
 - A read without a consistency asks the copy of the node that was called, and after the fan-out delay another one.
   `QUORUM` asks more than half of the copies, `MAJORITY` and `ALL` want all of them. Points on which the answers
   differ are left out.
@@ -13,7 +16,8 @@ It behaves as a real cluster of version 1.19 was seen to:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -32,8 +36,10 @@ T = TypeVar("T")
 LAYOUT = Layout(replicas=3, write_consistency=2)
 """As many copies as nodes, and writes that each deciding read meets."""
 
-_FORWARD_SECONDS = 1.0
-"""After this time a node gives up waiting for another one."""
+FORWARD_SECONDS = 9.4
+"""The time after which a node of a real cluster gives up waiting for another one: three attempts of three seconds
+each, and the pauses between them (`lib/api/src/grpc/transport_channel_pool.rs` of Qdrant)."""
+_CONSENSUS_SECONDS = 0.2
 
 
 class Node(Server):
@@ -45,6 +51,7 @@ class Node(Server):
         outdated: Collections of which its copy has missed a write.
         lag: Seconds after which a write reaches its copy.
         is_behind: Whether it does not learn of collections and aliases until `Cluster.catch_up`.
+        excluded: Collections and nodes that it sends no more writes to.
     """
 
     def __init__(self, cluster: "Cluster", port: int) -> None:
@@ -57,6 +64,7 @@ class Node(Server):
         self.outdated: set[str] = set()
         self.lag = 0.0
         self.is_behind = False
+        self.excluded: set[tuple[str, Node]] = set()
         self.missed: list[Apply[Any]] = []
         self.serving: grpc.aio.Server | None = None
         self._cluster = cluster
@@ -72,9 +80,14 @@ class Node(Server):
         return changed
 
     async def write(self, request: Any, apply: Apply[Any]) -> Any:
-        """Change points on all copies."""
-        await self.thawed.wait()
-        return await self._cluster.write(request, apply)
+        """Change points on all copies. This goes on if the caller gives up."""
+
+        async def write() -> Any:
+            await self.thawed.wait()
+            await self._cluster.lead(self, request)
+            return await self._cluster.write(request, apply)
+
+        return await asyncio.shield(self._cluster.begin(write()))
 
     async def read(self, request: Any, ask: Apply[T]) -> T:
         """Search, or count, on one copy."""
@@ -84,7 +97,7 @@ class Node(Server):
         for number, node in enumerate(readable):
             try:
                 is_last = delay is None or number == len(readable) - 1
-                async with asyncio.timeout(_FORWARD_SECONDS if is_last else (delay or 0) / 1000):
+                async with asyncio.timeout(self._cluster.forward_seconds if is_last else (delay or 0) / 1000):
                     return await node.answer(ask)
             except TimeoutError:
                 continue
@@ -117,9 +130,16 @@ class Node(Server):
 
 
 class Cluster:
-    """Nodes, the last one with the highest id. Each has a copy of every collection."""
+    """Nodes, the last one with the highest id. Each has a copy of every collection.
 
-    def __init__(self, count: int = 3) -> None:
+    Args:
+        count: Number of nodes.
+        forward_seconds: The time after which a node gives up waiting for another one; shorter than that of a real
+            cluster, so that tests are fast.
+    """
+
+    def __init__(self, count: int = 3, forward_seconds: float = 1.0) -> None:
+        self.forward_seconds = forward_seconds
         self.params: dict[str, dict[str, int]] = {}
         self.nodes = [Node(self, port) for port in free_ports(count)]
         self._background: set[asyncio.Task[Any]] = set()
@@ -168,11 +188,46 @@ class Cluster:
             if await source.client.collection_exists(name):
                 await _copy(source.client, node.client, name)
             node.outdated.discard(name)
+        for each in self.nodes:
+            each.excluded = {excluded for excluded in each.excluded if excluded[1] is not node}
 
     def readable(self, collection: str, first: Node) -> list[Node]:
         """Return the nodes whose copies may be read, the one that was called first."""
         nodes = sorted(self.nodes, key=lambda node: node is not first)
         return [node for node in nodes if node.is_up and collection not in node.outdated]
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Return a task that goes on in the background."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda each: each.cancelled() or each.exception())  # otherwise asyncio warns
+        return task
+
+    async def lead(self, caller: Node, request: Any) -> None:
+        """Send a write to the node that leads it.
+
+        Raises:
+            Internal: That node is away.
+        """
+        name, ordering = request.collection_name, request.ordering.type
+        alive = [node for node in self.nodes if name not in node.outdated and (name, node) not in caller.excluded]
+        leader = {q.Strong: self.nodes[-1], q.Medium: (alive or [caller])[-1]}.get(ordering, caller)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.forward_seconds):
+                await leader.thawed.wait()
+            if leader.is_up:
+                return
+        caller.excluded.add((name, leader))
+        self.begin(self._agree(caller, name, leader))
+        how = "Strong" if ordering == q.Strong else "Medium"
+        raise Internal(f"Failed to apply update with {how} ordering via leader peer")
+
+    async def _agree(self, caller: Node, name: str, leader: Node) -> None:
+        """Let all nodes exclude a copy, unless its node has recovered meanwhile."""
+        await asyncio.sleep(_CONSENSUS_SECONDS)
+        if (name, leader) in caller.excluded:
+            leader.outdated.add(name)
 
     async def write(self, request: Any, apply: Apply[Any]) -> Any:
         """Bring a write to all copies; see the module's text.
@@ -181,32 +236,30 @@ class Cluster:
             Internal: Too few copies have taken it.
         """
         name = request.collection_name
-        if request.ordering.type == q.Strong and not self.nodes[-1].is_up:
-            raise Internal("Failed to apply update with Strong ordering via leader peer")
-        writing = [asyncio.create_task(self._apply(node, name, apply)) for node in reversed(self.nodes)]
-        self._background.update(writing)
-        for task in writing:
-            task.add_done_callback(self._background.discard)
+        nodes = [node for node in reversed(self.nodes) if name not in node.outdated]
+        writing = {node: self.begin(self._apply(node, name, apply)) for node in nodes}
+        prompt = [task for node, task in writing.items() if not node.lag]
+        if prompt:
+            await asyncio.wait(prompt)
         wanted = self.params[name]["write_consistency_factor"]
-        done = await _first(writing, wanted)
+        done = await _first(list(writing.values()), wanted)
         if len(done) < wanted:
             raise Internal(f"{len(done)} of {wanted}: collection does not have enough active replicas")
+        for node, task in writing.items():
+            if task.done() and task.exception() is not None:
+                node.outdated.add(name)
         return done[0].result()
 
     async def _apply(self, node: Node, name: str, apply: Apply[Any]) -> Any:
-        try:
-            if not node.is_up or name in node.outdated:
-                raise Internal("away")
-            async with asyncio.timeout(_FORWARD_SECONDS):
-                await node.thawed.wait()
-            if node.lag:
-                await asyncio.sleep(node.lag)
-            if node.missed and not await node.client.collection_exists(name):
-                raise Internal("away")
-            return await apply(node.client)
-        except (Internal, TimeoutError):
-            node.outdated.add(name)
-            raise
+        if not node.is_up:
+            raise Internal("away")
+        async with asyncio.timeout(self.forward_seconds):
+            await node.thawed.wait()
+        if node.lag:
+            await asyncio.sleep(node.lag)
+        if node.missed and not await node.client.collection_exists(name):
+            raise Internal("away")
+        return await apply(node.client)
 
     async def aclose(self) -> None:
         """End all nodes."""
@@ -217,9 +270,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(count: int = 3) -> AsyncIterator[Cluster]:
+async def running(count: int = 3, forward_seconds: float = 1.0) -> AsyncIterator[Cluster]:
     """A cluster on free ports of this machine."""
-    cluster = Cluster(count)
+    cluster = Cluster(count, forward_seconds)
     for node in cluster.nodes:
         await cluster.start(node)
     try:

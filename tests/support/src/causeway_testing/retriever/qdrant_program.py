@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from servicekit.tasks import ended
 
-from causeway_testing.retriever.qdrant_cluster import Cluster, Node
+from causeway_testing.retriever.qdrant_cluster import FORWARD_SECONDS, Cluster, Node
 from causeway_testing.servers import free_ports
 
 _BEAT_SECONDS = 0.03
@@ -42,7 +42,7 @@ class Data:
     """
 
     def __init__(self, count: int) -> None:
-        self._cluster = Cluster(count)
+        self._cluster = Cluster(count, FORWARD_SECONDS)
         self._hosts: dict[str, Node] = {}
         self._attached = 0
         self._alone = asyncio.Event()

@@ -1,7 +1,6 @@
 """Calls of a Qdrant cluster: choice of the node, time-outs and retries."""
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,9 +23,6 @@ T = TypeVar("T")
 OLDEST_SERVER = (1, 19)
 """From this version on, the server counts terms in the documents that the caller may see. Older versions also count
 them in hidden documents."""
-
-_WRITE_TRIES = 4
-"""The time-out of a write attempt, as a multiple of that of a read attempt."""
 
 
 class Read(Protocol):
@@ -132,17 +128,20 @@ class Connection:
             DeadlineExceeded: The call took too long.
             Unavailable: No node answers, or a node refuses the call.
         """
-        return await self._call(self._try_seconds, method, *args, **options)
+        return await self._call(False, method, *args, **options)
 
     async def write(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """Return the result of an idempotent write method of the client; see `read`.
 
-        A failed write may have been applied, or may be applied later.
+        A failed write may have been applied, or may be applied later. While one node hangs, a write takes long at
+        every other node, until that one excludes the hanging node. So a write goes to another node only if its own
+        node does not answer version requests. A node that reports a failure gets the write once more, because by
+        then it has excluded the node that caused the failure.
 
         Raises:
             Missing, DeadlineExceeded, Unavailable: See `read`.
         """
-        return await self._call(self._try_seconds * _WRITE_TRIES, method, *args, **options)
+        return await self._call(True, method, *args, **options)
 
     async def write_once(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """Return the result of a write method that must not be repeated.
@@ -206,26 +205,41 @@ class Connection:
         for node in self._nodes:
             await node.aclose()
 
-    async def _call(self, seconds: float, method: Method[..., T], *args: Any, **options: Any) -> T:
+    async def _call(self, is_write: bool, method: Method[..., T], *args: Any, **options: Any) -> T:
         deadline = Deadline.after(self._seconds)
-        nodes = self._order()
-        nodes = nodes if len(nodes) > 1 else nodes * 2
+        tried: list[Node] = []
         misses = 0
-        for number, node in enumerate(nodes, 1):
+        following = self._next(tried)
+        while following is not None:
+            node = following
+            tried.append(node)
             # The last attempt gets all the remaining time.
-            alone = number == len(nodes) or node is nodes[number]
-            left = deadline.remaining(math.inf if alone else seconds)
+            is_last = self._next(tried) in (None, node)
             try:
-                return await node.call(left, method, *args, **options)
+                left = deadline.remaining()
+                if is_write and not is_last:
+                    return await node.call_while_up(self._try_seconds, left, method, *args, **options)
+                seconds = left if is_last else min(left, self._try_seconds)
+                return await node.call(seconds, method, *args, **options)
             except Missing:
                 # A node that has just started may not know all collections yet.
                 misses += 1
-                if alone or misses == 2:
+                if is_last or misses == 2:
                     raise
+                following = self._next(tried)
             except Transient as failure:
-                if number == len(nodes) or deadline.at <= time.monotonic():
+                is_again = is_write and failure.is_answer and tried.count(node) == 1
+                following = node if is_again else self._next(tried)
+                if following is None or deadline.at <= time.monotonic():
                     raise failure.error from failure
-        raise AssertionError("unreachable: the last try returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _next(self, tried: Sequence[Node]) -> Node | None:
+        """Return the next node to try. A single node is tried twice."""
+        left = [node for node in self._order() if node not in tried]
+        if len(self._nodes) == 1 and len(tried) == 1:
+            return tried[0]
+        return left[0] if left else None
 
     async def _knows_all(self, node: Node) -> bool:
         """Return whether a node has the same aliases as a healthy node."""

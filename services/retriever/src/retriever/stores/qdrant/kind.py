@@ -40,12 +40,17 @@ class QdrantSettings(StoreSettings):
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
         description="Prefix of the names of collections, so that several installations can share a server.",
     )
-    qdrant_timeout: float = Field(10.0, gt=0, description="Seconds for one call of the server.")
+    qdrant_timeout: float = Field(
+        15.0,
+        gt=0,
+        description="Seconds for one call of the server. While one node of a cluster hangs, the others need about "
+        "10 to exclude it from writes.",
+    )
     qdrant_try_timeout: float = Field(
         1.0,
         gt=0,
-        description="Seconds after which a read is repeated at another node of the cluster; a write has four times "
-        "as many.",
+        description="Seconds after which a read is repeated at another node of the cluster; a write is repeated "
+        "then if its node does not answer version requests either.",
     )
     qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: the server's default.")
     qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")

@@ -52,11 +52,13 @@ class Transient(Exception):
 
     Attributes:
         error: The error for the caller if no other attempt succeeds.
+        is_answer: Whether the node has answered that it failed.
     """
 
-    def __init__(self, error: CausewayError) -> None:
+    def __init__(self, error: CausewayError, *, is_answer: bool = False) -> None:
         super().__init__(error.message)
         self.error = error
+        self.is_answer = is_answer
 
 
 class Node:
@@ -162,6 +164,31 @@ class Node:
             raise
         return answer
 
+    async def call_while_up(
+        self, seconds: float, most: float, method: Method[P, T], *args: P.args, **options: P.kwargs
+    ) -> T:
+        """Return the result of `call`. Give up early if the node does not answer version requests either.
+
+        Args:
+            seconds: How often the node is asked for its version during the call.
+            most: Maximum time of the call.
+            method: The method.
+            args: Its arguments.
+            options: Its options.
+
+        Raises:
+            Missing, Transient, Unavailable: See `call`.
+        """
+        task = asyncio.ensure_future(self.call(most, method, *args, **options))
+        try:
+            while not (await asyncio.wait({task}, timeout=seconds))[0]:
+                if not await self._answers() and not task.done():
+                    self.failed("no answer in time")
+                    raise Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
+            return await task
+        finally:
+            await ended(task)
+
     def failed(self, why: str) -> None:
         """Avoid the node until it answers a probe, so that calls do not wait for it."""
         if self._probing is None:
@@ -214,9 +241,12 @@ class Node:
             self._warn("a Qdrant node fails at the moment", f"{code.name}: {said}")
         if code is StatusCode.DEADLINE_EXCEEDED:
             return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
+        if code in _AWAY:
+            return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
         # A recovering node may not find one of its shards or points.
         if code in _TRANSIENT or code is StatusCode.NOT_FOUND:
-            return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
+            told = Unavailable("The Qdrant server fails at the moment; its log says why.", retry_after=1)
+            return Transient(told, is_answer=True)
         if code is StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable("The Qdrant server is busy.")
         if "already exists" in said:  # another process was faster
