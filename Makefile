@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-quantization bench-qdrant-tenants bench-triton-gpu bench-console audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-streams bench-tenants bench-quantization bench-qdrant-tenants bench-triton-gpu bench-console bench-versions audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -223,6 +223,9 @@ bench-triton-gpu: $(VENV)/.bench ## Measure tokens per second of a decoder on a 
 	@$(BIN)/python bench/bench_triton_gpu.py --check
 	@$(MAKE) --no-print-directory $(VENV)/.torch
 	@$(BIN)/python bench/bench_triton_gpu.py --results bench/results
+
+bench-versions: $(READY) ## Compare the CPU of this version with that of BASE=<git ref>, in turn; CASES="search rag" measures some loads
+	@$(BIN)/python bench/compare_versions.py $(or $(BASE),$(error BASE is missing: make bench-versions BASE=HEAD~1)) $(if $(CASES),--case $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 audit: $(VENV)/.supply ## Look up known vulnerabilities of all pinned packages in the package registry
 	@for name in $(IMAGES); do echo "==> $$name"; $(VENV)/supply/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements/$$name.txt || exit 1; done

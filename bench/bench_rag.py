@@ -8,7 +8,6 @@ Usage: python bench/bench_rag.py [--quick] [--chunks N] [--results DIR]
 """
 
 import argparse
-import asyncio
 import json
 import os
 import platform
@@ -16,31 +15,24 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib as mpl
 import uvloop
-from bench_retrieval import INDEX, SERVICE, WORDS, fill
-from causeway.retriever.v1 import retriever_pb2_grpc
-from causeway_testing.servers import free_ports
-from comparison import CONTENDER_CORE, LOAD_CORE, MOST_REQUESTS, Row
+from bench_retrieval import INDEX, WORDS
+from comparison import LOAD_CORE, MOST_REQUESTS, Row, Stub
 from load import percentile, run
-from processes import cpu_seconds, memory_mib, pinned, running, wait_for
-from servicekit.broker import Broker
-from servicekit.channel import open_channel
+from processes import cpu_seconds, memory_mib
+from stacks import MODEL, Platform, serving
 
 mpl.use("svg")
 from matplotlib import pyplot as plt  # the backend has to be chosen first
 
-MODEL = "stub"
 TOKENS, PACE = 64, 0.01
 QUESTIONS = 50
-_START_SECONDS = 90
 _SERVICES = ("gateway", "retriever", "generator")
 COLUMNS = {
     "rate": "requests/s",
@@ -95,60 +87,6 @@ def cases(clients: Sequence[int]) -> Iterator[Case]:
         yield Case(f"RAG chat, {TOKENS} tokens", "/chat", {}, number)
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
-    """A platform that answers: its address, and its processes by name."""
-
-    url: str
-    pids: Mapping[str, int]
-
-
-@contextmanager
-def serving(chunks: int) -> Iterator[Platform]:
-    """A platform with a filled index."""
-    retriever, generator, gateway, broker, model, guardrails = free_ports(6)
-    quiet = {"CAUSEWAY_LOG_LEVEL": "WARNING"}
-    with TemporaryDirectory() as directory:
-        stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
-        beside = (
-            pinned(LOAD_CORE, *Broker(Path(directory) / "nats", broker).command()),
-            pinned(LOAD_CORE, *stub, "--tokens", str(TOKENS), "--pace", str(PACE)),
-        )
-        environments = {
-            "gateway": {
-                "CAUSEWAY_GATEWAY_PORT": str(gateway),
-                "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{retriever}",
-                "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
-                "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
-                "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{broker}",
-                "CAUSEWAY_DEFAULT_INDEX": INDEX,
-            },
-            "retriever": {"CAUSEWAY_RETRIEVER_PORT": str(retriever), "CAUSEWAY_DATA_DIR": directory},
-            "generator": {
-                "CAUSEWAY_GENERATOR_PORT": str(generator),
-                "CAUSEWAY_OPENAI_BASE_URL": f"http://127.0.0.1:{model}/v1",
-                "CAUSEWAY_OPENAI_MODELS": MODEL,
-                "CAUSEWAY_OPENAI_CONTEXT_WINDOW": "8192",
-                "CAUSEWAY_MODEL": MODEL,
-            },
-        }
-        ours = {
-            name: pinned(CONTENDER_CORE, sys.executable, "-m", name, environment={**quiet, **environments[name]})
-            for name in _SERVICES
-        }
-        with running(*beside), running(*ours.values()):
-            asyncio.run(_filled(retriever, chunks))
-            url = f"http://127.0.0.1:{gateway}"
-            wait_for(f"{url}/chat", b'{"messages":[{"role":"user","content":"Hi"}]}', _START_SECONDS)
-            yield Platform(url, {name: process.pid for name, process in ours.items()})
-
-
-async def _filled(port: int, chunks: int) -> None:
-    async with open_channel(f"127.0.0.1:{port}", [SERVICE]) as channel:
-        await asyncio.wait_for(channel.channel_ready(), _START_SECONDS)
-        await fill(retriever_pb2_grpc.RetrieverServiceStub(channel), random.Random(chunks), chunks)
-
-
 async def measure(case: Case, platform: Platform, seconds: float) -> Row:
     """A platform under one load."""
     source = random.Random(7)
@@ -156,10 +94,11 @@ async def measure(case: Case, platform: Platform, seconds: float) -> Row:
     url = platform.url + case.path
     # Caches are filled: each question was asked before.
     await run(url, bodies, min(case.clients, 8), QUESTIONS, sign=case.sign)
-    before = {name: cpu_seconds([pid]) for name, pid in platform.pids.items()}
+    pids = {name: platform.pids[name] for name in _SERVICES}
+    before = {name: cpu_seconds([pid]) for name, pid in pids.items()}
     load = await run(url, bodies, case.clients, MOST_REQUESTS, seconds=seconds, sign=case.sign)
     requests = len(load.durations)
-    cpu = {name: (cpu_seconds([pid]) - before[name]) / requests * 1000 for name, pid in platform.pids.items()}
+    cpu = {name: (cpu_seconds([pid]) - before[name]) / requests * 1000 for name, pid in pids.items()}
     return {
         "case": case.name,
         "clients": case.clients,
@@ -169,7 +108,7 @@ async def measure(case: Case, platform: Platform, seconds: float) -> Row:
         "first_ms": percentile(load.first_bytes, 0.5) * 1000,
         "cpu_ms": sum(cpu.values()),
         **{f"{name}_cpu_ms": spent for name, spent in cpu.items()},
-        "memory_mib": memory_mib(list(platform.pids.values())),
+        "memory_mib": memory_mib(list(pids.values())),
     }
 
 
@@ -229,7 +168,7 @@ def main() -> int:
     begin, load = time.monotonic(), os.getloadavg()[0]
     seconds = 2.0 if arguments.quick else 5.0
     rows: list[Row] = []
-    with serving(arguments.chunks) as platform_:
+    with serving(_SERVICES, Stub(TOKENS, PACE), chunks=arguments.chunks) as platform_:
         for case in cases((8,) if arguments.quick else (1, 8, 32)):
             rows.append(uvloop.run(measure(case, platform_, seconds)))
             print(line(rows[-1]), flush=True)
