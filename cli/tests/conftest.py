@@ -1,4 +1,4 @@
-"""A gateway to talk to, and the command to talk with, in this process."""
+"""A scripted gateway, and the command in this process."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ STUBS = Path(__file__).parent / "stubs"
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed and ended with."""
+    """The output and the exit code of a command."""
 
     exit_code: int
     stdout: str
@@ -32,7 +32,7 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def gateway() -> Iterator[Any]:
-    """A scripted gateway on a free port; its address is ``gateway.url``."""
+    """Start a scripted gateway on a free port, with its address in ``gateway.url``."""
     spec = importlib.util.spec_from_file_location("stub_gateway", STUBS / "gateway.py")
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +55,7 @@ def gateway() -> Iterator[Any]:
 
 @pytest.fixture
 def no_gateway() -> str:
-    """A URL at which nobody answers."""
+    """Return a URL without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -63,7 +63,7 @@ def no_gateway() -> str:
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
-    """Runs a command line in an empty directory."""
+    """Give a function that runs a command line in an empty directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("CAUSEWAY_URL", "CAUSEWAY_DATA_DIR", "CAUSEWAY_API_KEY", "CAUSEWAY_NATS_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -79,7 +79,7 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.fixture
 def stub_environment(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the services are stubs: all but the broker."""
+    """Return an environment in which all services except the broker are stubs."""
     modules = tmp_path / "modules"
     modules.mkdir()
     shutil.copy(STUBS / "gateway.py", modules)
@@ -91,5 +91,5 @@ def stub_environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def causeway() -> list[str]:
-    """The command, as a process."""
+    """Return the command line of the command as a process."""
     return [sys.executable, "-m", "causeway.cli"]

@@ -3,7 +3,7 @@ from causeway.cli.answers import Answer, Citation, Job, Readiness, Step, error_m
 
 
 def test_citations_are_the_named_sources() -> None:
-    """Brackets that name a source, in order, each once; other brackets are text."""
+    """Citations are the brackets that name a source, in order and each once."""
     answer = Answer("A [b.md#page=2][a.pdf#page=1] and [sic] again [b.md#page=2].", ["a.pdf#page=1", "b.md#page=2"])
     assert answer.citations == [
         Citation("b.md#page=2", "b.md", "2"),
@@ -12,12 +12,12 @@ def test_citations_are_the_named_sources() -> None:
 
 
 def test_citations_without_known_sources() -> None:
-    """Where the protocol does not list the sources every bracket counts."""
+    """Without a list of sources every bracket is a citation."""
     assert Answer("As [a.md] says.").citations == [Citation("a.md", "a.md", "")]
 
 
 def test_later_lines_complete_the_context() -> None:
-    """The last thoughts replace the first ones; sources stay; a thought without a duration is no step."""
+    """Later thoughts replace earlier ones, sources stay, and a thought without a duration is no step."""
     answer = Answer()
     thoughts = [{"title": "Results", "props": {"duration_ms": 2}}, {"title": "Prompt", "props": None}]
     answer.take({"context": {"data_points": {"citations": ["a"]}, "thoughts": []}})
@@ -37,7 +37,7 @@ def test_later_lines_complete_the_context() -> None:
     ],
 )
 def test_server_timing(header: str, steps: list[Step]) -> None:
-    """Metrics with a duration, by their description or name; others are passed over."""
+    """Steps are the metrics with a duration, by description or else by name."""
     assert server_timing(header) == steps
 
 
@@ -56,12 +56,12 @@ def test_server_timing(header: str, steps: list[Step]) -> None:
     ],
 )
 def test_error_message(body: object, message: str) -> None:
-    """Every shape of an error gives its text; a shape that is none gives nothing."""
+    """The message is found in every form of an error, and is empty for any other form."""
     assert error_message(body) == message
 
 
 def test_a_job_of_the_wire() -> None:
-    """Progress and error may be missing."""
+    """A job may have no progress and no error."""
     job = Job.of({"id": "1", "state": "queued", "progress": None, "error": None})
     assert (job.final, job.ok, job.percent, job.stage) == (False, False, 0, "queued")
     error = {"reason": "UNREADABLE_DOCUMENT", "message": "It is encrypted."}
@@ -70,7 +70,7 @@ def test_a_job_of_the_wire() -> None:
 
 
 def test_readiness_of_the_wire() -> None:
-    """Each service with its state; detail and latency may be missing."""
+    """Each service has its state, and may have no detail and no latency."""
     body = {"services": {"retriever": {"status": "ok", "latency_ms": 1.5}, "nats": {"status": "unavailable"}}}
     readiness = Readiness.of(False, body)
     assert [(s.name, s.status, s.detail, s.latency_ms) for s in readiness.services] == [

@@ -13,7 +13,7 @@ from causeway.cli.library import Library
 
 
 async def test_an_answer_streams(gateway: Any) -> None:
-    """Pieces come one by one; sources, complete steps, trace and times are there at the end."""
+    """Pieces arrive one by one. The complete answer has sources, steps, the trace and times."""
     pieces: list[str] = []
     async with Client(gateway.url) as client:
         answer = await client.ask_streaming("Why?", {"index": "x", "top": 3}, pieces.append)
@@ -39,7 +39,7 @@ async def test_an_answer_comes_as_one(gateway: Any) -> None:
 
 
 async def test_an_error_line_ends_the_answer(gateway: Any) -> None:
-    """What came before it was shown; its text and the trace are in the error."""
+    """An error line ends the answer after the earlier pieces, with its message and the trace."""
     gateway.lines = [b'{"delta":{"content":"So"}}\n', b'{"error":"the model is gone"}\n']
     pieces: list[str] = []
     async with Client(gateway.url) as client:
@@ -49,8 +49,8 @@ async def test_an_error_line_ends_the_answer(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b'{"delta": 3}\n', b'{"context": {"thoughts": 3}}\n'])
-async def test_a_line_that_is_none_is_an_error(gateway: Any, line: bytes) -> None:
-    """Something that does not follow the protocol is a message, not a stack."""
+async def test_invalid_lines_are_errors(gateway: Any, line: bytes) -> None:
+    """A line that violates the protocol raises an error for the user."""
     gateway.lines = [line]
     async with Client(gateway.url) as client:
         with pytest.raises(CommandError, match="a line of the answer"):
@@ -59,7 +59,7 @@ async def test_a_line_that_is_none_is_an_error(gateway: Any, line: bytes) -> Non
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_busy_platform_is_asked_again(gateway: Any, tmp_path: Path, status: int) -> None:
-    """429 and 503 are tried again, not before Retry-After; the file arrives once, whole."""
+    """A request is repeated after 429 and 503, not before Retry-After, and the file is uploaded once."""
     gateway.refusals = [(status, {"retry-after": "0.3"}), (status, {"retry-after": "0.3"})]
     (tmp_path / "a.md").write_bytes(b"text")
     begin = time.monotonic()
@@ -71,7 +71,7 @@ async def test_a_busy_platform_is_asked_again(gateway: Any, tmp_path: Path, stat
 
 
 async def test_attempts_are_bounded(gateway: Any) -> None:
-    """A platform that stays busy is given up with its own message."""
+    """After a limited number of attempts the platform's message is raised."""
     gateway.refusals = [(503, {})] * 50
     async with Client(gateway.url, first_wait=0.001) as client:
         with pytest.raises(RequestRefused, match="come back later"):
@@ -80,7 +80,7 @@ async def test_attempts_are_bounded(gateway: Any) -> None:
 
 
 async def test_a_long_wait_is_not_waited_for(gateway: Any) -> None:
-    """A Retry-After beyond a minute, here as a date, is given up at once."""
+    """A Retry-After of more than a minute ends the attempts at once."""
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     gateway.refusals = [(429, {"retry-after": later})]
     async with Client(gateway.url) as client:
@@ -90,7 +90,7 @@ async def test_a_long_wait_is_not_waited_for(gateway: Any) -> None:
 
 
 async def test_a_wrong_request_is_not_tried_again(gateway: Any, tmp_path: Path) -> None:
-    """Other errors are final; the message is the platform's."""
+    """Any other error ends the request at once with the platform's message."""
     (tmp_path / "a").write_bytes(b"text")
     async with Client(gateway.url) as client:
         with pytest.raises(RequestRefused, match=r"refused\.xyz: files of this type") as refused:
@@ -99,7 +99,7 @@ async def test_a_wrong_request_is_not_tried_again(gateway: Any, tmp_path: Path) 
 
 
 async def test_a_key_that_is_missing(gateway: Any) -> None:
-    """The platform's message, and where commands take a key from."""
+    """A 401 raises the platform's message and the sources of a key."""
     gateway.refusals = [(401, {})]
     async with Client(gateway.url) as client:
         with pytest.raises(RequestRefused, match=r"come back later .* from CAUSEWAY_API_KEY"):
@@ -107,7 +107,7 @@ async def test_a_key_that_is_missing(gateway: Any) -> None:
 
 
 async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
-    """Every call says so, with the URL; what is tried again ends, too."""
+    """Without a gateway, every call raises an error with the URL."""
     (tmp_path / "a").write_bytes(b"text")
     async with Client(no_gateway, first_wait=0.001) as client:
         for call in (
@@ -121,22 +121,22 @@ async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
-async def test_what_is_no_url(url: str) -> None:
-    """A wrong URL is wrong usage, not a stack."""
+async def test_invalid_urls(url: str) -> None:
+    """A wrong URL raises a usage error."""
     with pytest.raises(UsageError):
         async with Client(url) as client:
             await client.readiness()
 
 
 async def test_another_server_is_no_gateway(gateway: Any) -> None:
-    """Something else that answers there is not taken for the platform."""
+    """Another server at the URL is recognised."""
     async with Client(f"{gateway.url}/elsewhere") as client:
         with pytest.raises(Unreachable, match="is not a Causeway gateway"):
             await client.readiness()
 
 
-async def test_an_answer_that_is_none_is_an_error(gateway: Any) -> None:
-    """A body of another shape is a message, not a stack."""
+async def test_an_invalid_body_is_an_error(gateway: Any) -> None:
+    """A body of another form raises an error for the user."""
     gateway.services = {}
     gateway.refusals = [(200, {})]
     async with Client(gateway.url) as client:
@@ -145,7 +145,7 @@ async def test_an_answer_that_is_none_is_an_error(gateway: Any) -> None:
 
 
 async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command says at once that the platform does not run, and waits only for one that has answered before."""
+    """A refused connection is not repeated before the first answer of the gateway."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -159,7 +159,7 @@ async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch:
 
 
 async def test_a_gateway_that_goes_is_waited_for(gateway: Any, tmp_path: Path) -> None:
-    """Once it has answered, a refused connection may be a restart."""
+    """A refused connection is repeated after an answer of the gateway, because the gateway may restart."""
     (tmp_path / "a.md").write_bytes(b"text")
     async with Client(gateway.url, first_wait=0.001) as client:
         await client.upload("x", "a.md", tmp_path / "a.md")

@@ -9,7 +9,7 @@ from causeway.cli.ingesting import Outcome, Source, find, ingest
 
 
 class Watcher:
-    """Remembers what it is told."""
+    """Record the notifications."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
@@ -25,7 +25,7 @@ class Watcher:
 
 
 async def test_a_job_is_followed_to_its_end(gateway: Any, tmp_path: Path) -> None:
-    """Every change is told, in order."""
+    """The watcher gets every change of the job in order."""
     (tmp_path / "a.md").write_text("x")
     watcher = Watcher()
     async with Client(gateway.url) as client:
@@ -45,7 +45,9 @@ async def test_a_busy_platform_delays_a_job(gateway: Any, tmp_path: Path) -> Non
 
 
 async def test_a_file_that_cannot_be_read(gateway: Any, tmp_path: Path) -> None:
-    """Fails by its reason; the others go in, and outcomes stand in the order of the files."""
+    """An unreadable file fails with its reason. The others are ingested, and the outcomes have the order of the
+    files.
+    """
     (tmp_path / "b.md").write_text("x")
     sources = [Source(tmp_path / "gone.md", "gone.md"), Source(tmp_path / "b.md", "b.md")]
     async with Client(gateway.url) as client:
@@ -55,7 +57,7 @@ async def test_a_file_that_cannot_be_read(gateway: Any, tmp_path: Path) -> None:
 
 
 async def test_a_platform_that_is_gone_ends_it(no_gateway: str, tmp_path: Path) -> None:
-    """One error, however many files were on their way."""
+    """A missing platform raises one error for all files."""
     for name in "abc":
         (tmp_path / name).write_text("x")
     async with Client(no_gateway, first_wait=0.001) as client:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from causeway.cli.lifeline import Lifeline
 
-# Starts a child that ignores SIGTERM and has a child of its own; prints all process ids; waits.
+# A program that starts a child, which ignores SIGTERM and has its own child, and prints all process ids.
 _PARENT = """
 import os, subprocess, sys, time
 from causeway.cli.lifeline import Lifeline
@@ -27,7 +27,7 @@ time.sleep(600)
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Return whether a process runs. A process that has ended and was not waited for does not run."""
     if not Path("/proc").is_dir():
         found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
         return bool(found.stdout.strip()) and not found.stdout.strip().startswith("Z")
@@ -47,7 +47,7 @@ def _gone(pids: list[int], within: float = 60) -> bool:
 
 
 def test_nothing_outlives_a_parent_that_is_killed() -> None:
-    """SIGKILL to the parent ends its children, those that ignore SIGTERM and their children too."""
+    """SIGKILL to the parent ends its children, also those that ignore SIGTERM, and their children."""
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for _ in range(2) for pid in parent.stdout.readline().split()]
@@ -58,7 +58,7 @@ def test_nothing_outlives_a_parent_that_is_killed() -> None:
 
 
 def test_closing_kills_what_is_left() -> None:
-    """`close` ends the group and returns."""
+    """`close` kills the group and returns."""
     line = Lifeline()
     with subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], process_group=line.group
@@ -69,9 +69,9 @@ def test_closing_kills_what_is_left() -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_guard_stays_when_it_is_asked_to_go(sign: signal.Signals) -> None:
-    """Signals that reach the whole session do not take the guard away."""
+    """A signal to the whole session does not end the guard process."""
     line = Lifeline()
-    time.sleep(0.1)  # until its shell has set its traps
+    time.sleep(0.1)  # until its shell ignores the signals
     os.kill(line.group, sign)
     time.sleep(0.1)
     assert _alive(line.group)
@@ -79,7 +79,7 @@ def test_the_guard_stays_when_it_is_asked_to_go(sign: signal.Signals) -> None:
 
 
 def test_held_descriptors_stay_open_until_the_group_is_gone(tmp_path: Path) -> None:
-    """A lock that the parent closes is still held by the group."""
+    """The group holds a descriptor, such as a lock, that the parent has closed."""
     read, write = os.pipe()
     line = Lifeline([write])
     os.close(write)

@@ -33,10 +33,14 @@ import pytest
         "keys create",
         "keys list",
         "keys revoke",
+        "responses list",
+        "responses show",
+        "responses cancel",
+        "responses delete",
     ],
 )
 def test_help(cli: Callable[..., Any], command: str) -> None:
-    """Every command explains itself with examples and exit codes."""
+    """The help of every command has examples and exit codes."""
     result = cli(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"  causeway {command}" in result.stdout
@@ -45,7 +49,7 @@ def test_help(cli: Callable[..., Any], command: str) -> None:
 
 
 def test_the_first_steps(cli: Callable[..., Any]) -> None:
-    """The list of commands shows where to begin, whole lines, and where there is more; the version has a number."""
+    """The list of commands names the first one and has complete lines. The version is a number."""
     shown = cli("--help").stdout
     assert "  causeway up\n" in shown
     assert "COMMAND --help" in shown
@@ -54,7 +58,7 @@ def test_the_first_steps(cli: Callable[..., Any]) -> None:
 
 
 def test_no_command(cli: Callable[..., Any]) -> None:
-    """The list of commands, as wrong usage."""
+    """Without a command the list is printed, and the exit code is 2."""
     result = cli()
     assert result.exit_code == 2
     assert "ingest" in result.stdout + result.stderr

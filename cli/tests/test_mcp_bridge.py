@@ -1,4 +1,4 @@
-"""The bridge between standard input and output and a gateway that is scripted here."""
+"""The bridge between standard input and output and a scripted gateway."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ URL = "http://gateway/mcp"
 
 
 class Gateway:
-    """Answers by a message's method, and keeps the headers that came."""
+    """Answer by the method of the message, and record the headers."""
 
     def __init__(self) -> None:
         self.headers: list[httpx.Headers] = []
@@ -65,7 +65,7 @@ def message(method: str, number: Any = None, **params: Any) -> bytes:
 
 
 async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
-    """What the client reads when it writes these lines."""
+    """Return what the client reads after it writes these lines."""
     written: list[Any] = []
 
     async def write(line: str) -> None:
@@ -84,7 +84,7 @@ async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
 
 
 async def test_a_handshake_holds_for_what_follows() -> None:
-    """The session and the version that the gateway gave go with each later message."""
+    """Later messages have the session and the version that the gateway gave."""
     gateway = Gateway()
     written = await bridged(
         gateway, message("initialize", 1), message("notifications/initialized"), b"\n", message("tools/list", "two")
@@ -96,7 +96,7 @@ async def test_a_handshake_holds_for_what_follows() -> None:
 
 
 async def test_a_message_of_the_later_generation_says_its_own() -> None:
-    """Version, method and name stand in headers, from the message."""
+    """The headers have the version, method and name of the message."""
     gateway = Gateway()
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
     await bridged(gateway, message("tools/call", 1, name="search", _meta=meta))
@@ -111,7 +111,7 @@ async def test_a_message_of_the_later_generation_says_its_own() -> None:
 
 
 async def test_a_stream_comes_line_by_line() -> None:
-    """Each event is a line; signs of life are left out."""
+    """Each event is a line. Comments are dropped."""
     gateway = Gateway()
     written = await bridged(gateway, message("stream", 1))
     assert [each.get("method", each.get("id")) for each in written] == ["notifications/progress", 1]
@@ -126,19 +126,19 @@ async def test_a_stream_comes_line_by_line() -> None:
     ],
 )
 async def test_a_failure_answers_the_request(method: str, words: str) -> None:
-    """With its number, so that the client does not wait for ever."""
+    """A failure answers the request with its id, so that the client does not wait."""
     [error] = await bridged(Gateway(), message(method, 7))
     assert (error["id"], error["error"]["message"]) == (7, words)
 
 
 async def test_a_line_that_is_not_json() -> None:
-    """It is answered, and the next one is taken."""
+    """An invalid line is answered with an error, and the next one is handled."""
     written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
     assert sorted((each["id"] is None, each["id"]) for each in written) == [(False, 1), (True, None)]
 
 
 async def test_a_cancelled_request_loses_its_connection() -> None:
-    """Which the gateway understands; nothing answers it."""
+    """Cancelling a request closes its connection, and no answer follows."""
     gateway = Gateway()
 
     async def write(_line: str) -> None:

@@ -11,23 +11,23 @@ from causeway.cli.mirror import Mirror, Order
 
 
 class Notes:
-    """Keeps what it is told of the files."""
+    """Record the outcomes of files."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, str]] = []
 
     def started(self, source: Any) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     def moved(self, source: Any, job: Any) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Keeps it."""
+        """Record it."""
         self.outcomes.append((outcome.state, outcome.source.name))
 
     async def until(self, *wanted: tuple[str, str]) -> None:
-        """Waits until these are among the outcomes, and forgets all."""
+        """Wait until these outcomes are recorded, and clear the record."""
         async with asyncio.timeout(60):
             while not set(wanted) <= set(self.outcomes):  # noqa: ASYNC110  # a folder is watched, in threads
                 await asyncio.sleep(0.02)
@@ -39,7 +39,7 @@ Watching = Callable[..., contextlib.AbstractAsyncContextManager[Notes]]
 
 @pytest.fixture
 def watching(gateway: Any, tmp_path: Path) -> Watching:
-    """Watches a folder."""
+    """Give a function that watches a folder."""
 
     @contextlib.asynccontextmanager
     async def watch(poll: float) -> AsyncIterator[Notes]:
@@ -64,7 +64,9 @@ def watching(gateway: Any, tmp_path: Path) -> Watching:
 
 @pytest.mark.parametrize("poll", [0, 0.05])
 async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching: Watching, poll: float) -> None:
-    """What is there goes in; then what is new, changed, renamed, in new folders; what goes is removed."""
+    """The existing files are ingested first, then new, changed and renamed ones, also in new folders. Deleted files
+    are removed.
+    """
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.md").write_text("a")
@@ -88,7 +90,7 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
 
 
 async def test_a_platform_that_is_away_is_waited_for(gateway: Any, tmp_path: Path, watching: Watching) -> None:
-    """What could not be brought in is tried again, without another change."""
+    """A file that failed is ingested later without another change."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.md").write_text("a")

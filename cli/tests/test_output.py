@@ -15,7 +15,7 @@ async def _copied(log: OutputLog, *pieces: bytes) -> None:
 
 
 async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
-    """Every line is in the file and was echoed, the unfinished last one too; the last ones are at hand."""
+    """Every line is written to the file and to the echo, also an unfinished last one. The last lines are kept."""
     seen: list[str] = []
     log = OutputLog(tmp_path / "logs" / "x.log", seen.append)
     await _copied(log, b"one\ntw", b"o\r\nthree")
@@ -25,14 +25,14 @@ async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_text_does_no_harm(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 become replacement characters; percent signs are no format."""
+    """Invalid UTF-8 becomes a replacement character, and percent signs stay."""
     log = OutputLog(tmp_path / "x.log")
     await _copied(log, b"\xff 100 %s\n")
     assert (tmp_path / "x.log").read_text() == "\ufffd 100 %s\n"
 
 
 async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
-    """The log of the start before stands beside, that of this start begins empty."""
+    """A start renames the earlier log and begins an empty one."""
     for text in (b"first\n", b"second\n"):
         await _copied(OutputLog(tmp_path / "x.log"), text)
     assert (tmp_path / "x.log").read_text() == "second\n"
@@ -40,7 +40,7 @@ async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
 
 
 async def test_the_files_stay_bounded(tmp_path: Path) -> None:
-    """However much is printed, three files of the limit's size hold the newest of it."""
+    """Three files of the limit's size hold the newest lines."""
     log = OutputLog(tmp_path / "x.log", file_bytes=1000)
     await _copied(log, *(b"line %d\n" % number for number in range(1000)))
     files = sorted(tmp_path.iterdir())
@@ -50,7 +50,7 @@ async def test_the_files_stay_bounded(tmp_path: Path) -> None:
 
 
 async def test_an_endless_line_is_cut(tmp_path: Path) -> None:
-    """A line without an end is not collected in memory."""
+    """A line without an end is printed in pieces and not collected in memory."""
     seen: list[str] = []
     log = OutputLog(tmp_path / "x.log", seen.append)
     read, write = os.pipe()

@@ -16,14 +16,14 @@ CONTROLS = {*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}
 
 @given(st.text())
 def test_printable(text: str) -> None:
-    """Nothing that moves a cursor stays; everything else does, in its order."""
+    """Control characters are removed, and all others stay in order."""
     kept = printable(text)
     assert not CONTROLS & {ord(character) for character in kept}
     assert kept == "".join(character for character in text if printable(character))
 
 
 def test_the_time_line_holds_what_took_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every step with its duration and a bar of its share; none for what took no time."""
+    """Each step that took time has its duration and a bar with its share."""
     answer = Answer(steps=[Step("query", 0.0), Step("Results", 5.0), Step("Answer", 10.0)], total_ms=20.0)
     time_line(console(), answer)
     shown = capsys.readouterr().out.splitlines()
@@ -33,7 +33,7 @@ def test_the_time_line_holds_what_took_time(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_is_ready_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal each process has one line, also when it was away in between."""
+    """Without a terminal, each process is reported once."""
     with StartProgress(console()) as progress:
         for state in ("starting", "ok", "unavailable", "ok"):
             progress.update({"nats": state, "gateway": "starting"})
@@ -41,7 +41,7 @@ def test_what_is_ready_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _on_a_terminal(command: list[str], on_output: Callable[[str], None] = lambda _: None) -> str:
-    """Return what a command shows on a terminal of its own; the callback gets what it has shown so far."""
+    """Return what a command prints on a terminal. The callback gets the output so far."""
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     process = subprocess.Popen(
@@ -57,7 +57,7 @@ def _on_a_terminal(command: list[str], on_output: Callable[[str], None] = lambda
         while True:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # the terminal's other end is closed
+            except OSError:  # the command has closed the terminal
                 break
             if not chunk:
                 break
@@ -69,12 +69,12 @@ def _on_a_terminal(command: list[str], on_output: Callable[[str], None] = lambda
 
 
 def test_colours_on_a_terminal(gateway: Any, causeway: list[str]) -> None:
-    """States have colours there."""
+    """On a terminal, states have colours."""
     assert "\x1b[32mok" in _on_a_terminal([*causeway, "status", "--url", gateway.url])
 
 
 def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
-    """An ingest shows bars while it runs and a table at the end."""
+    """On a terminal, an ingest shows progress bars and then a table."""
     (tmp_path / "a[bold].md").write_text("x")
     gateway.holds = True
 

@@ -9,7 +9,7 @@ from causeway.cli.errors import CommandError, Taken
 
 
 def test_a_directory_is_taken_once(tmp_path: Path) -> None:
-    """A second taker is refused, with the URL of the first; after the first has gone it is free."""
+    """A directory in use is refused with the URL of its stack. Afterwards it is free again."""
     first = reservation.lock(tmp_path / "data")
     (tmp_path / "data" / "stack.json").write_text('{"url": "http://127.0.0.1:1234"}')
     with pytest.raises(Taken, match=r"already at http://127\.0\.0\.1:1234"):
@@ -18,8 +18,8 @@ def test_a_directory_is_taken_once(tmp_path: Path) -> None:
     os.close(reservation.lock(tmp_path / "data"))
 
 
-def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
-    """A file in its place is an error that says so."""
+def test_a_file_in_place_of_the_directory(tmp_path: Path) -> None:
+    """A file in place of the directory is an error."""
     (tmp_path / "data").write_text("")
     with pytest.raises(CommandError, match="the data directory cannot be used"):
         reservation.lock(tmp_path / "data")
@@ -37,7 +37,7 @@ def test_a_taken_port_is_refused() -> None:
 
 @pytest.mark.parametrize("wanted", [0, 1])
 def test_ports_differ(wanted: int) -> None:
-    """All are different; the first is the one that was asked for, where one was."""
+    """All ports differ, and the first one is the requested one, if any."""
     first = reservation.ports(0, 1)[0] if wanted else 0
     found = reservation.ports(first, 6)
     assert len(set(found)) == 6
@@ -47,7 +47,7 @@ def test_ports_differ(wanted: int) -> None:
 
 
 def test_ports_upwards() -> None:
-    """A port that somebody has is passed over, and there must be as many as are asked for."""
+    """A port in use is skipped. Too few free ports are an error."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -62,7 +62,7 @@ def test_ports_upwards() -> None:
 
 
 def test_the_data_directory_is_private(tmp_path: Path) -> None:
-    """A new one, an empty one and an older stack's are the owner's alone; another directory keeps its mode."""
+    """A new, an empty and an earlier data directory get mode 700. Another directory keeps its mode."""
     for name in ("new", "empty", "old", "other"):
         data = tmp_path / name
         if name != "new":
@@ -73,8 +73,8 @@ def test_the_data_directory_is_private(tmp_path: Path) -> None:
         assert data.stat().st_mode & 0o777 == (0o755 if name == "other" else 0o700), name
 
 
-def test_sockets_are_their_owners_alone(tmp_path: Path) -> None:
-    """They are in a directory of the data directory that others cannot enter; nothing of them is left."""
+def test_sockets_are_private(tmp_path: Path) -> None:
+    """The sockets are in a directory of mode 700, which is removed with them."""
     found = reservation.sockets(tmp_path, ("retriever", "generator"))
     directory = tmp_path / "sockets"
     assert found == {name: directory / f"{name}.sock" for name in ("retriever", "generator")}
@@ -87,7 +87,7 @@ def test_sockets_are_their_owners_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_path_too_long_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_long: bool) -> None:
-    """The sockets are elsewhere then, and their owner's alone, too; also with a long path for temporary files."""
+    """If the path is too long, the sockets are in a private temporary directory with a short path."""
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         temporary = tmp_path / ("y" * 80) if is_long else Path(short)
         temporary.mkdir(exist_ok=True)

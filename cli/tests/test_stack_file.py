@@ -8,7 +8,7 @@ from causeway.cli.options import DEFAULT_URL, resolve_url
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """And nothing but the file is left; removing it twice is no error."""
+    """The file is read as it was written, and can be removed twice."""
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
     assert stack_file.read(tmp_path) == {"url": "http://127.0.0.1:9"}
     assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
@@ -19,13 +19,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '"x"'])
 def test_a_broken_file_is_none(tmp_path: Path, content: str) -> None:
-    """Something else than an object reads as no stack."""
+    """Content that is not a JSON object counts as no stack."""
     (tmp_path / "stack.json").write_text(content)
     assert stack_file.read(tmp_path) == {}
 
 
 def test_the_url_that_counts(tmp_path: Path) -> None:
-    """The given one before the running stack's before the default."""
+    """The given URL precedes the running stack's, which precedes the default."""
     assert resolve_url(None, tmp_path) == DEFAULT_URL
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
     assert resolve_url(None, tmp_path) == "http://127.0.0.1:9"
@@ -33,7 +33,7 @@ def test_the_url_that_counts(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be written is an error, and leaves no half of a file."""
+    """If the disk is full, the old file stays and no partial file remains."""
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
 
     def full(*_: object, **__: object) -> int:

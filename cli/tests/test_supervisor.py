@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 QUICK = Restarts(first=0.05, most=0.2, healthy=30)
-# Says that it runs, waits for SIGTERM, writes its name to a file when that comes.
+# A program that prints a line and, on SIGTERM, appends its name to a file.
 SERVE = """
 import os, signal, sys
 def end(*_):
@@ -34,13 +34,13 @@ while True:
 
 
 def program(name: str, code: str, *arguments: object) -> Program:
-    """A child that runs a piece of Python."""
+    """Return a child that runs Python code."""
     command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
     return Program(name, command, dict(os.environ))
 
 
 class Watched(Supervisor):
-    """A supervisor that remembers what it reported."""
+    """A supervisor that records its reports."""
 
     def __init__(self, directory: Path, *, restarts: Restarts = QUICK, grace: float = 5) -> None:
         self.reports: list[str] = []
@@ -51,7 +51,7 @@ class Watched(Supervisor):
         self.changes += 1
 
     async def serving(self, name: str) -> int:
-        """Waits until a child has printed something; returns its process id."""
+        """Wait until a child has printed a line, and return its process id."""
         await eventually(lambda: bool(self.last_lines(name)), what=f"{name} serves")
         pid = self.pids[name]
         assert pid is not None
@@ -60,7 +60,7 @@ class Watched(Supervisor):
 
 @pytest.fixture
 async def supervisor(tmp_path: Path) -> AsyncIterator[Watched]:
-    """Stopped at the end, whatever happened."""
+    """Give a supervisor that is stopped at the end."""
     made = Watched(tmp_path / "logs")
     yield made
     made.kill()
@@ -68,17 +68,17 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[Watched]:
 
 
 async def test_what_dies_is_started_again(supervisor: Watched, tmp_path: Path) -> None:
-    """A killed program comes back with a new process id; that is reported, with how it ended."""
+    """A killed program is started again, and the report says how it ended."""
     supervisor.start(program("a", SERVE, tmp_path / "ends", "a"))
     first = await supervisor.serving("a")
     os.kill(first, signal.SIGKILL)
     await eventually(lambda: supervisor.pids["a"] not in {None, first})
     assert supervisor.reports == ["a ended (SIGKILL); starting it again in 0.1 s"]
-    assert supervisor.changes == 3  # there, gone, there again
+    assert supervisor.changes == 3  # started, ended, started again
 
 
 async def test_the_wait_grows_with_each_death(supervisor: Watched) -> None:
-    """One that dies at once is started after longer and longer waits, up to the longest."""
+    """The waits before a restart grow up to the longest one."""
     supervisor.start(program("a", "import sys; sys.exit(3)"))
     await eventually(lambda: len(supervisor.reports) >= 4)
     assert [report.rpartition("in ")[2] for report in supervisor.reports[:4]] == [
@@ -91,7 +91,7 @@ async def test_the_wait_grows_with_each_death(supervisor: Watched) -> None:
 
 
 async def test_a_healthy_run_forgives_earlier_deaths(tmp_path: Path) -> None:
-    """After a run that was long enough the wait is the first one again."""
+    """After a long enough run the wait is the first one again."""
     supervisor = Watched(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
     supervisor.start(program("a", "import time; time.sleep(0.3)"))
     await eventually(lambda: len(supervisor.reports) >= 3)
@@ -101,7 +101,7 @@ async def test_a_healthy_run_forgives_earlier_deaths(tmp_path: Path) -> None:
 
 @given(st.integers(1, 10_000))
 def test_waits_are_bounded_and_never_shrink(deaths: int) -> None:
-    """From 0.2 s, doubling, to 10 s."""
+    """The waits double from 0.2 s up to 10 s."""
     restarts = Restarts()
     assert 0.2 <= restarts.delay(deaths) <= restarts.delay(deaths + 1) <= 10
     assert restarts.delay(1) == 0.2
@@ -109,7 +109,7 @@ def test_waits_are_bounded_and_never_shrink(deaths: int) -> None:
 
 
 async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
-    """The last one started is the first to get SIGTERM, and is waited for; none is started again."""
+    """Programs are stopped one after the other in reverse order, and are not restarted."""
     supervisor = Watched(tmp_path / "logs")
     for name in "abc":
         supervisor.start(program(name, SERVE, tmp_path / "ends", name))
@@ -121,7 +121,7 @@ async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
 
 
 async def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    """After its grace; the report says so."""
+    """A program that ignores SIGTERM is killed after the grace period, and this is reported."""
     supervisor = Watched(tmp_path, grace=0.2)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
@@ -130,7 +130,7 @@ async def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 
 async def test_kill_does_not_wait(tmp_path: Path) -> None:
-    """A second signal ends even what ignores the first one, while `stop` waits."""
+    """`kill` ends a program that ignores SIGTERM while `stop` waits for it."""
     supervisor = Watched(tmp_path, grace=600)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
@@ -141,7 +141,7 @@ async def test_kill_does_not_wait(tmp_path: Path) -> None:
 
 
 async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
-    """A program that is down is not waited for."""
+    """`stop` does not wait for a program that is not running."""
     supervisor = Watched(tmp_path, restarts=Restarts(first=600, most=600))
     supervisor.start(program("a", "import sys; sys.exit(1)"))
     await eventually(lambda: bool(supervisor.reports))
@@ -149,7 +149,7 @@ async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> None:
-    """Exit code 78 fails the whole, with the program's last words, and starts nothing again."""
+    """Exit code 78 is a failure with the program's last lines, and the program is not restarted."""
     supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
     with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
         await asyncio.wait_for(supervisor.failure(), 60)
@@ -158,7 +158,7 @@ async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> 
 
 
 async def test_why_it_ended(supervisor: Watched) -> None:
-    """What is started again is reported with its last words; they say what is wrong."""
+    """The report of a restart has the program's last line."""
     supervisor.start(program("a", "import sys; print('one'); sys.exit('no such file')"))
     await eventually(lambda: bool(supervisor.reports))
     assert supervisor.reports[0].startswith("a ended (exit code 1); starting it again in ")
@@ -166,21 +166,21 @@ async def test_why_it_ended(supervisor: Watched) -> None:
 
 
 async def test_a_program_that_is_not_there(supervisor: Watched) -> None:
-    """Fails the whole, with its name."""
+    """A program that does not exist is a failure with its name."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))
     with pytest.raises(ProgramFailed, match="a cannot be started"):
         await asyncio.wait_for(supervisor.failure(), 60)
 
 
 async def test_the_end_is_seen_though_grandchildren_live(supervisor: Watched) -> None:
-    """A child of the program that keeps its output open does not hide the program's death."""
+    """The end of a program is noticed although its child keeps the output open."""
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     supervisor.start(program("a", code))
     await eventually(lambda: bool(supervisor.reports))
 
 
 async def test_what_cannot_be_started_again_is_tried_further(supervisor: Watched, tmp_path: Path) -> None:
-    """A program that ran and cannot be started now is tried again until it can, and that is reported."""
+    """A program that cannot be restarted is tried again until it starts, and this is reported."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nexit 3\n")
     script.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Streams of a real NATS server as files, and the pause of ingest."""
+"""Backups of streams of a real NATS server, and the pause of ingest meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ NAME = keys.INGEST_STREAM
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    """A connection of the operator's to an empty server."""
+    """Connect the operator to an empty server."""
     async with nats_server(tmp_path / "nats") as url:
         connected = await connect(url, "operator")
         yield connected
@@ -30,14 +30,16 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """An empty one."""
+    """Create an empty folder of a backup."""
     made = Folder(tmp_path / "backup")
     made.begin()
     return made
 
 
 async def test_a_stream_comes_back_with_its_numbers(client: Client, folder: Folder) -> None:
-    """Messages of several pieces, numbers with gaps; it is younger, so that what comes is newer than what was."""
+    """A restored stream has the messages with their numbers, the gaps and the configuration. An existing stream is
+    not replaced.
+    """
     jetstream = client.jetstream()
     await jetstream.add_stream(StreamConfig(name="CAUSEWAY_TRY", subjects=["try.>"]))
     for number in range(6):
@@ -60,8 +62,8 @@ async def test_a_stream_comes_back_with_its_numbers(client: Client, folder: Fold
         await streams.restore(client, saved, folder, replicas=None)
 
 
-async def test_streams_of_others_and_of_passing_things_are_left_out(client: Client) -> None:
-    """What is in memory, the keys of links and quotas, and what is not the platform's."""
+async def test_foreign_and_temporary_streams_are_left_out(client: Client) -> None:
+    """A backup leaves out streams in memory, the keys of links, and streams of other programs."""
     jetstream = client.jetstream()
     for name, storage in (
         ("CAUSEWAY_KEPT", StorageType.FILE),
@@ -74,7 +76,9 @@ async def test_streams_of_others_and_of_passing_things_are_left_out(client: Clie
 
 
 async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
-    """Jobs are accepted; who asks for one gets it once the hold is over, and one under way is waited for."""
+    """While ingest is held, jobs are accepted, and workers get none. The hold waits for running jobs up to its
+    patience.
+    """
     await ingest_transport(client, stream_bytes=MEGABYTE)
     jetstream = client.jetstream()
     subject, consumer = keys.ingest_subject(0, "t", "i"), keys.ingest_consumer(0)
@@ -95,7 +99,7 @@ async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
 
 
 async def test_workers_that_wait_are_seen(client: Client) -> None:
-    """A restore is refused while there are any."""
+    """Waiting workers are detected, because a restore refuses to run with them."""
     await ingest_transport(client, stream_bytes=MEGABYTE)
     assert not await pause.workers_wait(client)
     worker = await client.jetstream().pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
@@ -107,7 +111,7 @@ async def test_workers_that_wait_are_seen(client: Client) -> None:
 
 
 async def test_a_stack_that_never_took_a_document_can_be_held(client: Client) -> None:
-    """There is nothing to hold."""
+    """A stack without an ingest stream can be held."""
     async with pause.held(client, patience=1.0) as idle:
         assert idle
 
@@ -120,7 +124,9 @@ async def part_of(folder: Folder, content: bytes) -> Part:
 
 
 async def test_a_folder_is_a_backup_once_it_is_whole(folder: Folder) -> None:
-    """Without its last file it is none; with a file that was changed, or another version, it is refused."""
+    """A folder is a backup once its last file is written. A changed or missing file, or another version, is
+    refused.
+    """
     with pytest.raises(UsageError, match="holds no backup"):
         folder.read()
     part = await part_of(folder, b"points")

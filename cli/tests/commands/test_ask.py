@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 
-def test_an_answer_with_all_that_belongs_to_it(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The text, then the cited file and page, the steps with their times, the trace."""
+def test_an_answer_with_citations_steps_and_trace(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The command prints the text, the cited file and page, the steps with their times, and the trace."""
     result = cli("ask", "Why?", "--index", "x", "--mode", "text", "--top", "5", "--url", gateway.url)
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -19,13 +19,13 @@ def test_an_answer_with_all_that_belongs_to_it(gateway: Any, cli: Callable[..., 
 
 
 def test_without_an_index_none_is_sent(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The platform decides then."""
+    """Without --index the request names no index, so that the platform decides."""
     assert cli("ask", "Why?", "--url", gateway.url).exit_code == 0
     assert "index" not in gateway.asked[0]["context"]["overrides"]
 
 
 def test_json(gateway: Any, cli: Callable[..., Any]) -> None:
-    """One object with answer, citations, steps and trace."""
+    """--json prints one object with the answer, citations, steps and trace."""
     result = cli("ask", "Why?", "--json", "--url", gateway.url)
     found = json.loads(result.stdout)
     assert found["answer"] == "It is so [handbook.pdf#page=2]."
@@ -42,7 +42,7 @@ STEPS = [
 
 
 def test_a_trace(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The id, and every step with its time as the thoughts have it, a service's own below the gateway's."""
+    """--trace prints the trace's id and every step with its time. A service's steps are below the gateway's."""
     thoughts = [{"title": "Answer", "description": "", "props": {"duration_ms": 70.001, "steps": STEPS}}]
     gateway.lines = [
         b'{"delta":{"content":"So"}}\n',
@@ -66,7 +66,7 @@ def test_a_trace(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_an_answer_that_breaks_off(gateway: Any, cli: Callable[..., Any], options: list[str]) -> None:
-    """Exit code 1, the error on stderr and not in the output."""
+    """If the answer breaks off, the exit code is 1, and the error is on stderr only."""
     gateway.lines = [b'{"delta":{"content":"So"}}\n', b'{"error":"the model is gone"}\n']
     result = cli("ask", "Why?", "--url", gateway.url, *options)
     assert result.exit_code == 1
@@ -75,7 +75,7 @@ def test_an_answer_that_breaks_off(gateway: Any, cli: Callable[..., Any], option
 
 
 def test_control_characters_do_not_reach_the_terminal(gateway: Any, cli: Callable[..., Any]) -> None:
-    """An answer cannot move the cursor, clear the screen or set the title; line ends stay, tabs become spaces."""
+    """The command removes control characters from an answer, keeps line ends, and replaces tabs by spaces."""
     gateway.lines = [b'{"delta":{"content":"a\\u001b[2J\\u009b1m\\u0007b\\n\\tc"}}\n']
     result = cli("ask", "Why?", "--url", gateway.url)
     assert result.stdout.startswith("a[2J1mb\n        c\n")
@@ -83,7 +83,7 @@ def test_control_characters_do_not_reach_the_terminal(gateway: Any, cli: Callabl
 
 
 def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Exit code 1 and the platform's message; nothing in the output."""
+    """If the platform refuses, the exit code is 1, its message is on stderr, and stdout is empty."""
     gateway.lines = [b'{"error":"No such index."}\n']
     result = cli("ask", "Why?", "--url", gateway.url)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -95,7 +95,7 @@ def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
     [(["handbook", "staff"], "There are: handbook, staff. Name one with --index."), ([], "causeway ingest")],
 )
 def test_an_index_that_is_not_there(gateway: Any, cli: Callable[..., Any], indexes: list[str], said: str) -> None:
-    """Exit code 1, the platform's message, and which indexes there are, or how one is made."""
+    """For an unknown index, the message names the existing ones, or the command that creates one."""
     gateway.indexes = indexes
     result = cli("ask", "Why?", "--index", "nope", "--url", gateway.url)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -104,7 +104,7 @@ def test_an_index_that_is_not_there(gateway: Any, cli: Callable[..., Any], index
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
-    """Exit code 3 and what to do about it."""
+    """Without a gateway, the exit code is 3, and the message says how to start one."""
     result = cli("ask", "Why?", "--url", no_gateway)
     assert result.exit_code == 3
     assert "causeway up" in result.stderr
@@ -112,5 +112,5 @@ def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("options", [["--mode", "magic"], ["--top", "0"], ["--nonsense"]])
 def test_wrong_usage(cli: Callable[..., Any], options: list[str]) -> None:
-    """Exit code 2, before anything is sent."""
+    """Wrong options cause exit code 2."""
     assert cli("ask", "Why?", *options).exit_code == 2

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A few files; the stub answers without reading them."""
+    """Create a few files, which the stub does not read."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     for name in ("one.md", "two.md"):
@@ -31,7 +31,7 @@ def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "su
 
 
 def test_the_whole_walk(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
-    """Three answers over three routes with citations and times; exit code 0; nothing is left behind."""
+    """The demo prints three answers over three routes with citations and times, ends with 0, and cleans up."""
     done = _demo(causeway, stub_environment, corpus)
     assert done.returncode == 0, done.stderr
     for shown in (
@@ -49,7 +49,7 @@ def test_the_whole_walk(causeway: list[str], stub_environment: dict[str, str], c
 
 
 def test_a_wrong_citation_fails(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
-    """Exit code 1, what was expected and what came; the logs are kept."""
+    """A wrong citation causes exit code 1 with the expected and the actual source, and keeps the logs."""
     done = _demo(causeway, {**stub_environment, "STUB_SOURCE": "pets.md"}, corpus)
     assert done.returncode == 1
     assert "should cite safety-manual.pdf#page=3; it cites pets.md" in done.stderr
@@ -58,7 +58,7 @@ def test_a_wrong_citation_fails(causeway: list[str], stub_environment: dict[str,
 
 
 def test_no_corpus(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> None:
-    """Exit code 1 and how to name it, before anything is started."""
+    """A missing corpus causes exit code 1 with the option to name it, before any service starts."""
     done = _demo(causeway, stub_environment, tmp_path / "missing")
     assert done.returncode == 1
     assert "--corpus" in done.stderr

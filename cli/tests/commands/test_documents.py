@@ -8,7 +8,7 @@ from servicekit.keys import document_id
 
 @pytest.fixture
 def documents(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
-    """``causeway documents`` against a gateway with three documents in an index."""
+    """Run ``causeway documents`` against a gateway with three documents in an index."""
     gateway.stored = {"notes": {"a.md": b"A", "folder/b.md": b"B", "bad.md": b"C"}}
     gateway.access = {"a.md": {"oids": ["ann"], "groups": ["crew"]}}
     gateway.passages = [f"Passage {number}." for number in range(5)]
@@ -16,7 +16,7 @@ def documents(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> None:
-    """The list names who may see each document; --limit bounds it; --json prints what the gateway has."""
+    """The list shows who may see each document, up to --limit. --json prints the gateway's objects."""
     lines = [" ".join(each.split()) for each in documents("list").stdout.splitlines()]
     assert lines[1] == "a.md text/markdown 1.23 kB ann, group crew"
     assert lines[3] == "folder/b.md text/markdown 1.23 kB all callers of the tenant"
@@ -28,7 +28,7 @@ def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> No
 
 
 def test_passages_are_shown(gateway: Any, documents: Callable[..., Any]) -> None:
-    """In their order, page by page, up to --limit; the document is found by its name or by its id."""
+    """The command prints the passages in order, up to --limit, of a document with this name or id."""
     shown = documents("passages", "a.md").stdout
     assert shown.startswith("a.md (Top > Below)\nPassage 0.\n\na.md\nPassage 1.\n")
     assert documents("passages", document_id("a.md")).stdout == shown

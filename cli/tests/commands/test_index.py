@@ -15,7 +15,7 @@ OWN = {
 
 
 def step(state: str, done: int, error: str = "") -> dict[str, Any]:
-    """A rebuild of four documents as its route tells it."""
+    """Return the state of a rebuild of four documents, as its route returns it."""
     finished = None if state == "running" else "2026-01-01T00:00:01.5Z"
     counts = {"documents_done": done, "documents_total": 4}
     return {"state": state, "embedding": "bge", **OWN, **counts, "error": error, "finished_at": finished}
@@ -23,7 +23,7 @@ def step(state: str, done: int, error: str = "") -> dict[str, Any]:
 
 @pytest.fixture
 def index(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
-    """``causeway index`` against a gateway with one index."""
+    """Run ``causeway index`` against a gateway with one index."""
     gateway.settings = {
         "notes": {
             "index_name": "notes",
@@ -38,7 +38,7 @@ def index(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_indexes_are_listed(gateway: Any, index: Callable[..., Any]) -> None:
-    """With what they hold and what is their own; as the platform has them with --json; none is no error."""
+    """The list has each index with its counts and own settings. An empty list is no error."""
     listed = index("list").stdout.splitlines()
     own = "fusion ranks, dense-weight 0.25, expand no, ocr off"
     assert " ".join(listed[1].split()) == f"notes 1,200 4,000 minilm legacy {own}"
@@ -50,7 +50,7 @@ def test_indexes_are_listed(gateway: Any, index: Callable[..., Any]) -> None:
 
 
 def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
-    """All its settings, and its last rebuild, where there was one; exit code 1 where there is no such index."""
+    """The command prints all settings of the index and its last rebuild. An unknown index causes exit code 1."""
     shown = index("show", "notes").stdout
     assert "dense-weight   0.25" in shown
     assert "legacy: all words are treated as English until a rebuild" in shown
@@ -64,7 +64,7 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
 
 
 def test_an_index_is_made(gateway: Any, index: Callable[..., Any]) -> None:
-    """Of the settings those go out that were given."""
+    """A created index gets exactly the given settings."""
     made = index("create", "new", "-e", "bge", "--language", "de", "--chunk-tokens", "64", "--no-expand", "--json")
     said = {"index_name": "new", "embedding": "bge", "language": "de", "chunk_tokens": 64, "expand": False}
     assert json.loads(made.stdout) == said
@@ -72,7 +72,7 @@ def test_an_index_is_made(gateway: Any, index: Callable[..., Any]) -> None:
 
 
 def test_settings_are_changed(gateway: Any, index: Callable[..., Any]) -> None:
-    """Set, and given back to the platform; what makes no sense is wrong usage, and nothing goes out."""
+    """Settings can be set and reset to the platform's. Wrong values cause exit code 2 and change nothing."""
     done = index("set", "notes", "--fusion", "scores", "--dense-weight", "0", "--unset", "expand")
     assert done.exit_code == 0
     has = gateway.settings["notes"]
@@ -85,7 +85,7 @@ def test_settings_are_changed(gateway: Any, index: Callable[..., Any]) -> None:
 
 
 def test_a_rebuild_is_begun(gateway: Any, index: Callable[..., Any]) -> None:
-    """It goes on by itself unless it is waited for."""
+    """Without --wait the command ends when the rebuild has started."""
     gateway.rebuilding = [step("running", 0), step("succeeded", 4)]
     begun = index("rebuild", "notes", "--embedding", "bge", "--language", "fr")
     assert begun.exit_code == 0
@@ -96,7 +96,7 @@ def test_a_rebuild_is_begun(gateway: Any, index: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(("state", "exit_code"), [("succeeded", 0), ("failed", 1)])
 def test_a_rebuild_is_waited_for(gateway: Any, index: Callable[..., Any], state: str, exit_code: int) -> None:
-    """Its progress is told on the way; exit code 1 where it failed, with the reason."""
+    """With --wait the command prints the progress. A failed rebuild causes exit code 1 with the reason."""
     gateway.rebuilding = [step("running", 0), step("running", 2), step(state, 4, "It is away.")]
     done = index("rebuild", "notes", "--embedding", "bge", "--wait")
     assert done.exit_code == exit_code
@@ -108,7 +108,7 @@ def test_a_rebuild_is_waited_for(gateway: Any, index: Callable[..., Any], state:
 
 
 def test_an_index_is_removed(gateway: Any, index: Callable[..., Any]) -> None:
-    """Not without --yes where nobody can be asked."""
+    """Without a terminal, the command removes an index only with --yes."""
     refused = index("delete", "notes")
     assert (refused.exit_code, "1,200 documents; use --yes" in refused.stderr) == (2, True)
     assert "notes" in gateway.settings

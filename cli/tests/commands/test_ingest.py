@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files in folders, hidden ones among them."""
+    """Create files in folders, also hidden ones."""
     root = tmp_path / "folder"
     for name in ("b.md", "a.pdf", "deep/er/b.md", ".hidden.md", ".git/config.md", "deep/.x/y.md"):
         path = root / name
@@ -21,7 +21,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_directory_goes_in(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """All files below it but hidden ones, named by their path in it; a line each and the sum."""
+    """All files below a directory are ingested under their relative paths, except hidden ones. A sum follows their
+    lines.
+    """
     result = cli("ingest", folder, "--index", "x", "--url", gateway.url)
     assert result.exit_code == 0, result.stderr
     assert sorted(gateway.uploads) == [("x", name, name.encode()) for name in ("a.pdf", "b.md", "deep/er/b.md")]
@@ -30,7 +32,9 @@ def test_a_directory_goes_in(gateway: Any, cli: Callable[..., Any], folder: Path
 
 
 def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A failed job and a refused upload are named with their reasons; exit code 1."""
+    """A failed job and a refused upload are printed with their reasons, the other files are ingested, and the exit
+    code is 1.
+    """
     for name in ("good.md", "same.md", "bad.pdf", "refused.xyz"):
         (tmp_path / name).write_text("x")
     paths = [tmp_path / name for name in ("bad.pdf", "refused.xyz", "good.md", "same.md")]
@@ -44,7 +48,7 @@ def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], 
 
 
 def test_what_was_not_read_is_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A file that went in with warnings says so below its line; it is a success. The list of jobs says it, too."""
+    """A file with warnings is a success. The command prints its warnings, and so does the list of jobs."""
     (tmp_path / "scanned.pdf").write_text("x")
     result = cli("ingest", tmp_path / "scanned.pdf", "--index", "x", "--url", gateway.url)
     assert result.exit_code == 0
@@ -60,7 +64,7 @@ def test_what_was_not_read_is_printed(gateway: Any, cli: Callable[..., Any], tmp
 
 
 def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """One object a file, and nothing else."""
+    """--json prints one object for each file."""
     for name in ("good.md", "bad.pdf"):
         (tmp_path / name).write_text("x")
     files = (tmp_path / "good.md", tmp_path / "bad.pdf")
@@ -87,7 +91,7 @@ def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
 def test_files_on_their_way_are_bounded(
     gateway: Any, cli: Callable[..., Any], tmp_path: Path, at_once: int
 ) -> None:
-    """Never more than asked for, counted from the upload to the end of the job."""
+    """At most --at-once files are between their upload and the end of their job."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for number in range(6):
@@ -97,7 +101,7 @@ def test_files_on_their_way_are_bounded(
 
 
 def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """After the patience it counts as failed, by its id."""
+    """A job without progress for the time of --patience counts as failed, with its id."""
     (tmp_path / "stuck.md").write_text("x")
     result = cli("ingest", tmp_path / "stuck.md", "-i", "x", "--patience", "1", "--url", gateway.url)
     assert result.exit_code == 1
@@ -105,7 +109,7 @@ def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any
 
 
 def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """Would replace each other: refused before anything is sent. The same file twice is one file."""
+    """Two files with the same name are refused before an upload. A file that is given twice is uploaded once."""
     result = cli("ingest", folder / "b.md", folder / "deep/er/b.md", "-i", "x", "--url", gateway.url)
     assert result.exit_code == 2
     assert "would both have the name b.md" in result.stderr
@@ -115,7 +119,7 @@ def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Pa
 
 
 def test_nothing_to_ingest(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """An empty directory, a missing path, no index: wrong usage."""
+    """An empty directory, a missing path and a missing index cause exit code 2."""
     (tmp_path / "empty").mkdir()
     assert cli("ingest", tmp_path / "empty", "-i", "x", "--url", gateway.url).exit_code == 2
     assert cli("ingest", tmp_path / "missing", "-i", "x", "--url", gateway.url).exit_code == 2
@@ -123,14 +127,14 @@ def test_nothing_to_ingest(gateway: Any, cli: Callable[..., Any], tmp_path: Path
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any], folder: Path) -> None:
-    """Exit code 3, once and at once."""
+    """Without a gateway, the exit code is 3, with one line for all files."""
     result = cli("ingest", folder, "-i", "x", "--url", no_gateway)
     assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_what_is_there_is_not_sent(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """The same file again costs no upload, a changed one does; with pictures the platform decides."""
+    """Only changed files are uploaded. With --pictures all are, and the platform decides."""
     assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
     (folder / "b.md").write_text("new")
     result = cli("ingest", folder, "-i", "x", "--url", gateway.url)
@@ -142,7 +146,9 @@ def test_what_is_there_is_not_sent(gateway: Any, cli: Callable[..., Any], folder
 
 
 def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """With --delete-missing files that are gone go from the index, texts stay; without it nothing goes."""
+    """With --delete-missing, documents without a file are removed from the index, and texts stay. Without it
+    nothing is removed.
+    """
     gateway.stored["x"] = {"a note": None, "old.md": b"old"}
     assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
     (folder / "a.pdf").unlink()
@@ -155,21 +161,21 @@ def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
 
 
 def test_poll_goes_with_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """Alone it means nothing: wrong usage."""
+    """--poll without --watch causes exit code 2."""
     assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2
 
 
 @pytest.fixture
-def heeded() -> Iterator[None]:
-    """Ctrl-C reaches commands, as in a terminal: whatever a shell starts in the background ignores it."""
+def sigint_handler() -> Iterator[None]:
+    """Restore Python's handler of SIGINT, because a shell makes background processes ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeded")
+@pytest.mark.usefixtures("sigint_handler")
 def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
-    """Ctrl-C ends the command with 130, and it says that what was sent goes on."""
+    """Ctrl-C ends the command with 130 and a message that the uploaded files are still processed."""
     (tmp_path / "stuck.md").write_text("x")
     command = [*causeway, "ingest", "stuck.md", "-i", "x", "--url", gateway.url]
     with subprocess.Popen(

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """One job that is done, one that failed, one that waits, in this order."""
+    """Create a succeeded, a failed and a waiting job, in this order."""
     for name in ("good.md", "bad.pdf", "stuck.md"):
         (tmp_path / name).write_text(name)
         cli("ingest", tmp_path / name, "-i", "x", "--patience", "1", "--url", gateway.url)
@@ -16,7 +16,9 @@ def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs")
 def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The newest first, with the reasons; narrowed by state; as the platform has them with --json."""
+    """The list has the newest job first, with reasons, and can be filtered by state. --json prints the platform's
+    objects.
+    """
     lines = cli("jobs", "--url", gateway.url).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["Job", "job-3", "job-2", "job-1"]
     assert "bad.pdf is encrypted" in lines[2]
@@ -29,7 +31,9 @@ def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.usefixtures("jobs")
 def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Each that can be; exit code 1 where one is over or unknown, which does not keep the others."""
+    """The command cancels each job that it can. An ended or unknown job causes exit code 1 and does not stop the
+    others.
+    """
     result = cli("jobs", "cancel", "job-1", "none", "job-3", "--url", gateway.url)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
@@ -42,7 +46,7 @@ def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
-    """A row a lane, or an object."""
+    """Each lane has a row, or an object with --json."""
     rows = cli("jobs", "lanes", "--url", gateway.url).stdout.splitlines()
     assert [row.split()[:2] for row in rows[-2:]] == [["1", "8"], ["2", "3"]]
     told = cli("jobs", "lanes", "--json", "--url", gateway.url).stdout.splitlines()
@@ -50,7 +54,9 @@ def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Listed with their reasons, sent again by id or all; exit code 1 for an id that is not among them."""
+    """Dead letters are listed with their reasons, and are sent again by id or all. An unknown id causes exit code
+    1.
+    """
     gateway.dead = ["a", "b", "c"]
     listed = cli("jobs", "dead", "--url", gateway.url).stdout
     assert "a.md" in listed
@@ -70,17 +76,10 @@ def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
     "arguments", [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["-n", "0"], ["-s", "lost"]]
 )
 def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
-    """Nothing to do, too much to do, no such command, no such state: exit code 2."""
+    """Missing or contradicting arguments, and unknown commands or states, cause exit code 2."""
     assert cli("jobs", *arguments, "--url", gateway.url).exit_code == 2
 
 
-def test_help_has_examples(cli: Callable[..., Any]) -> None:
-    """And the exit codes."""
-    text = cli("jobs", "--help").stdout
-    assert "causeway jobs replay --all" in text
-    assert "Exit codes" in text
-
-
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
-    """Exit code 3."""
+    """Without a gateway, the exit code is 3."""
     assert cli("jobs", "--url", no_gateway).exit_code == 3

@@ -19,14 +19,14 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
-    """Runs ``causeway keys`` beside a NATS server that the data directory names."""
+    """Run ``causeway keys`` with a NATS server that the data directory names."""
     async with nats_server(tmp_path / "nats") as url:
         stack_file.write(tmp_path, {"url": "", "nats_url": url})
         yield lambda *arguments: asyncio.to_thread(cli, "keys", *arguments, "--data-dir", tmp_path)
 
 
 async def stored(tmp_path: Path) -> dict[str, bytes]:
-    """What NATS holds of the keys."""
+    """Return the stored records of keys."""
     client = await connect(stack_file.read(tmp_path)["nats_url"], "test")
     try:
         bucket = await client.jetstream().key_value(keys.API_KEYS_BUCKET)
@@ -36,7 +36,7 @@ async def stored(tmp_path: Path) -> dict[str, bytes]:
 
 
 async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
-    """Alone on the standard output, so that a variable takes it; what is kept is another thing."""
+    """The key is the only output on stdout. The record and the lists do not contain it."""
     result = await run("create", "--name", "ann")
     assert result.exit_code == 0
     key = result.stdout.strip()
@@ -56,8 +56,8 @@ async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
         assert record.digest not in said or said == raw.decode()
 
 
-async def test_everything_that_can_be_said_of_a_key(run: Run, tmp_path: Path) -> None:
-    """Lists by commas; the JSON holds the key and its record."""
+async def test_a_key_with_all_members(run: Run, tmp_path: Path) -> None:
+    """A key has all given members. --json prints the key with its record."""
     made = json.loads(
         (
             await run(
@@ -79,7 +79,7 @@ async def test_everything_that_can_be_said_of_a_key(run: Run, tmp_path: Path) ->
 
 
 async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
-    """The oldest first, of all tenants or of one; revoked by id, or by the key itself, which may be all one has."""
+    """Keys are listed oldest first, for all tenants or one. They are revoked by id or by the key itself."""
     assert (await run("list", "--json")).stdout == ""
     made = {}
     for name, tenant in (("a", "north"), ("b", "south"), ("c", "south")):
@@ -108,13 +108,13 @@ async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
         ("--expires", "0d"),
     ],
 )
-def test_what_cannot_be_is_refused(cli: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """Before anybody is asked: exit code 2."""
+def test_invalid_values_are_refused(cli: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Invalid values cause exit code 2."""
     assert cli("keys", "create", "--name", "a", *arguments).exit_code == 2
 
 
 def test_when_a_key_ends() -> None:
-    """A duration from now, or the beginning of a day."""
+    """The end is a duration from now, a day, or a time."""
     assert _end("30m", 1000.0) == 2800
     assert _end("12h", 0.0) == 12 * 3600
     assert _end("2w", 0.0) == 14 * 86400
@@ -125,7 +125,7 @@ def test_when_a_key_ends() -> None:
 
 
 async def test_no_keys(run: Run) -> None:
-    """A sentence that says how one is made, for machines nothing."""
+    """Without keys, the list says how to create one. With --json it is empty."""
     result = await run("list")
     assert result.stdout == "There are no API keys; `causeway keys create --name NAME` creates one.\n"
     assert "of tenant 'north'" in (await run("list", "--tenant", "north")).stdout
@@ -133,8 +133,8 @@ async def test_no_keys(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", ["keys list", "usage"])
-def test_no_gateway_answers(cli: Callable[..., Any], command: str) -> None:
-    """Exit code 3 and one line, no log; a password in the address is not repeated."""
+def test_no_broker_answers(cli: Callable[..., Any], command: str) -> None:
+    """Without a NATS server, the exit code is 3 with one line, which does not contain the password."""
     [port] = free_ports(1)
     result = cli(*command.split(), "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")
     assert result.exit_code == 3
@@ -145,8 +145,8 @@ def test_no_gateway_answers(cli: Callable[..., Any], command: str) -> None:
     assert "secret" not in result.stderr
 
 
-def test_certificates_that_are_not_there(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker with mutual TLS is shown those that the services' variables name: all three, or none."""
+def test_an_incomplete_certificate(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate for NATS needs all three of its variables."""
     monkeypatch.setenv("CAUSEWAY_TLS_CERT_FILE", "/nowhere/tls.crt")
     result = cli("keys", "list")
     assert result.exit_code == 2
@@ -157,7 +157,7 @@ def test_certificates_that_are_not_there(cli: Callable[..., Any], monkeypatch: p
 def test_commands_send_a_key(
     gateway: Any, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
-    """With every request of theirs; without one none is sent."""
+    """Every request has the given key, or none."""
     (tmp_path / "a.md").write_text("# A")
     commands = [("status",), ("ask", "When?"), ("ask", "When?", "--json"), ("ingest", "a.md", "--index", "i")]
     for command in commands:

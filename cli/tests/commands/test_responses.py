@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def responses(gateway: Any) -> None:
-    """One that waits, one that failed, one that is complete, in this order."""
+    """Store a waiting, a failed and a complete response, in this order."""
     for name, status in (("resp_c", "queued"), ("resp_b", "failed"), ("resp_a", "completed")):
         gateway.responses[name] = {
             "id": name,
@@ -23,7 +23,9 @@ def responses(gateway: Any) -> None:
 
 
 def test_responses_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The newest first, over several pages, so many as were asked for; as the platform has them with --json."""
+    """The list has the newest response first, over several pages, up to --limit. --json prints the platform's
+    objects.
+    """
     lines = cli("responses", "list", "--url", gateway.url).stdout.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["resp_c", "queued"],
@@ -39,7 +41,7 @@ def test_responses_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_one_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
-    """What is known of it; exit code 1 where no response has the id."""
+    """The command prints the response's properties. An unknown id causes exit code 1."""
     shown = cli("responses", "show", "resp_b", "--url", gateway.url).stdout.splitlines()
     assert shown[:3] == ["Response: resp_b", "Status: failed", "Reason: server_error"]
     assert "Background: no" in shown
@@ -51,7 +53,7 @@ def test_one_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_responses_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Each that can be; exit code 1 where one is over, which does not keep the others."""
+    """The command cancels each response that it can. An ended one causes exit code 1, and the others follow."""
     result = cli("responses", "cancel", "resp_a", "resp_c", "--url", gateway.url)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == ["resp_a: The response is over.", "cancelled: resp_c"]
@@ -61,7 +63,9 @@ def test_responses_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_responses_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
-    """With --yes where it cannot ask; exit code 1 where one is unknown, which does not keep the others."""
+    """Without a terminal, the command needs --yes. An unknown response causes exit code 1 and does not stop the
+    others.
+    """
     arguments = ("responses", "delete", "none", "resp_a", "--url", gateway.url)
     refused = cli(*arguments)
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
@@ -76,18 +80,10 @@ def test_responses_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("arguments", [["show"], ["cancel"], ["delete", "--yes"], ["bury"], ["list", "-n", "0"]])
 def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
-    """Nothing to do, no such command, no such number: exit code 2."""
+    """Missing arguments, unknown commands and wrong numbers cause exit code 2."""
     assert cli("responses", *arguments, "--url", gateway.url).exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["list", "show", "cancel", "delete"])
-def test_help_has_examples(cli: Callable[..., Any], command: str) -> None:
-    """And the exit codes."""
-    text = cli("responses", command, "--help").stdout
-    assert f"causeway responses {command}" in text
-    assert "Exit codes" in text
-
-
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
-    """Exit code 3."""
+    """Without a gateway, the exit code is 3."""
     assert cli("responses", "list", "--url", no_gateway).exit_code == 3

@@ -9,7 +9,9 @@ from servicekit.server import GrpcServer
 
 
 def test_all_is_well(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Every service with its state; exit code 0; no control characters where there is no terminal."""
+    """The command prints every service with its state and ends with 0. Without a terminal there are no control
+    characters.
+    """
     result = cli("status", "--url", gateway.url)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == f"{gateway.url} is ready"
@@ -19,7 +21,7 @@ def test_all_is_well(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_something_is_missing(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Exit code 1; the service and why stand there."""
+    """An unavailable service causes exit code 1 and is printed with the reason."""
     gateway.services["generator"] = "unavailable"
     result = cli("status", "--url", gateway.url)
     assert result.exit_code == 1
@@ -28,7 +30,7 @@ def test_something_is_missing(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_json_with_the_local_stack(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """The stack of the data directory says where to ask, and which processes there are."""
+    """The stack file of the data directory has the URL and the processes."""
     services = {"retriever": {"pid": 12, "port": 34}}
     stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
     found = json.loads(cli("status", "--data-dir", tmp_path, "--json").stdout)
@@ -47,7 +49,7 @@ def test_json_with_the_local_stack(gateway: Any, cli: Callable[..., Any], tmp_pa
 async def test_services_that_the_gateway_does_not_ask(
     gateway: Any, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Those of the local stack are asked for their health; one that is away makes the whole not ready."""
+    """The command checks the health of the stack's other services. An unavailable one causes exit code 1."""
     tmp_path.chmod(0o700)
     server = GrpcServer(f"unix:{tmp_path}/ingest.sock", [])
     await server.start()
@@ -67,5 +69,5 @@ async def test_services_that_the_gateway_does_not_ask(
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
-    """Exit code 3."""
+    """Without a gateway, the exit code is 3."""
     assert cli("status", "--url", no_gateway).exit_code == 3

@@ -29,7 +29,7 @@ def _eventually(condition: Callable[[], bool], within: float = 60) -> None:
 
 @pytest.fixture
 def start(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Starts `causeway up` with its output in files; killed at the end, if it still runs."""
+    """Give a function that starts `causeway up`, and kill the processes at the end."""
     with contextlib.ExitStack() as stack:
 
         def run(*options: str, **environment: str) -> subprocess.Popen[str]:
@@ -47,8 +47,10 @@ def start(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path)
         yield run
 
 
-def test_a_life(start: Callable[..., Any], causeway: list[str], tmp_path: Path) -> None:
-    """Ready, described in stack.json, not started twice, repaired, stopped with exit code 0 and nothing left."""
+def test_start_restart_and_stop(start: Callable[..., Any], causeway: list[str], tmp_path: Path) -> None:
+    """The command starts, describes itself in stack.json, refuses a second start, restarts a killed service, and
+    stops with exit code 0.
+    """
     process = start("--port", "0", "--json")
     told = json.loads(process.stdout.readline())
     stack_json = tmp_path / "data" / "stack.json"
@@ -96,12 +98,12 @@ def test_a_life(start: Callable[..., Any], causeway: list[str], tmp_path: Path) 
 
 
 def test_a_disk_that_is_full(start: Callable[..., Any], tmp_path: Path) -> None:
-    """What dies while stack.json cannot be written is started again; that is said, and the file is made up for."""
+    """A killed service is restarted although stack.json cannot be written. The file is written later."""
     process = start("--port", "0", "--json")
     process.stdout.readline()
     data, stderr = tmp_path / "data", tmp_path / "stderr"
     blocked = data / ".stack.json.new"
-    blocked.mkdir()  # what cannot be written: root writes through all permissions
+    blocked.mkdir()  # the file cannot be replaced, even by root
     old = json.loads((data / "stack.json").read_text())["services"]["retriever"]["pid"]
     os.kill(old, signal.SIGKILL)
     _eventually(lambda: "stack.json cannot be written" in stderr.read_text())
@@ -123,8 +125,8 @@ def _pid(data: Path, service: str) -> int | None:
 
 
 def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
-    """Plain lines for what gets ready, then the URL and a first curl; --verbose shows the logs; Ctrl-C ends it."""
-    page = tmp_path / "modules" / "static" / "index.html"  # in the gateway's package, once the console is built
+    """The command prints the progress, the URL and a first curl. --verbose prints the logs, and Ctrl-C ends it."""
+    page = tmp_path / "modules" / "static" / "index.html"  # as in the gateway's package with the console
     page.parent.mkdir()
     page.touch()
     process = start("--port", "0", "--verbose")
@@ -142,7 +144,7 @@ def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_each_service_has_a_port_for_its_metrics(start: Callable[..., Any]) -> None:
-    """From the one that is named upwards; they are said, and no two services fight for one."""
+    """Each service has its own port for metrics, from the given one upwards, and the command prints them."""
     first = reservation.ports(0, 1)[0]
     process = start("--port", "0", CAUSEWAY_METRICS_PORT=str(first))
     assert process.stdout.readline().startswith("Causeway is ready at")
@@ -156,8 +158,8 @@ def test_each_service_has_a_port_for_its_metrics(start: Callable[..., Any]) -> N
     assert first <= ports[0]
 
 
-def test_the_command_is_called_by_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its path as long as its name is not on the path, where somebody copies it from."""
+def test_the_name_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Messages name the command by its name if the shell finds it, else by its path."""
     command = tmp_path / "causeway"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
@@ -171,7 +173,7 @@ def test_the_command_is_called_by_what_a_shell_finds(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_lingers_when_it_is_killed(start: Callable[..., Any]) -> None:
-    """After SIGKILL to the command all processes end, and the directory is free for a new start."""
+    """After SIGKILL to the command all processes end, and it can be started again."""
     process = start("--port", "0", "--json")
     url = json.loads(process.stdout.readline())["url"]
     process.kill()
@@ -191,7 +193,7 @@ def test_nothing_lingers_when_it_is_killed(start: Callable[..., Any]) -> None:
 
 
 def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> None:
-    """A service that refuses its configuration ends everything: exit code 1 and its own words."""
+    """A service that refuses its configuration ends the command with exit code 1 and the service's message."""
     process = start("--port", "0", STUB_EXIT_GENERATOR="78")
     assert process.wait(60) == 1
     shown = (tmp_path / "stderr").read_text()
@@ -201,7 +203,7 @@ def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> Non
 
 
 def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
-    """Too late is exit code 1; what was waited for stands there with its last words."""
+    """The command ends with exit code 1 after --timeout, and prints the last lines of the missing service."""
     process = start("--port", "0", "--timeout", "20", STUB_EXIT_GATEWAY="1")
     assert process.wait(60) == 1
     shown = (tmp_path / "stderr").read_text()
@@ -211,7 +213,7 @@ def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_a_taken_port(start: Callable[..., Any], tmp_path: Path) -> None:
-    """Exit code 4 and the port, before anything is started."""
+    """A port in use causes exit code 4 before any service starts."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def test_what_a_user_stored_is_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The user of this name and issuer; it wants --yes where it cannot ask."""
+    """The command deletes what the user of this name and issuer stored. Without a terminal it needs --yes."""
     arguments = ("users", "delete", "ann/b@example.com", "--url", gateway.url)
     refused = cli(*arguments)
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)

@@ -1,7 +1,7 @@
-"""Stands in for the gateway: its public HTTP interface, with scripted answers. Also runs as ``python -m gateway``.
+"""A stub of the gateway: its public HTTP interface with scripted answers. It also runs as ``python -m gateway``.
 
-What becomes of an upload depends on its file name: ``same`` in it is found to be there already, ``bad`` fails,
-``refused`` is not accepted, ``stuck`` never moves.
+The file name of an upload decides the end of its job: ``same`` is unchanged, ``bad`` fails, ``refused`` is not
+accepted, and ``stuck`` stays queued.
 """
 
 import asyncio
@@ -38,26 +38,26 @@ _WARNINGS = [
 
 
 class Gateway:
-    """An ASGI application and what tests script and look at.
+    """An ASGI application that tests script and inspect.
 
     Attributes:
-        services: What ``/readyz`` says of each; all ``ok`` makes it ready.
-        refusals: Status and headers of the next answers to ``/documents`` and ``/jobs``.
-        uploads: Index, file name and content of what was uploaded.
-        asked: Bodies of the questions.
-        lines: Of the next streamed answer, instead of the usual ones.
-        indexes: Their names; a question to another one is refused. None: every index is there.
-        settings: Of indexes, by name, as their routes tell them.
-        rebuilding: What their rebuilds come to, one step each time that they are asked for.
-        source: What answers cite, instead of what they should.
-        stored: Documents by index and name, with their files; None of one that came as text.
+        services: The states of the services in ``/readyz``, which is ready if all are ``ok``.
+        refusals: The status and headers of the next answers to ``/documents`` and ``/jobs``.
+        uploads: The index, file name and content of each upload.
+        asked: The bodies of the questions.
+        lines: The lines of the next streamed answer instead of the usual ones.
+        indexes: The names of the indexes. A question to another one is refused. None: every index exists.
+        settings: The settings of indexes by name, as their routes return them.
+        rebuilding: The next states of rebuilds, one for each request.
+        source: The source that answers cite instead of the right one.
+        stored: Documents by index and name, with their files, or None for a text.
         access: Access lists of documents, by name.
         passages: The passages of each document.
-        removed: Names of those that were removed.
-        dead: Ids of jobs that were given up.
-        holds: Whether jobs stay as they are before their end.
-        pictures: Names of uploads of whose pages pictures were wanted.
-        responses: What became of responses, by id, the newest first.
+        removed: The names of removed documents.
+        dead: The ids of dead letters.
+        holds: Whether jobs stop before their end.
+        pictures: The names of uploads that asked for pictures of their pages.
+        responses: The responses by id, the newest first.
         credentials: The ``Authorization`` headers that came, each once.
     """
 
@@ -172,7 +172,7 @@ class Gateway:
         return JSONResponse(self._resource(job_id))
 
     async def _stored(self, request: Request) -> Response:
-        """Two documents a page, whatever was asked for."""
+        """Answer with pages of two documents."""
         if refusal := self._refusal():
             return refusal
         found = sorted(self.stored.get(request.query_params["index"], {}).items())
@@ -195,7 +195,7 @@ class Gateway:
         return JSONResponse({"documents": documents, "next_page_token": following})
 
     async def _passages(self, request: Request) -> Response:
-        """Answer with two a page, whatever was asked for."""
+        """Answer with pages of two passages."""
         start = int(request.query_params["offset"])
         assert int(request.query_params["limit"]) <= 100
         found = [
@@ -308,7 +308,7 @@ class Gateway:
         return JSONResponse({"deleted": {"responses": 2, "chats": 1, "sessions": 0}})
 
     async def _list_responses(self, request: Request) -> Response:
-        """Answer with two a page."""
+        """Answer with pages of two responses."""
         found = list(self.responses.values())
         start = int(request.query_params.get("page_token", 0))
         following = str(start + 2) if start + 2 < len(found) else None

@@ -1,6 +1,6 @@
-"""Stands in for the service that its file is copied to the name of: starts, prints a line, ends on SIGTERM.
+"""A stub of a service, whose name is that of this file's copy. It prints a line and ends on SIGTERM.
 
-Environment: ``STUB_EXIT_<NAME>``: end at once with this exit code, after saying why.
+If the variable ``STUB_EXIT_<NAME>`` is set, the stub prints an error and ends with this exit code.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Runs until SIGTERM."""
+    """Run until SIGTERM."""
     name = Path(__file__).stem
     code = os.environ.get(f"STUB_EXIT_{name.upper()}")
     if code is not None:
         print(f"{name}: CAUSEWAY_SOMETHING: Field required", file=sys.stderr)  # noqa: T201  # its log
         sys.exit(int(code))
-    if name == "ingest":  # the only one that is asked for its health by others than the gateway
+    if name == "ingest":  # the command itself checks the health of ingest
         asyncio.run(_serve(os.environ["CAUSEWAY_GRPC_SOCKET"]))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 async def _serve(socket: str) -> None:
-    from servicekit.server import GrpcServer  # the other stubs start without it in a tenth of the time
+    from servicekit.server import GrpcServer  # without this import the other stubs start ten times as fast
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
