@@ -1,8 +1,8 @@
-"""A running stack to test against: the one at CAUSEWAY_E2E_URL, else one of our own on free ports.
+"""A running stack to test against: the one at CAUSEWAY_E2E_URL, or else one that the tests start on free ports.
 
-Where that stack asks who asks, CAUSEWAY_E2E_KEY is an API key of its, with the role `admin`.
+If the stack requires authentication, CAUSEWAY_E2E_KEY is an API key with the role `admin`.
 
-The tests here speak public HTTP and nothing else, so that they hold wherever the stack runs.
+The tests use only the public HTTP interface, so that the stack can run anywhere.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ Ingest = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the gateway is."""
+    """Give the URL of the gateway."""
     url = os.environ.get("CAUSEWAY_E2E_URL")
     if url:
         yield url
@@ -40,13 +40,13 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(name="start_stack", scope="session")
 def start_stack_fixture() -> Callable[..., contextlib.AbstractContextManager[str]]:
-    """Starts further stacks on this machine: a data directory and variables in, the gateway's address out."""
+    """Give a function that starts further stacks on this machine, with a data directory and variables."""
     return start_stack
 
 
 @contextlib.contextmanager
 def start_stack(data: Path, **environment: str) -> Iterator[str]:
-    """A stack on free ports; stopped at the end, and must end well."""
+    """Start a stack on free ports. Stop it at the end, and check its exit code."""
     process = subprocess.Popen(
         [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data],
         env={**os.environ, **environment},
@@ -71,13 +71,13 @@ def _url_of(data: Path, process: "subprocess.Popen[bytes]") -> str:
 
 @pytest.fixture(scope="session")
 def api_key() -> str:
-    """What the stack wants to be shown; one of our own wants nothing."""
+    """Return the API key. A stack of the tests needs none."""
     return os.environ.get("CAUSEWAY_E2E_KEY", "unused")
 
 
 @pytest.fixture(scope="session")
 def http(base_url: str, api_key: str) -> Iterator[httpx.Client]:
-    """A client of the gateway."""
+    """Open a client of the gateway."""
     headers = {"Authorization": f"Bearer {api_key}"}
     with httpx.Client(base_url=base_url, headers=headers, timeout=60) as client:
         yield client
@@ -85,7 +85,7 @@ def http(base_url: str, api_key: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def ingest(http: httpx.Client) -> Ingest:
-    """Uploads files, given as ``name=content`` pairs, and waits for their jobs' ends."""
+    """Give a function that uploads files, given as ``name=content`` pairs, and waits for their jobs."""
 
     def upload(index: str, files: dict[str, bytes], **form: str) -> list[dict[str, Any]]:
         parts = [("file", (name, content)) for name, content in files.items()]
@@ -98,12 +98,12 @@ def ingest(http: httpx.Client) -> Ingest:
 
 @pytest.fixture(name="wait_for", scope="session")
 def wait_for_fixture() -> Callable[[httpx.Client, str], dict[str, Any]]:
-    """Waits for jobs' ends."""
+    """Give the function that waits for a job."""
     return wait_for
 
 
 def wait_for(http: httpx.Client, job_id: str) -> dict[str, Any]:
-    """The job once it has ended."""
+    """Wait until the job has ended, and return it."""
     end = time.monotonic() + INGEST_SECONDS
     while time.monotonic() < end:
         job: dict[str, Any] = http.get(f"/jobs/{job_id}").raise_for_status().json()
@@ -115,7 +115,7 @@ def wait_for(http: httpx.Client, job_id: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def corpus(ingest: Ingest) -> str:
-    """The index that holds the sample corpus."""
+    """Fill the index with the sample corpus, and return its name."""
     files = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir())}
     jobs = ingest(INDEX, files)
     assert {job["state"] for job in jobs} <= {"succeeded", "unchanged"}, jobs

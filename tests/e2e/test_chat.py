@@ -19,7 +19,7 @@ def body(question: str, index: str, **overrides: Any) -> dict[str, Any]:
 def test_a_question_is_answered_with_a_citation_of_the_right_page(
     http: httpx.Client, corpus: str, mode: str
 ) -> None:
-    """In each retrieval mode the page that holds the answer is among the data points; hybrid cites it."""
+    """In each retrieval mode the right page is among the data points. Hybrid search cites it."""
     response = http.post("/2024-04/chat", json=body(QUESTION, corpus, retrieval_mode=mode)).raise_for_status()
     answer = response.json()
     assert SOURCE in answer["context"]["data_points"]["citations"]
@@ -30,7 +30,7 @@ def test_a_question_is_answered_with_a_citation_of_the_right_page(
 
 @pytest.mark.parametrize("path", ["/chat/stream", "/2024-04/chat/stream"])
 def test_a_streamed_answer_says_the_same_as_one_in_one_piece(http: httpx.Client, corpus: str, path: str) -> None:
-    """Line by line; the text adds up to the unary answer, and the last line has where the time went."""
+    """The streamed text equals that of the unary answer. The last line has the times."""
     with http.stream("POST", path, json=body(QUESTION, corpus)) as response:
         assert response.headers["content-type"] == "application/json-lines"
         lines = [json.loads(line) for line in response.iter_lines()]
@@ -43,7 +43,7 @@ def test_a_streamed_answer_says_the_same_as_one_in_one_piece(http: httpx.Client,
 
 
 def test_every_answer_says_where_its_time_went(http: httpx.Client, corpus: str) -> None:
-    """A unary answer has a Server-Timing header with the retrieval and the generation in it."""
+    """A unary answer has a Server-Timing header with the retrieval and the generation."""
     response = http.post("/chat", json=body(QUESTION, corpus))
     timing = response.headers["server-timing"]
     assert "retrieve;dur=" in timing
@@ -51,7 +51,7 @@ def test_every_answer_says_where_its_time_went(http: httpx.Client, corpus: str) 
 
 
 def test_the_clients_trace_is_continued(http: httpx.Client, corpus: str) -> None:
-    """The trace id of a traceparent header comes back; without one there is a new one, on errors too."""
+    """An answer has the trace id of the request's traceparent header, or else a new one. So does an error."""
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
     assert http.post("/chat", json=body("Hi?", corpus), headers=headers).headers["x-trace-id"] == trace
@@ -60,7 +60,7 @@ def test_the_clients_trace_is_continued(http: httpx.Client, corpus: str) -> None
 
 
 def test_it_says_that_it_does_not_know(http: httpx.Client, corpus: str) -> None:
-    """A question that no document answers gets no invention and no citation."""
+    """An answer to a question that no document answers has no citation."""
     answer = http.post("/chat", json=body("Which zebra won the chess tournament on Neptune?", corpus)).json()
     assert "[" not in answer["message"]["content"]
 
@@ -81,7 +81,7 @@ def test_it_says_that_it_does_not_know(http: httpx.Client, corpus: str) -> None:
 def test_bad_input_is_refused_with_the_reason(
     http: httpx.Client, path: str, content: bytes, status: int, said: str
 ) -> None:
-    """A clear 4xx, never a 500, and the service goes on."""
+    """Bad input gets a 4xx with the reason, and the service continues."""
     response = http.post(path, content=content, headers={"content-type": "application/json"})
     assert response.status_code == status
     assert said in response.text

@@ -1,4 +1,4 @@
-"""What a conversation gets beside an answer, wherever the stack runs and whichever model it has."""
+"""Features of a conversation, on any stack and with any model."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def thoughts(answer: Any) -> dict[str, Any]:
     return {thought["title"]: thought for thought in answer["context"]["thoughts"]}
 
 
-def test_wishes_that_cannot_be_granted_do_not_fail_the_answer(http: httpx.Client, corpus: str) -> None:
-    """Nor are they passed over in silence: a reranker and captions that are not there, pictures of text."""
+def test_unsupported_options_do_not_fail_the_answer(http: httpx.Client, corpus: str) -> None:
+    """Options that the stack does not support do not fail the answer. The thoughts have notes about them."""
     wishes = {"semantic_ranker": True, "semantic_captions": True, "minimum_reranker_score": 1, "use_gpt4v": True}
     answer = ask(http, corpus, **wishes)
     assert SOURCE in answer["context"]["data_points"]["citations"]
@@ -36,7 +36,7 @@ def test_wishes_that_cannot_be_granted_do_not_fail_the_answer(http: httpx.Client
 
 
 def test_a_search_query_is_made_or_it_is_said_why_not(http: httpx.Client, corpus: str) -> None:
-    """By a model that can; one that only quotes its sources searches for the question."""
+    """The model rewrites the query. For a model that cannot, the question is the query, with a note."""
     query = thoughts(ask(http, corpus, *HISTORY, query_rewriting=True))["Generated search query"]
     if "token_usage" not in query["props"]:
         assert query["description"] == QUESTION
@@ -45,15 +45,17 @@ def test_a_search_query_is_made_or_it_is_said_why_not(http: httpx.Client, corpus
 
 
 def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client, corpus: str) -> None:
-    """Where the model asks none it is said so."""
+    """Follow-up questions are not in the text. If the model asks none, a note says so."""
     answer = ask(http, corpus, suggest_followup_questions=True)
     assert "<<" not in answer["message"]["content"]
     if "followup_questions" not in answer["context"]:
         assert "follow-up" in str(thoughts(answer)["Prompt"]["props"].get("notes"))
 
 
-def test_a_conversation_may_grow_for_ever(http: httpx.Client, corpus: str) -> None:
-    """However much was said before, the question is answered from its sources; what was left out is told."""
+def test_a_very_long_conversation(http: httpx.Client, corpus: str) -> None:
+    """A question after a very long conversation is answered from its sources. The thoughts count the dropped
+    messages.
+    """
     history = [
         {"role": role, "content": f"{number} " + "word " * 500}
         for number in range(400)

@@ -1,4 +1,4 @@
-"""A data directory that an earlier version made: today's version opens it and loses nothing."""
+"""This version opens the data directory of an earlier version and loses nothing."""
 
 import json
 import tarfile
@@ -18,13 +18,13 @@ WITHIN = 60.0
 
 @dataclass
 class Opened:
-    """A platform on an unpacked directory, and what the earlier version stored there."""
+    """A platform on an unpacked directory, with the content that the earlier version stored."""
 
     url: str
     stored: dict[str, Any]
 
     def client(self, key: str) -> httpx.Client:
-        """A client with one of the stored keys."""
+        """Open a client with one of the stored keys."""
         return httpx.Client(base_url=self.url, headers={"api-key": self.stored["keys"][key]["key"]}, timeout=60)
 
 
@@ -39,7 +39,7 @@ def opened(
     data = tmp_path_factory.mktemp("data")
     with tarfile.open(archive) as tar:
         tar.extractall(data, filter="data")
-    # The directory holds the indexes of the embedded engine, so no server is used.
+    # The directory has the indexes of the embedded engine, so no Qdrant server is used.
     with start_stack(data, **{**stored["settings"], "CAUSEWAY_QDRANT_URL": ""}) as url:
         yield Opened(url, stored)
 
@@ -51,7 +51,7 @@ def http(opened: Opened) -> Iterator[httpx.Client]:
 
 
 def test_queued_jobs_are_done(opened: Opened, http: httpx.Client) -> None:
-    """Jobs that nobody had taken are found in the queue, and their documents can be read and found."""
+    """Queued jobs succeed, and their documents can be read and found."""
     end = time.monotonic() + WITHIN
     for job in opened.stored["jobs"]:
         while (state := http.get(f"/jobs/{job}").json().get("state")) != "succeeded":
@@ -65,7 +65,7 @@ def test_queued_jobs_are_done(opened: Opened, http: httpx.Client) -> None:
 
 
 def test_keys_open_what_they_opened(opened: Opened) -> None:
-    """Each key has its role and its tenant; a revoked key opens nothing."""
+    """Each key keeps its role and tenant. A revoked key is refused."""
     expected = {"admin": 200, "ask": 403, "north": 200, "revoked": 401}
     for name, status in expected.items():
         with opened.client(name) as client:
@@ -77,7 +77,7 @@ def test_keys_open_what_they_opened(opened: Opened) -> None:
 
 
 def test_conversations_are_there(opened: Opened, http: httpx.Client) -> None:
-    """A saved conversation is listed and reads as it was."""
+    """The saved conversations are listed and unchanged."""
     listed = http.get("/chat_history/sessions", params={"count": 10}).json()["sessions"]
     assert [each["id"] for each in listed] == list(opened.stored["history"])
     for session, answers in opened.stored["history"].items():
@@ -85,7 +85,7 @@ def test_conversations_are_there(opened: Opened, http: httpx.Client) -> None:
 
 
 def test_uploads_and_documents_are_there(opened: Opened, http: httpx.Client) -> None:
-    """Originals are byte for byte what was uploaded, and a user's own uploads are listed."""
+    """Originals are unchanged, and a user's uploads are listed."""
     name, text = opened.stored["upload"]
     assert http.get("/list_uploaded").json() == [name]
     assert http.get(f"/content/{name}").text == text
@@ -94,7 +94,7 @@ def test_uploads_and_documents_are_there(opened: Opened, http: httpx.Client) -> 
 
 
 def test_both_indexes_answer(opened: Opened, http: httpx.Client) -> None:
-    """Questions are answered from the documents of either index, by words and by vectors."""
+    """Questions are answered from both indexes."""
     for index, question, citation in (
         ("harbour", "When is high water at Kelsay?", "six in the morning"),
         ("notes", "How many cats does the lighthouse keeper feed?", "eleven cats"),
@@ -106,7 +106,7 @@ def test_both_indexes_answer(opened: Opened, http: httpx.Client) -> None:
 
 
 def test_the_snapshot_loads(opened: Opened, http: httpx.Client) -> None:
-    """A deleted index comes back from the snapshot as it was, with all its documents."""
+    """A deleted index is restored from its snapshot with all documents."""
     assert http.delete("/indexes/notes").status_code == 200
     assert "notes" not in http.get("/indexes").json()
     loaded = http.post("/load/notes", params={"path": opened.stored["snapshot"]})

@@ -1,4 +1,4 @@
-"""The five stages of the RAG chat protocol on a running stack; what each line holds the gateway's own tests say."""
+"""The versions of the RAG chat protocol on a running stack. The gateway's tests cover the content of each line."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ def piece_of(line: Any) -> str:
 def test_a_stage_answers_in_one_piece_and_line_by_line(
     http: httpx.Client, corpus: str, unary: str, streamed: str, switch: dict[str, Any], media: str
 ) -> None:
-    """The same text either way, with the right citation."""
+    """A unary and a streamed answer have the same text with the right citation."""
     whole = http.post(unary, json=body(corpus)).raise_for_status()
     assert whole.headers["content-type"] == "application/json"
     assert f"[{SOURCE}]" in text_of(whole.json())
@@ -62,24 +62,24 @@ def test_a_stage_answers_in_one_piece_and_line_by_line(
         ({}, {"x-ms-useragent": "ts-http-runtime/1.0.0-beta.1"}, "sessionState"),
     ],
 )
-def test_the_shared_path_knows_who_asks(
+def test_the_shared_path_recognises_the_client(
     http: httpx.Client, corpus: str, more: dict[str, Any], headers: dict[str, str], key: str
 ) -> None:
-    """By what the request holds, and by how its client calls itself."""
+    """The shared path recognises the version by members of the request and by the client's header."""
     answer = http.post("/chat", json=body(corpus, **more), headers=headers).raise_for_status().json()
     assert key in answer
 
 
 @pytest.mark.parametrize("path", ["/2024-01/ask", "/2024-01-28/chat", "/2024-04/chat", "/2026-04-10/chat"])
 def test_errors_are_a_text(http: httpx.Client, path: str) -> None:
-    """In all stages but one."""
+    """The error is a text in all versions but one."""
     response = http.post(path, json=body("no-such-index"))
     assert response.status_code == 404
     assert "no-such-index" in response.json()["error"]
 
 
 def test_errors_of_the_typespec_stage_have_a_code(http: httpx.Client) -> None:
-    """Beside their message."""
+    """The error of the TypeSpec version has a code."""
     response = http.post("/2024-05-29/chat", json=body("no-such-index"))
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "not_found"

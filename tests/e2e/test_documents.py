@@ -11,7 +11,7 @@ Ingest = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def index() -> str:
-    """A name that no other test uses."""
+    """Return the name of a new index."""
     return f"e2e-{uuid.uuid4().hex[:12]}"
 
 
@@ -33,7 +33,7 @@ def answer(http: httpx.Client, index: str, question: str) -> dict[str, Any]:
 
 
 def test_an_upload_becomes_an_answer(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """A PDF's pages are kept: the citation names the right one."""
+    """An uploaded PDF answers a question with a citation of the right page."""
     content = pdf("The lighthouse is white and 31 metres tall.", "The keeper feeds eleven cats every morning.")
     [job] = ingest(index, {"lighthouse.pdf": content}, category="island")
     assert job["state"] == "succeeded"
@@ -45,14 +45,14 @@ def test_an_upload_becomes_an_answer(http: httpx.Client, ingest: Ingest, index: 
 
 
 def test_the_same_file_again_changes_nothing(ingest: Ingest, index: str) -> None:
-    """A second upload of the same content under the same name is recognised."""
+    """A second upload of the same content under the same name is unchanged."""
     files = {"rules.md": b"# Rules\n\nNo cycling on the pier after dusk.\n"}
     assert ingest(index, files)[0]["state"] == "succeeded"
     assert ingest(index, files)[0]["state"] == "unchanged"
 
 
 def test_new_content_replaces_the_old(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """After an upload under the same name only the new content is found."""
+    """After an upload under the same name, only the new content is found."""
     ingest(index, {"price.md": b"# Price\n\nA day ticket costs 14 crowns.\n"})
     ingest(index, {"price.md": b"# Price\n\nA day ticket costs 19 crowns.\n"})
     points = answer(http, index, "What does a day ticket cost?")["context"]["data_points"]["text"]
@@ -74,7 +74,7 @@ BAD = {
 def test_an_unreadable_file_is_a_failed_job_with_the_reason(
     http: httpx.Client, ingest: Ingest, index: str, name: str
 ) -> None:
-    """Nothing of it is stored, the index is not even made, and the next file goes in."""
+    """An unreadable file fails with its reason and creates no index. The next file succeeds."""
     content, said = BAD[name]
     [job] = ingest(index, {name: content})
     assert job["state"] == "failed"
@@ -85,7 +85,7 @@ def test_an_unreadable_file_is_a_failed_job_with_the_reason(
 
 
 def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None:
-    """An empty file, no file, a bad index name, bad metadata: 4xx, and no job is made."""
+    """A bad upload gets a 4xx with the reason."""
     good = ("file", ("a.md", b"# A\n\nText.\n"))
     empty = ("file", ("empty.md", b""))
     cases: list[tuple[dict[str, str], list[Any], str]] = [
@@ -102,14 +102,14 @@ def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None
 
 
 def test_an_unknown_job_is_a_404(http: httpx.Client) -> None:
-    """With the job's id in the message."""
+    """An unknown job gets a 404 with its id."""
     response = http.get("/jobs/doesnotexist")
     assert response.status_code == 404
     assert "doesnotexist" in response.json()["detail"]
 
 
 def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """It is gone from the answers at once; the others stay; removing it again says that it is not there."""
+    """A removed document is not found any more, and the others are. An unknown id is returned as such."""
     jobs = ingest(
         index,
         {"cats.md": b"# Cats\n\nThe harbour has nine cats.\n", "dogs.md": b"# Dogs\n\nThe harbour has two dogs.\n"},
@@ -125,7 +125,7 @@ def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest,
 
 
 def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """What an index is told of its passages holds for documents that come afterwards."""
+    """New documents get the passage length of their index."""
     text = " ".join(f"Buoy {number} lies {number + 3} cables off the northern pier." for number in range(60))
     names = {"long": index, "short": f"{index}-short"}
     made = {"index_name": names["short"], "chunk_tokens": 40, "chunk_overlap": 0}
@@ -141,7 +141,7 @@ def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ing
 
 
 def test_an_index_says_how_it_is_searched(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """What is set for an index holds from the next search on, until it is the platform's again."""
+    """Changed settings of an index hold from the next search on, until they are reset."""
     ingest(index, {f"{name}.md": f"The {name} is on the pier.".encode() for name in ("crane", "ferry", "lamp")})
 
     def scores() -> list[float]:

@@ -1,4 +1,4 @@
-"""What is found and cited, measured as users would: a subset of the questions, and floors with wide margins."""
+"""The quality of search and citations on a subset of the questions, with low limits."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ EVAL = Path(__file__).resolve().parents[2] / "bench" / "eval.py"
 
 
 def test_what_is_found_and_cited(base_url: str, corpus: str) -> None:
-    """Hybrid search finds most right pages, hardly any worse than its parts; what is cited was given."""
+    """Hybrid search finds most of the right pages, and answers cite only given sources."""
     floors = ("recall@3=0.8", "recall@5=0.85", "recall@10=0.9", "mrr=0.75", "cites_given=1")
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""A stack with a front ends' file: assistants and memory, over real services."""
+"""A stack with a file of front ends: assistants and memory."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,7 +32,7 @@ def url(
 
 
 def test_an_unmodified_client_chooses_an_assistant(url: str) -> None:
-    """It finds the name in the list, and gets an answer from the index under it, its tools notwithstanding."""
+    """A client finds an assistant among the models and gets answers from its index, also with tools of its own."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
     assert "harbour" in [model.id for model in client.models.list()]
     answer = client.chat.completions.create(
@@ -46,7 +46,7 @@ def test_an_unmodified_client_chooses_an_assistant(url: str) -> None:
 
 
 def test_a_front_end_with_an_index(url: str) -> None:
-    """Its chats are answered from the index though the client names none."""
+    """A front end's chats are answered from its index without a name in the request."""
     client = openai.OpenAI(base_url=f"{url}/kept/v1", api_key="unused")
     answer = client.chat.completions.create(
         model="extractive", messages=[{"role": "user", "content": ASKED}], stream=True
@@ -55,7 +55,7 @@ def test_a_front_end_with_an_index(url: str) -> None:
 
 
 def test_embeddings_of_token_ids(url: str) -> None:
-    """The vector is that of the text."""
+    """Token ids have the vector of their text."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
     made = client.embeddings.create(model="", input=[[9906, 1917], [9906]])
     text = client.embeddings.create(model="", input="Hello world")
@@ -63,8 +63,8 @@ def test_embeddings_of_token_ids(url: str) -> None:
     assert made.data[1].embedding != made.data[0].embedding
 
 
-def test_the_newest_message_alone(url: str) -> None:
-    """The stack knows the rest, until it is told to forget it."""
+def test_memory_of_a_conversation(url: str) -> None:
+    """A front end with memory keeps the conversation, until it is deleted."""
 
     def ask(text: str, state: str | None) -> tuple[str, list[str]]:
         body = {"messages": [{"role": "user", "content": text}], "sessionState": state}

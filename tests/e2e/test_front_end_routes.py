@@ -1,4 +1,4 @@
-"""What chat front ends ask for besides answers."""
+"""Routes that chat front ends use besides answers."""
 
 import time
 import uuid
@@ -12,14 +12,14 @@ PDF = "brannoch-bridge-maintenance-plan.pdf"
 
 
 def test_a_front_end_can_start(http: httpx.Client) -> None:
-    """What it reads first is there, as JSON."""
+    """The routes that a front end reads at its start return JSON."""
     assert http.get("/auth_setup").raise_for_status().json()["useLogin"] is False
     assert http.get("/config").raise_for_status().json()["streamingEnabled"] is True
     assert http.get("/.auth/me").status_code == 404
 
 
 def test_a_citation_opens_its_document(http: httpx.Client, corpus: str) -> None:
-    """The original, byte for byte, with the type of a document that a frame shows; whole and in ranges."""
+    """A citation's path returns the original with its type, completely and in ranges."""
     original = (CORPUS / PDF).read_bytes()
     whole = http.get(f"/content/{PDF}", params={"index": corpus})
     assert whole.status_code == 200, whole.text
@@ -42,7 +42,7 @@ def test_a_citation_opens_its_document(http: httpx.Client, corpus: str) -> None:
 
 
 def test_every_citation_of_an_answer_leads_to_a_document(http: httpx.Client, corpus: str) -> None:
-    """The name before the fragment is the path."""
+    """The part of a citation before the fragment is the path of its document."""
     body = {"messages": "Where are staff trained?", "context": {"overrides": {"index": corpus, "top": 10}}}
     citations = http.post("/2024-04/chat", json=body).json()["context"]["data_points"]["citations"]
     assert citations
@@ -51,8 +51,8 @@ def test_every_citation_of_an_answer_leads_to_a_document(http: httpx.Client, cor
         assert http.head(f"/content/{path}", params={"index": corpus}).status_code == 200, citation
 
 
-def test_there_and_back(http: httpx.Client) -> None:
-    """A document of one's own: uploaded, listed, found, opened, deleted, and gone."""
+def test_the_life_of_an_upload(http: httpx.Client) -> None:
+    """A user's document is uploaded, listed, found, opened and deleted."""
     name = f"my notes {uuid.uuid4().hex}.md"
     word = f"quokka{uuid.uuid4().hex}"
     response = http.post("/upload", files={"file": (name, f"# Notes\n\nThe {word} sleeps at noon.\n".encode())})
@@ -72,7 +72,7 @@ def test_there_and_back(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("content", [b"%PDF-1.7\nbroken", b"\x00\x01\x02" * 100])
 def test_an_upload_that_cannot_be_read_is_named(http: httpx.Client, content: bytes) -> None:
-    """422, the error is a text, and it is not listed."""
+    """An unreadable upload gets a 422 with a text, and is not listed."""
     name = f"{uuid.uuid4().hex}.pdf"
     response = http.post("/upload", files={"file": (name, content)})
     assert response.status_code == 422, response.text
@@ -82,7 +82,7 @@ def test_an_upload_that_cannot_be_read_is_named(http: httpx.Client, content: byt
 
 @pytest.mark.parametrize("path", ["/2024-01/chat", "/2024-04/chat", "/2026-04-10/chat"])
 def test_a_conversation_is_kept_under_its_state(http: httpx.Client, corpus: str, path: str) -> None:
-    """As the React front end does it: the first answer names it, later ones give the name back."""
+    """The first answer has a session state, and later answers keep it. The history uses it as id."""
 
     def state(said: str | None) -> str:
         context = {"overrides": {"index": corpus, "top": 1}}
@@ -102,7 +102,7 @@ def test_a_conversation_is_kept_under_its_state(http: httpx.Client, corpus: str,
 
 
 def test_history_lasts(http: httpx.Client) -> None:
-    """Kept, listed first, read as it was, deleted."""
+    """A saved conversation is listed first, is unchanged, and can be deleted."""
     session = str(uuid.uuid4())
     answers = [["When does the ferry leave?", {"message": {"content": "At nine. " * 1000}, "session_state": None}]]
     assert http.post("/chat_history", json={"id": session, "answers": answers}).status_code == 201

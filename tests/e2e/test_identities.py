@@ -1,4 +1,4 @@
-"""Users of tokens and users of API keys, on a data directory that an earlier version made."""
+"""Users of tokens and users of API keys on a data directory of an earlier version."""
 
 import json
 import tarfile
@@ -43,7 +43,7 @@ class Issuer:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def headers(self, user: str) -> dict[str, str]:
-        """The headers of a request with a user's token."""
+        """Return the headers of a request with a user's token."""
         claims = {
             "iss": self.url,
             "aud": AUDIENCE,
@@ -56,10 +56,10 @@ class Issuer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of a gateway that takes its tokens."""
+        """Return the settings of a gateway that accepts its tokens."""
         return {
             **STORED["settings"],
-            "CAUSEWAY_QDRANT_URL": "",  # the directory holds the indexes of the embedded engine
+            "CAUSEWAY_QDRANT_URL": "",  # the directory has the indexes of the embedded engine
             "CAUSEWAY_OIDC_ISSUER": self.url,
             "CAUSEWAY_OIDC_JWKS_URL": f"{self.url}/keys",
             "CAUSEWAY_OIDC_AUDIENCE": json.dumps([AUDIENCE]),
@@ -81,8 +81,8 @@ def issuer() -> Iterator[Issuer]:
 def test_a_token_opens_what_is_its_users(
     issuer: Issuer, start_stack: Callable[..., AbstractContextManager[str]], tmp_path: Path
 ) -> None:
-    """Beside API keys a token with the name of a key's user opens nothing of that user's. Without keys the names of
-    an earlier version were the provider's: the user finds upload and conversation, and goes on with both.
+    """With API keys enabled, a token's user does not own the data of a key's user of the same name. Without API
+    keys, the data of an earlier version belongs to the token's user, who finds and continues it.
     """
     with tarfile.open(ARCHIVE) as tar:
         tar.extractall(tmp_path, filter="data")

@@ -1,4 +1,4 @@
-"""The npm client of the AI chat protocol (`@microsoft/ai-chat-protocol`), as its users call it, under Node."""
+"""The npm client of the AI chat protocol (`@microsoft/ai-chat-protocol`) under Node."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ Call = Callable[..., dict[str, Any]]
 
 @pytest.fixture(params=["/2024-05-29/chat", "/chat"])
 def call(request: pytest.FixtureRequest, base_url: str, api_key: str, corpus: str) -> Call:
-    """Calls the client, at the stage's own path and at the shared one, which knows the client by its name."""
+    """Give a function that calls the client, at the version's path and at the shared one."""
 
     def run(*messages: dict[str, Any], streamed: bool = False, **options: Any) -> dict[str, Any]:
         context = {"overrides": {"index": corpus}}
@@ -45,7 +45,7 @@ def attached(name: str, media: str, content: bytes) -> dict[str, Any]:
 
 
 def test_an_answer_in_one_piece(call: Call) -> None:
-    """Message, context and the session's state, which its first turn does not send."""
+    """An answer has the message, the context and the session state of the request."""
     answer = call(QUESTION)["answer"]
     assert answer["message"]["role"] == "assistant"
     assert f"[{SOURCE}]" in answer["message"]["content"]
@@ -55,7 +55,7 @@ def test_an_answer_in_one_piece(call: Call) -> None:
 
 
 def test_a_streamed_answer(call: Call) -> None:
-    """Every line reaches the user, the last one too; the text is the unary one's."""
+    """The user gets every line. The text equals that of the unary answer."""
     lines = call(QUESTION, streamed=True, sessionState="s")["lines"]
     assert lines[0]["delta"] == {"role": "assistant"}
     assert SOURCE in lines[0]["context"]["data_points"]["citations"]
@@ -67,7 +67,7 @@ def test_a_streamed_answer(call: Call) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_errors_are_thrown_with_their_code(call: Call, streamed: bool) -> None:
-    """The client throws what stands under ``error``."""
+    """The client throws the content of ``error``."""
     outcome = call(QUESTION, streamed=streamed, context={"overrides": {"index": "no-such-index"}})
     assert outcome["error"]["code"] == "not_found"
     assert "no-such-index" in outcome["error"]["message"]
@@ -80,7 +80,7 @@ def test_errors_are_thrown_with_their_code(call: Call, streamed: bool) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_files_go_with_a_message(call: Call, streamed: bool) -> None:
-    """Text stands in the prompt; what is no text is refused by its place."""
+    """A text file is in the prompt. A file of another type is refused by its position."""
     content = b"The spare bearing lies in shed 7.\n"
     outcome = call(attached("notes.md", "text/markdown", content), streamed=streamed, sessionState="s")
     last = outcome["lines"][-1] if streamed else outcome["answer"]

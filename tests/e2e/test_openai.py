@@ -16,7 +16,7 @@ def client(base_url: str, api_key: str) -> Iterator[OpenAI]:
 
 
 def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
-    """The answer cites the page, and its sources come with their scores."""
+    """With an index, the answer cites the page and has the sources with their scores."""
     answer = client.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": QUESTION}],
@@ -35,7 +35,7 @@ def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
 
 
 def test_streaming_with_an_index(client: OpenAI, corpus: str) -> None:
-    """Chunks with the role first, sources on the first, timings on the last; usage because it was asked for."""
+    """The first chunk has the role and the sources. The last one has the usage and the timings."""
     stream = client.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": QUESTION}],
@@ -57,7 +57,7 @@ def test_streaming_with_an_index(client: OpenAI, corpus: str) -> None:
 
 
 def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
-    """The embedded model answers in OpenAI's shape, streamed and not, and has nothing to cite."""
+    """Without an index, the model answers, and the streamed text equals the unary one."""
     messages: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
     answer = client.chat.completions.create(model="extractive", messages=messages)
     assert answer.choices[0].message.content
@@ -67,7 +67,7 @@ def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
 
 
 def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.Client, corpus: str) -> None:
-    """An unknown index is a 404, an unknown model too; a missing question a 400 with RAGEngine's message."""
+    """An unknown index or model is a 404, and a missing question a 400 with RAGEngine's message."""
     ask = {"messages": [{"role": "user", "content": "Hi"}]}
     with pytest.raises(openai.NotFoundError, match="No such index: 'nope' exists"):
         client.chat.completions.create(model="extractive", **ask, extra_body={"index_name": "nope"})  # type: ignore[call-overload]  # a plain dict

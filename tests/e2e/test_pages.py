@@ -2,7 +2,7 @@ import httpx
 
 
 def test_health_and_readiness(http: httpx.Client) -> None:
-    """The process lives, every service answers."""
+    """The gateway is alive, and all services are ready."""
     assert http.get("/healthz").json() == {"status": "ok"}
     ready = http.get("/readyz", params={"verbose": ""})
     assert ready.status_code == 200
@@ -12,7 +12,7 @@ def test_health_and_readiness(http: httpx.Client) -> None:
 
 
 def test_the_openapi_page(http: httpx.Client) -> None:
-    """The page is there, and the document names every public route."""
+    """The page exists, and the document has the public routes."""
     assert "swagger" in http.get("/docs").text.lower()
     paths = http.get("/openapi.json").json()["paths"]
     assert {"/chat", "/chat/stream", "/2024-04/chat", "/v1/chat/completions", "/documents", "/jobs/{job_id}"} <= (
@@ -20,7 +20,7 @@ def test_the_openapi_page(http: httpx.Client) -> None:
     )
 
 
-def test_what_does_not_exist_and_what_is_not_taken(http: httpx.Client) -> None:
+def test_unknown_paths_and_methods(http: httpx.Client) -> None:
     """404 and 405 are JSON with a reason."""
     assert http.get("/nowhere").status_code == 404
     assert "/nowhere" in http.get("/nowhere").json()["detail"]

@@ -1,7 +1,4 @@
-"""Chat completions over an index, as OpenAI's client asks for them and as the model server gets them.
-
-What reaches a model only the model can say: a stack of its own, on this machine, asks a server that records.
-"""
+"""Chat completions over an index, as OpenAI's client gets them and as a recording model server receives them."""
 
 import functools
 import json
@@ -49,7 +46,7 @@ OPENAI_MEMBERS = {
 
 @dataclass
 class Recorded:
-    """A stack whose model records."""
+    """A stack with a recording model server."""
 
     http: httpx.Client
     openai: OpenAI
@@ -57,23 +54,23 @@ class Recorded:
     logs: Path
 
     def ask(self, *messages: dict[str, Any], **members: Any) -> dict[str, Any]:
-        """The answer to a request with an index."""
+        """Return the answer to a request with an index."""
         request = {"model": "gpt-4", "index_name": INDEX, "messages": list(messages), **members}
         answer: dict[str, Any] = self.http.post(PATH, json=request).raise_for_status().json()
         return answer
 
     def sent(self) -> list[dict[str, Any]]:
-        """The requests that have reached the model, oldest first."""
+        """Return the requests that the model server received, oldest first."""
         return [json.loads(each["body"]) for each in self.model.get("/requests").json()]
 
     def last(self) -> dict[str, Any]:
-        """The latest of them."""
+        """Return the latest request."""
         return self.sent()[-1]
 
 
 @pytest.fixture(scope="module")
 def model_url() -> Iterator[str]:
-    """A model server that says four words to everyone."""
+    """Start a model server that answers with four words."""
     command = [sys.executable, "-m", "causeway_testing.model_server", "--tokens", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -116,7 +113,7 @@ def _filled(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> None
 
 
 def test_openais_client_asks_an_index(recorded: Recorded) -> None:
-    """The model gets the passages in front of the question; the answer is its own, with its numbers of tokens."""
+    """The model gets the passages before the question. The client gets the model's answer and its usage."""
     answer = recorded.openai.chat.completions.create(
         model="gpt-4", messages=[{"role": "user", "content": QUESTION}], extra_body={"index_name": INDEX}
     )
@@ -135,7 +132,7 @@ def test_openais_client_asks_an_index(recorded: Recorded) -> None:
 
 
 def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
-    """Sources on the first chunk alone, numbers of tokens on the last."""
+    """Only the first chunk has the sources, and the last one has the usage."""
     with recorded.openai.chat.completions.create(
         model="gpt-4",
         messages=[{"role": "user", "content": QUESTION}],
@@ -153,11 +150,11 @@ def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
     assert chunks[-1].usage.completion_tokens == 4
 
 
-# --- what reaches the model ---------------------------------------------------------------------------------------
+# --- the model's request ------------------------------------------------------------------------------------------
 
 
 def test_every_member_reaches_the_model(recorded: Recorded) -> None:
-    """With an index as without one; ours do not."""
+    """The model gets every member of the request except RAGEngine's, with and without an index."""
     recorded.ask(USER, context_token_ratio=0.4, **OPENAI_MEMBERS)
     sent = recorded.last()
     assert {name: sent[name] for name in OPENAI_MEMBERS} == OPENAI_MEMBERS
@@ -168,7 +165,7 @@ def test_every_member_reaches_the_model(recorded: Recorded) -> None:
 
 
 def test_64_requests_at_once_do_not_mix(recorded: Recorded) -> None:
-    """Each reaches the model with its own model, temperature, stop, user and words, half of them streaming."""
+    """Of concurrent requests, each reaches the model with its own members, half of them streaming."""
 
     def request(number: int) -> dict[str, Any]:
         return {
@@ -211,8 +208,10 @@ BYPASSES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BYPASSES)
-def test_what_goes_to_the_model_as_it_came(recorded: Recorded, name: str, stream: bool) -> None:
-    """Less our own members; the answer comes back as the model server gave it, and says that it has no sources."""
+def test_requests_without_retrieval(recorded: Recorded, name: str, stream: bool) -> None:
+    """A request without retrieval reaches the model without RAGEngine's members. The answer is the model server's,
+    with null sources.
+    """
     request = {"model": "gpt-4", "stream": stream, "seed": 7, "vendor": {"x": 1.5}, **BYPASSES[name]}
     ours = {"index_name": INDEX, "context_token_ratio": 0.3} | BYPASSES[name]
     response = recorded.http.post(PATH, json=request | ours).raise_for_status()
@@ -230,9 +229,9 @@ def test_what_goes_to_the_model_as_it_came(recorded: Recorded, name: str, stream
 
 @functools.cache
 def encoding() -> Any:
-    """Of this model."""
+    """Return the model's encoding."""
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library no longer recommends.
+        # The package uses a deprecated function of the standard library.
         warnings.simplefilter("ignore", DeprecationWarning)
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types
 
@@ -240,12 +239,12 @@ def encoding() -> Any:
 
 
 def tokens(messages: list[dict[str, Any]]) -> int:
-    """As OpenAI counts them for this model: 4 around each message and 3 in front of the answer."""
+    """Return OpenAI's count: 4 tokens around each message and 3 before the answer."""
     return 3 + sum(4 + len(encoding().encode_ordinary(message["content"])) for message in messages)
 
 
 def padded(total: int) -> list[dict[str, Any]]:
-    """A conversation of so many tokens that ends with the question."""
+    """Return a conversation with this number of tokens that ends with the question."""
     system = {"role": "system", "content": "Be kind."}
     missing = total - tokens([system, USER])
     return [system | {"content": system["content"] + " word" * missing}, USER]
@@ -253,7 +252,7 @@ def padded(total: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("members", [{}, {"max_tokens": 100}, {"max_tokens": 8000, "context_token_ratio": 0.8}])
 def test_max_tokens_examples(recorded: Recorded, members: dict[str, Any]) -> None:
-    """None, a conservative and an excessive one: prompt, context and answer fit the window, as the model counts."""
+    """Without, with a small and with a large limit, prompt, context and answer fit the window."""
     conversation = padded(500)
     assert tokens(conversation) == 500
     answer = recorded.ask(*conversation, retrieval={"similarity_threshold": -1}, **members)
@@ -273,7 +272,9 @@ def test_max_tokens_examples(recorded: Recorded, members: dict[str, Any]) -> Non
 
 
 def test_token_budget_example(recorded: Recorded) -> None:
-    """8192 of window, 500 of conversation, 1000 asked for, ratio 0.6: 600 for the passages, 1000 for the answer."""
+    """With a window of 8192, a conversation of 500, a limit of 1000 and a ratio of 0.6, the passages get 600
+    tokens.
+    """
     plain = {"retrieval": {"similarity_threshold": -1}, "context_token_ratio": 0.6, "max_tokens": 1000}
     recorded.ask(*padded(500), **plain)
     sent = recorded.last()
@@ -283,7 +284,7 @@ def test_token_budget_example(recorded: Recorded) -> None:
 
 
 def test_a_prompt_that_is_longer_than_the_window(recorded: Recorded) -> None:
-    """It is refused; one that is as long as it goes to the model, without sources."""
+    """A prompt longer than the window is refused. One of the same length gets no sources."""
     answer = recorded.ask(*padded(WINDOW))
     assert answer["source_nodes"] is None
     request = {"model": "gpt-4", "index_name": INDEX, "messages": padded(WINDOW + 1)}
@@ -293,12 +294,12 @@ def test_a_prompt_that_is_longer_than_the_window(recorded: Recorded) -> None:
 
 
 def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
-    """A line a node, and the request's own line counts them."""
+    """The log has a line for each node, and the line of the request has their counts."""
     response = recorded.http.post(PATH, json={"model": "gpt-4", "index_name": INDEX, "messages": [USER]})
     trace = response.headers["x-trace-id"]
     lines: list[dict[str, Any]] = []
     end = time.monotonic() + 60
-    # The request's line is written once its answer is out.
+    # The line of the request is written after its answer.
     while not any(line["event"] == "request" for line in lines) and time.monotonic() < end:
         log = (recorded.logs / "gateway.log").read_text()
         lines = [
@@ -318,7 +319,7 @@ def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("index", [INDEX, ""])
 def test_a_model_servers_429_stays_one(recorded: Recorded, index: str, stream: bool) -> None:
-    """OpenAI's client raises what it would raise of the model server, with its words and its wait."""
+    """The client raises RateLimitError with the model server's message and wait."""
     with pytest.raises(openai.RateLimitError, match="Too many requests") as caught:
         recorded.openai.chat.completions.create(
             model="fault-429",
@@ -332,8 +333,8 @@ def test_a_model_servers_429_stays_one(recorded: Recorded, index: str, stream: b
 @pytest.mark.parametrize(
     "wrong", [{"context_token_ratio": 0.1}, {"messages": []}, {"tools": [{"type": "function"}]}, {"stream": True}]
 )
-def test_an_unknown_index_is_told_of_first(recorded: Recorded, wrong: dict[str, Any]) -> None:
-    """Whatever else is wrong with the request, in both shapes that clients read."""
+def test_an_unknown_index_is_reported_first(recorded: Recorded, wrong: dict[str, Any]) -> None:
+    """An unknown index is reported before other errors of the request, in both forms of errors."""
     request = {"model": "gpt-4", "index_name": "nope", "messages": [USER]} | wrong
     before = len(recorded.sent())
     response = recorded.http.post(PATH, json=request)

@@ -1,4 +1,4 @@
-"""RAGEngine's API besides the chat, driven by OpenAI's own client, as its users do."""
+"""RAGEngine's API besides the chat, called with OpenAI's client."""
 
 import hashlib
 import math
@@ -39,7 +39,7 @@ def v1(base_url: str, api_key: str) -> Iterator[OpenAI]:
 
 @pytest.fixture
 def index(client: OpenAI) -> Iterator[str]:
-    """An index with three documents."""
+    """Create an index with three documents."""
     name = f"e2e-{uuid.uuid4().hex[:12]}"
     post(client, "/index", index_name=name, documents=TEXTS)
     yield name
@@ -64,7 +64,7 @@ def ids(listed: list[dict[str, Any]]) -> list[str]:
 
 
 def test_documents_are_added_and_found(client: OpenAI) -> None:
-    """What was sent comes back in its order, with ids; it can be found at once, and is not there twice."""
+    """Added documents are returned in order with ids, are found at once, and are not duplicated."""
     name = f"e2e-{uuid.uuid4().hex[:12]}"
     added = post(client, "/index", index_name=name, documents=TEXTS)
     digest = hashlib.sha256(TEXTS[0]["text"].encode()).hexdigest()
@@ -85,7 +85,7 @@ def test_documents_are_added_and_found(client: OpenAI) -> None:
 
 
 def test_lists_are_of_whole_documents(client: OpenAI, index: str) -> None:
-    """Not of passages: a long text is one document, which comes back to the letter, as far as it is asked for."""
+    """A list has whole documents with their unchanged text, up to the requested length."""
     text = "\n\n".join(f"  Part {n}. The lamp of buoy {n} flashes every {n + 2} seconds.  " for n in range(300))
     post(client, "/index", index_name=index, documents=[{"text": text, "doc_id": "a long one"}])
     page = get(client, f"/indexes/{index}/documents", limit=1, max_text_length=1_000_000)
@@ -100,7 +100,7 @@ def test_lists_are_of_whole_documents(client: OpenAI, index: str) -> None:
 
 
 def test_documents_are_narrowed_by_their_metadata(client: OpenAI, index: str) -> None:
-    """In lists and in searches, all conditions at once, with the values' types."""
+    """Lists and searches can be filtered by all given metadata with their types."""
     path = f"/indexes/{index}/documents"
     assert ids(get(client, path, metadata_filter='{"topic":"ferry","year":2024}')["documents"]) == ["ferry"]
     assert get(client, path, metadata_filter='{"year":"2024"}')["total_items"] == 0
@@ -109,7 +109,7 @@ def test_documents_are_narrowed_by_their_metadata(client: OpenAI, index: str) ->
 
 
 def test_documents_are_updated(client: OpenAI, index: str) -> None:
-    """New text is found and the old is not; new metadata keep the text; what is missing is said and not made."""
+    """An update replaces the text, and new metadata keep the text. Unknown ids are returned and not created."""
     documents = [
         {"doc_id": "cats", "text": "The lighthouse keeper feeds twelve dogs."},
         {"doc_id": "ferry", "text": TEXTS[1]["text"], "metadata": {"topic": "harbour"}},
@@ -132,7 +132,7 @@ def test_documents_are_updated(client: OpenAI, index: str) -> None:
 
 
 def test_documents_and_indexes_are_deleted(client: OpenAI, index: str) -> None:
-    """What is deleted is neither found nor listed; ids that are not there are named."""
+    """Deleted documents and indexes are not listed. Unknown ids are returned."""
     said = post(client, f"/indexes/{index}/documents/delete", doc_ids=["cats", "nobody"])
     assert said == {"deleted_doc_ids": ["cats"], "not_found_doc_ids": ["nobody"]}
     assert "cats" not in ids(get(client, f"/indexes/{index}/documents")["documents"])
@@ -144,7 +144,7 @@ def test_documents_and_indexes_are_deleted(client: OpenAI, index: str) -> None:
 
 
 def test_snapshots(client: OpenAI, index: str) -> None:
-    """An index comes back from its snapshot as it was."""
+    """An index is restored from its snapshot."""
     path = "e2e"
     written: Any = client.post(f"/persist/{index}", options={"params": {"path": path}}, cast_to=object)
     assert written == {"message": f"Successfully persisted index {index} to {path}/{index}."}
@@ -163,7 +163,7 @@ def test_snapshots(client: OpenAI, index: str) -> None:
 
 
 def test_embeddings(v1: OpenAI) -> None:
-    """Of length 1, the same in both encodings and alone or among others; what cannot be made is refused."""
+    """Vectors have length 1, and are equal in both encodings, alone and with others. Wrong requests are refused."""
     model = "all-minilm-l6-v2"
     texts = ["The ferry leaves at nine.", "Departure of the boat", "Eleven cats"]
     made = v1.embeddings.create(model=model, input=texts)
@@ -185,7 +185,7 @@ def test_embeddings(v1: OpenAI) -> None:
 
 
 def test_models(v1: OpenAI) -> None:
-    """Those for chats are listed; those for embeddings, too, are there to be asked for by their ids."""
+    """Models for chats are listed. Models for embeddings can be retrieved by id."""
     models = {model.id: model for model in v1.models.list()}
     assert "extractive" in models
     assert "all-minilm-l6-v2" not in models
@@ -198,7 +198,7 @@ def test_models(v1: OpenAI) -> None:
 
 
 def test_a_chat_over_the_index(v1: OpenAI, index: str) -> None:
-    """What was added as text is answered from."""
+    """A chat is answered from an added document."""
     answer = v1.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": "How often is the pivot bearing of the bridge renewed?"}],
@@ -245,7 +245,7 @@ BAD: list[tuple[str, str, Any, int]] = [
 def test_bad_requests_change_nothing(
     http: httpx.Client, index: str, method: str, path: str, body: Any, status: int
 ) -> None:
-    """4xx with the reason, never a 500; the index is as it was."""
+    """A bad request gets a 4xx with the reason, and the index stays unchanged."""
     if isinstance(body, dict) and "index_name" in body:
         body = body | {"index_name": body["index_name"].replace("{index}", index)}
     before = http.get(f"/indexes/{index}/documents").json()
@@ -258,7 +258,7 @@ def test_bad_requests_change_nothing(
 
 
 def test_health_and_metrics(http: httpx.Client, index: str) -> None:
-    """In RAGEngine's words; each request is counted by how it ended."""
+    """The routes return RAGEngine's form. Each request is counted by its outcome."""
     assert http.get("/health").json() == {"status": "Healthy", "detail": None}
 
     def count(status: str) -> float:
@@ -276,7 +276,7 @@ def test_health_and_metrics(http: httpx.Client, index: str) -> None:
 
 
 def test_the_interface_is_described(http: httpx.Client) -> None:
-    """Every route that clients of RAGEngine use, with what it takes and gives."""
+    """The OpenAPI document has every route of RAGEngine's clients with a summary."""
     paths = http.get("/openapi.json").json()["paths"]
     for path, methods in {
         "/health": {"get"},

@@ -17,14 +17,14 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="session")
 def handbook(ingest: Callable[..., list[dict[str, Any]]]) -> None:
-    """The index that the README speaks of."""
+    """Fill the index of the README."""
     files = {path.name: path.read_bytes() for path in sorted((ROOT / "examples" / "corpus").iterdir())}
     assert all(job["state"] in ("succeeded", "unchanged") for job in ingest("handbook", files))
 
 
 @pytest.mark.usefixtures("handbook")
 def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
-    """Each request that the README shows is answered well, from the sources."""
+    """Each request of the README gets an answer with sources."""
     shell = "\n".join(text for language, text in BLOCKS if language == "sh")
     requests = re.findall(rf"curl -N {HOME}(/\S+) .*?-d '(.*?)'", shell, re.DOTALL)
     assert len(requests) >= 2
@@ -38,7 +38,7 @@ def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
 
 @pytest.mark.usefixtures("handbook")
 def test_the_requests_of_the_guardrails_page_are_answered(http: httpx.Client) -> None:
-    """JSON and lines of JSON alike; what is shown below one is how its answer begins."""
+    """Each request of the page succeeds, and its answer begins as the page shows."""
     page = (ROOT / "docs/guardrails.md").read_text()
     shown = re.findall(
         r"^curl (?:-N )?localhost:8080(/\S+) -H 'content-type: (\S+)'"
@@ -55,7 +55,7 @@ def test_the_requests_of_the_guardrails_page_are_answered(http: httpx.Client) ->
 
 
 def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
-    """The file is there, and the form that the README shows is one."""
+    """The upload of the README is accepted, and its file exists."""
     [(index, file, path)] = re.findall(rf"-F index=(\S+) -F file=@(\S+) {HOME}(\S+)", README)
     content = (ROOT / file).read_bytes()
     response = http.post(path, data={"index": index}, files={"file": (Path(file).name, content)})
@@ -64,7 +64,7 @@ def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
 
 @pytest.mark.usefixtures("handbook")
 def test_the_python_example_runs(base_url: str, api_key: str) -> None:
-    """It prints the answer and the sources' names."""
+    """The example prints the answer and the names of the sources."""
     [code] = [text for language, text in BLOCKS if language == "python"]
     printed = io.StringIO()
     variables: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Who sees what, on a stack that asks who asks: strangers to a document, to a user, to a tenant."""
+"""Access to documents, users' data and tenants' data on a stack with authentication."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "chief": {"roles": ("admin",)},
     "loader": {"roles": ("ingest",)},
 }
-# Of another tenant: the same names, the same ids, the same groups.
+# The keys of another tenant, with the same names, ids and groups.
 SOUTH: dict[str, dict[str, Any]] = {
     "ann": {"roles": ("admin",)},
     "bob": {"roles": ("ask", "ingest"), "groups": ("staff",)},
@@ -51,7 +51,7 @@ SOUTH: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Harbour:
-    """The stack, its callers, and what they are known by."""
+    """The stack and its clients with their keys."""
 
     data: Path
     north: dict[str, httpx.Client]
@@ -61,7 +61,7 @@ class Harbour:
     jobs: list[str]
 
     def store(self, work: Callable[[key_store.KeyStore], Any]) -> Any:
-        """Does something where the keys are kept."""
+        """Call a function with the store of API keys."""
 
         async def reach() -> Any:
             url = json.loads((self.data / "stack.json").read_text())["nats_url"]
@@ -82,7 +82,7 @@ def harbour(
     wait_for: Callable[[httpx.Client, str], dict[str, Any]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Harbour]:
-    """Documents of one tenant: for everybody, for one user, for a group."""
+    """Start a stack with a tenant's documents: one for all, one for a user, and one for a group."""
     data = tmp_path_factory.mktemp("guarded")
     with start_stack(data, CAUSEWAY_AUTH="keys", CAUSEWAY_DEFAULT_INDEX=INDEX) as url:
         records, keys, callers = [], {}, {}
@@ -121,7 +121,7 @@ def _paths(harbour: Harbour) -> dict[str, dict[str, Any]]:
 
 
 def _chats(harbour: Harbour) -> list[str]:
-    """The paths at which the sample question can be asked, whatever is spoken there."""
+    """Return the paths of all dialects' chats."""
     ends = ("/chat", "/chat/stream", "/ask", "/v1/chat/completions")
     return [path for path in _paths(harbour) if path.endswith(ends) and "detection" not in path]
 
@@ -134,13 +134,13 @@ def _question(path: str, **more: Any) -> dict[str, Any]:
 
 
 def _shown(text: str) -> set[str]:
-    """Of which documents a text tells anything, be it the name."""
+    """Return the documents whose name or content is in a text."""
     return {name for name, secret in SECRETS.items() if name in text or secret in text}
 
 
 @pytest.mark.parametrize("caller", SEES)
-def test_answers_hold_nothing_of_what_the_caller_may_not_see(harbour: Harbour, caller: str) -> None:
-    """In no dialect: not the text, not the thoughts, not a citation, not a name. What may be seen is there."""
+def test_answers_hide_documents(harbour: Harbour, caller: str) -> None:
+    """In every dialect, an answer shows exactly the documents that the caller may see."""
     chats = _chats(harbour)
     assert len(chats) > 10
     for path in chats:
@@ -150,8 +150,8 @@ def test_answers_hold_nothing_of_what_the_caller_may_not_see(harbour: Harbour, c
 
 
 @pytest.mark.parametrize("caller", SEES)
-def test_nor_do_lists_and_searches(harbour: Harbour, caller: str) -> None:
-    """`/retrieve`, the list of documents with their number, originals with and without their bytes."""
+def test_searches_and_lists_hide_documents(harbour: Harbour, caller: str) -> None:
+    """Searches, lists, passages and originals show exactly the documents that the caller may see."""
     http = harbour.north[caller]
     found = http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION, "max_node_count": 50})
     assert _shown(found.raise_for_status().text) == SEES[caller]
@@ -171,8 +171,10 @@ def test_nor_do_lists_and_searches(harbour: Harbour, caller: str) -> None:
 
 @pytest.mark.parametrize("caller", SEES)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_nor_do_agents(harbour: Harbour, mode: Literal["legacy", "auto"], caller: str) -> None:
-    """In both generations of the protocol: searches, answers, documents by their ids, and resources."""
+async def test_agents_see_only_their_users_documents(
+    harbour: Harbour, mode: Literal["legacy", "auto"], caller: str
+) -> None:
+    """In both generations of MCP, an agent gets exactly the documents that its user may see."""
     url = str(harbour.north[caller].base_url).rstrip("/") + "/mcp"
     key = {"authorization": f"Bearer {harbour.keys[f'north-{caller}']}"}
     listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
@@ -201,7 +203,7 @@ async def test_nor_do_agents(harbour: Harbour, mode: Literal["legacy", "auto"], 
 
 
 async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
-    """`causeway mcp` with a key of its own sees what the key sees, in both generations."""
+    """`causeway mcp` shows what its key may see, in both generations."""
     url = str(harbour.north["bob"].base_url)
     program = StdioServerParameters(
         command=str(Path(sys.executable).with_name("causeway")),
@@ -226,8 +228,8 @@ async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
                 await agent.read_resource(f"causeway://{INDEX}/none")
 
 
-def test_who_may_not_see_a_document_cannot_remove_it(harbour: Harbour) -> None:
-    """It is said not to be there, and stays."""
+def test_a_hidden_document_cannot_be_deleted(harbour: Harbour) -> None:
+    """A hidden document counts as unknown at a deletion, and stays."""
     listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
     ids = [each["doc_id"] for each in listed]
     hidden = [each["doc_id"] for each in listed if SECRETS["anns.md"] in each["text"]]
@@ -239,10 +241,10 @@ def test_who_may_not_see_a_document_cannot_remove_it(harbour: Harbour) -> None:
     assert harbour.north["carl"].delete(f"/indexes/{INDEX}").status_code == 403
 
 
-def test_who_may_see_a_document_is_changed_by_who_may_see_it(
+def test_access_lists_can_be_changed(
     harbour: Harbour, wait_for: Callable[[httpx.Client, str], dict[str, Any]]
 ) -> None:
-    """From the end of the job on, in each search and list; a stranger to the document cannot change it."""
+    """Callers that see a document can change its access list, which holds after the job. Others cannot."""
     listed = harbour.north["chief"].get("/documents", params={"index": INDEX}).json()["documents"]
     [anns] = [each for each in listed if each["sourcefile"] == "anns.md"]
     assert (anns["oids"], anns["groups"]) == (["ann"], [])
@@ -266,8 +268,8 @@ def test_who_may_see_a_document_is_changed_by_who_may_see_it(
     assert harbour.north["ann"].get("/content/anns.md").text == FILES["anns.md"][0]
 
 
-def test_what_is_a_users_own_is_nobody_elses(harbour: Harbour) -> None:
-    """Conversations and uploads: not read, not listed, not deleted, not found."""
+def test_users_do_not_see_each_others_data(harbour: Harbour) -> None:
+    """Other users can neither read, list, find nor delete a user's conversations and uploads."""
     ann, carl = harbour.north["ann"], harbour.north["carl"]
     assert ann.post("/chat_history", json={"id": "talk", "answers": [["wombat?", {}]]}).status_code == 201
     assert ann.post("/upload", files={"file": ("mine.md", b"# Mine\n\nA bilby at the gate.\n")}).status_code == 200
@@ -287,8 +289,8 @@ def test_what_is_a_users_own_is_nobody_elses(harbour: Harbour) -> None:
 
 @pytest.mark.parametrize("caller", SOUTH)
 def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> None:
-    """Every route that takes a name of ours: 404 to an administrator of another tenant, and where the role lacks a
-    403, which says nothing of the name. Lists are empty, and nothing of ours is changed.
+    """For an administrator of another tenant, every route with a name of this tenant is a 404. A caller without the
+    role gets a 403. Lists are empty, and nothing of this tenant changes.
     """
     http = harbour.south[caller]
     names = {
@@ -318,7 +320,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
             assert response.status_code == 404 or (caller == "bob" and response.status_code == 403), (method, path)
             asked += 1
     assert asked >= 10
-    # Users' names are no secret: each tenant may have an ann. What this one has is not what ours has.
+    # Both tenants may have a user ann. Deleting the data of one does not delete that of the other.
     assert harbour.north["ann"].post("/chat_history", json={"id": "own", "answers": [["q", {}]]}).status_code == 201
     deleted = http.delete("/users/ann")
     assert deleted.status_code == 403 if caller == "bob" else not any(deleted.json()["deleted"].values())
@@ -334,8 +336,8 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
     assert harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["total_items"] == len(FILES)
 
 
-def test_nobody_gets_anything(harbour: Harbour) -> None:
-    """Every operation of the document but the open ones is a 401, with the challenge."""
+def test_a_caller_without_a_key_gets_nothing(harbour: Harbour) -> None:
+    """Without a key, every operation with authentication is a 401 with the challenge."""
     closed = 0
     for template, operations in _paths(harbour).items():
         for method, operation in operations.items():
@@ -349,7 +351,7 @@ def test_nobody_gets_anything(harbour: Harbour) -> None:
 
 
 def test_keys_come_and_go_while_the_gateway_runs(harbour: Harbour) -> None:
-    """Within seconds, both ways; and no log holds one, nor what it is kept as."""
+    """New and revoked keys take effect within seconds. No log contains a key or its digest."""
     key, record = api_keys.make("guest", "north", roles=("ask",))
     headers = {"authorization": f"Bearer {key}"}
     assert harbour.nobody.get("/indexes", headers=headers).status_code == 401

@@ -1,4 +1,4 @@
-"""Makes an archive of a data directory with an earlier version of the platform.
+"""Make an archive of a data directory with an earlier version of the platform.
 
 Usage: python make.py CHECKOUT ARCHIVE
 
