@@ -1,7 +1,7 @@
-"""Secrets in what agents read: the whole gateway with the real guardrails service behind it.
+"""Secrets in the texts that agents read from the whole gateway with the real guardrails service.
 
-CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, reads a document in parts that begin and end at every place of
-each secret; else at one of them.
+With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests read a document in parts that begin and end at
+every place of each secret. Otherwise they use one place.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ HEADERS = {"accept": "application/json, text/event-stream"}
 
 
 class World:
-    """The gateway, with a document and a model that hold a secret."""
+    """The gateway with a document and a model that contain a secret."""
 
     def __init__(self, client: httpx.AsyncClient, generator: FakeGenerator, retriever: FakeRetriever) -> None:
         self._client = client
@@ -70,12 +70,12 @@ class World:
         self._retriever.indexes["docs"] = [replace(PASSAGE, text=BEFORE + secret + AFTER)]
 
     def says(self, secret: str) -> None:
-        """Let the model say it, a character at a time."""
+        """Let the model say the secret, one character at a time."""
         words = [[Delta(0, each)] for each in BEFORE + secret + AFTER]
         self.generator.script = [[Start(b'{"id":"x","model":"m"}')], *words, [Finish(0, "stop"), Usage(1, 1)]]
 
     async def asks(self, mount: str, method: str, **params: Any) -> tuple[str, dict[str, Any]]:
-        """All that a client reads, and the last message of it."""
+        """Return everything that a client reads, and the last message."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         response = await self._client.post(f"/{mount}/mcp", json=message, headers=HEADERS)
         assert response.status_code == 200, response.text
@@ -86,7 +86,7 @@ class World:
         return text, json.loads(text)
 
     async def calls(self, mount: str, name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
-        """All that a client reads of a tool's call, and its result."""
+        """Return everything that a client reads of a tool's call, and its result."""
         meta = {"_meta": {"progressToken": 1}} if name == "ask" else {}
         text, answer = await self.asks(mount, "tools/call", name=name, arguments=arguments, **meta)
         return text, answer["result"]
@@ -94,7 +94,7 @@ class World:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """A gateway with a real guardrails service behind it."""
+    """Start a gateway with a real guardrails service."""
     path = tmp_path_factory.mktemp("front-ends") / "frontends.yaml"
     path.write_text(PROFILES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -128,14 +128,16 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 
 
 async def test_every_tool_is_tried() -> None:
-    """A tool that returns texts and is not tried here could let secrets out unseen."""
+    """These tests cover every tool that returns texts."""
     assert {each.name for each in DEFINITIONS} - {"list_indexes"} == {"search", "fetch", "ask"}
 
 
 @SIDE
 @SECRET
 async def test_passages(world: World, side: str, secret: str) -> None:
-    """Reported: as they are; redacted: without it; blocked: none of them."""
+    """A search returns a passage unchanged if the action is to report, redacted if it is to redact, and not at all
+    if it is to block.
+    """
     world.holds(secret)
     text, result = await world.calls(f"{side}-report", "search", query="note")
     assert secret in text
@@ -149,7 +151,9 @@ async def test_passages(world: World, side: str, secret: str) -> None:
 @SIDE
 @SECRET
 async def test_documents_in_parts(world: World, side: str, secret: str) -> None:
-    """Wherever a part begins and ends, it holds nothing of the secret; as a tool and as a resource."""
+    """A part of a document contains no piece of the secret, wherever it begins and ends. This holds for the tool
+    and the resource.
+    """
     world.holds(secret)
     places = range(len(BEFORE), len(BEFORE) + len(secret))
     tried = places if ALL else [len(BEFORE) + len(secret) // 2]
@@ -168,14 +172,14 @@ async def test_documents_in_parts(world: World, side: str, secret: str) -> None:
 
 
 def pieces(text: str) -> list[str]:
-    """The pieces of three characters that hold a digit or an @."""
+    """Return the parts of three characters that contain a digit or an @."""
     found = [text[at : at + 3] for at in range(len(text) - 2)]
     return [each for each in found if any(character in "0123456789@" for character in each)]
 
 
 @SECRET
 async def test_answers(world: World, secret: str) -> None:
-    """Neither the result nor the progress of an answer tells what the output detectors take out."""
+    """Neither the result nor the progress of an answer contains what the output detectors remove."""
     world.holds("nothing")
     world.says(secret)
     text, result = await world.calls("output-report", "ask", question="What?")
@@ -190,7 +194,7 @@ async def test_answers(world: World, secret: str) -> None:
 
 @SECRET
 async def test_citations(world: World, secret: str) -> None:
-    """A passage that an answer cites is as the context detectors leave it."""
+    """A cited passage is shown as the context detectors leave it."""
     world.holds(secret)
     world.generator.script = FakeGenerator.words("So it is [a.md].")
     text, result = await world.calls("context-redact", "ask", question="What?")

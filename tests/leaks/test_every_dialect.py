@@ -1,9 +1,9 @@
-"""Secrets in the answers of every dialect: the whole gateway with the real guardrails service behind it.
+"""Secrets in the answers of every dialect of the whole gateway with the real guardrails service.
 
-The one exception from redaction is the name of a passage of the answer, where the answer cites it as ``[name]``.
+The only exception from redaction is the name of a passage that the answer cites as ``[name]``.
 
-CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every single cut inside each secret; else one of them. One
-token for each character is always tried.
+With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests try every single cut inside each secret. Otherwise
+they try one cut. They always try one token for each character.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ ASKED = [{"role": "user", "content": "What do you know?"}]
 
 @dataclass(frozen=True)
 class Way:
-    """A way to ask: a path and what stands in the body beside the messages."""
+    """A route with its form of a request."""
 
     path: str
     stream: bool
@@ -93,30 +93,30 @@ class Way:
 
     @property
     def orchestrator(self) -> bool:
-        """A route of the guardrails orchestrator's."""
+        """Whether it is a route of the guardrails orchestrator."""
         return self.path.startswith("/api/v2/")
 
     @property
     def text(self) -> bool:
-        """A prompt is asked, and text alone is answered."""
+        """Whether the request is a prompt and the answer a text."""
         return self.path.startswith("/api/v2/text/") or self.path == "/v1/completions"
 
     @property
     def responses(self) -> bool:
-        """The Responses API: items in, items and events out."""
+        """Whether it is a route of the Responses API."""
         return self.path.startswith("/v1/responses")
 
     @property
     def openai(self) -> bool:
-        """Answers as OpenAI's clients read them, with detectors beside what is asked."""
+        """Whether answers have OpenAI's form, and the body of a request has its detectors."""
         return self.orchestrator or self.path.startswith(("/v1/", "/openai/"))
 
     def detecting(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What of a body asks for detectors."""
+        """Return the members of a body that ask for detectors."""
         return {"detectors": asked} if self.openai else {"context": {"overrides": {"detectors": asked}}}
 
     def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
-        """A request that says so."""
+        """Return a request with these messages."""
         if self.responses:
             return {"input": [item for each in messages for item in items_of(each)], **dict(self.more), **more}
         text = self.path.startswith(("/api/v2/text/", "/v1/completions"))
@@ -125,7 +125,7 @@ class Way:
 
 
 def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """A message of a chat as items of a Responses request."""
+    """Return a message of a chat as items of a Responses request."""
     calls = message.get("tool_calls", ())
     if message["role"] == "tool":
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}]
@@ -164,7 +164,7 @@ def ways() -> list[Way]:
 
 
 def everywhere() -> list[Way]:
-    """Every way to ask, those included that only some tests know how to read."""
+    """Return all routes, including those that only some tests can read."""
     return [*ways(), GENERATION, COMPACTION]
 
 
@@ -179,12 +179,12 @@ class World:
     keys: ContentKeys
 
     async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
-        """The answer's status and bytes, when the model says these tokens."""
+        """Return the status and the bytes of the answer if the model says these tokens."""
         script: list[Any] = [[Start(b'{"id":"x","model":"m"}')], *([Delta(0, token)] for token in tokens)]
         return await self.answers(way, mount, [*script, [Finish(0, "stop"), Usage(1, 1)]], **more)
 
     async def answers(self, way: Way, mount: str, script: list[Any], **more: Any) -> tuple[int, bytes]:
-        """The answer's status and bytes, when the model server sends these events."""
+        """Return the status and the bytes of the answer if the model server sends these events."""
         self.generator.script = script
         body = json.dumps(way.body(more.pop("messages", ASKED), more)).encode()
         scope = {
@@ -222,7 +222,7 @@ async def _no_embedder() -> Embedder:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """A gateway with a real guardrails service behind it."""
+    """Start a gateway with a real guardrails service."""
     tmp_path = tmp_path_factory.mktemp("front-ends")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     workers = ThreadPool(1)
@@ -246,7 +246,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         )
         generator = FakeGenerator()
         retriever = FakeRetriever({"docs": [PASSAGE]})
-        # The chats need no more than these; what other routes work with is not asked here.
+        # The chats call no other services than these.
         others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
         known = {
             "retriever": retriever,
@@ -265,7 +265,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 
 
 def objects(way: Way, body: bytes) -> list[Any]:
-    """The JSON objects of an answer, which must be whole and end well."""
+    """Return the JSON objects of an answer, which must be complete."""
     if not way.stream:
         return [json.loads(body)]
     text = body.decode()
@@ -282,7 +282,7 @@ def objects(way: Way, body: bytes) -> list[Any]:
 
 
 def shown(way: Way, body: bytes) -> str:
-    """The text that the client shows."""
+    """Return the text that the client shows."""
     texts = []
     for each in objects(way, body):
         if way.responses:
@@ -296,7 +296,7 @@ def shown(way: Way, body: bytes) -> str:
 
 
 def text_of_response(way: Way, said: Any) -> str:
-    """The text of a response in one piece, or of an event."""
+    """Return the text of a complete response, or of an event."""
     if way.stream:
         return said["delta"] if said["type"] == "response.output_text.delta" else ""
     assert said["error"] is None
@@ -305,7 +305,7 @@ def text_of_response(way: Way, said: Any) -> str:
 
 
 def ends(way: Way, body: bytes) -> set[str]:
-    """How the answer says that it ended: by a finish reason, or in the last of the thoughts."""
+    """Return the reasons for the end of the answer, from finish reasons or the last thoughts."""
     said = set()
     if way.responses:
         last = objects(way, body)[-1]
@@ -320,30 +320,40 @@ def ends(way: Way, body: bytes) -> set[str]:
 
 
 def tokens(secret: str) -> list[list[str]]:
-    """The secret's answer in one token for each character, and in two for every cut inside the secret."""
+    """Return the answer in one token for each character, and in two tokens for each cut inside the secret."""
     at = [len(BEFORE) + cut for cut in range(1, len(secret))]
     text = BEFORE + secret + AFTER
     cuts = at if ALL else at[len(at) // 2 :][:1]
     return [list(text), *([text[:cut], text[cut:]] for cut in cuts)]
 
 
-WAYS = pytest.mark.parametrize(
-    "way", ways(), ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'} {dict(way.more)}"
-)
+def name_of(parameter: Way | str) -> str:
+    """Return the id of a test's parameter."""
+    if isinstance(parameter, str):
+        return parameter
+    return f"{parameter.path} {'stream' if parameter.stream else 'unary'} {dict(parameter.more)}"
 
 
-# Its answers are in one piece and have no choices; it names a detector of generations with each request.
+def over(found: Sequence[Way]) -> pytest.MarkDecorator:
+    """Parametrize a test with these routes."""
+    return pytest.mark.parametrize("way", found, ids=name_of)
+
+
+WAYS = over(ways())
+
+
+# Its answers are unary and have no choices. Each request names a detector of generations.
 GENERATION = Way(
     "/api/v2/text/generation-detection", stream=False, more=(("model_id", "m"), ("detectors", {"relevance": {}}))
 )
 
-# Its answers have nothing of the model's that can be read.
+# Its answers contain no readable text of the model.
 COMPACTION = Way("/v1/responses/compact", stream=False, more=(("model", "m"),))
 
 
 async def test_every_chat_route_is_in_the_matrix() -> None:
-    """A dialect that is registered and not tried here could let secrets out unseen."""
-    shared = set(Stages().bare())  # the stages again, at paths that they share
+    """These tests cover every registered dialect."""
+    shared = set(Stages().bare())  # paths that several versions share
     registered = {chat.path.replace("{model:path}", "m") for dialect in registrations() for chat in dialect.chats}
     assert registered - shared == {way.path for way in everywhere()}
 
@@ -351,7 +361,9 @@ async def test_every_chat_route_is_in_the_matrix() -> None:
 @WAYS
 @pytest.mark.timeout(600)
 async def test_nothing_leaks(world: World, way: Way) -> None:
-    """Reported: all of it; redacted: all but the secret; blocked: what stood before it, and a well-formed end."""
+    """With the action report the answer is complete, with redact it has no secret, and with block it ends before
+    the secret in a valid form.
+    """
     for secret, mount in itertools.product(SECRETS, ACTIONS):
         for said in tokens(secret):
             status, body = await world.asks(way, mount, said)
@@ -365,7 +377,7 @@ async def test_nothing_leaks(world: World, way: Way) -> None:
                 assert text.endswith(MESSAGE), (secret, said, body)
                 assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, said)
             assert ends(way, body) == {"content_filter" if mount == "block" else "stop"}
-            assert (secret.encode() in body) is (mount == "report"), "in what stands beside the text"
+            assert (secret.encode() in body) is (mount == "report"), "in a member besides the text"
 
 
 @pytest.mark.parametrize(
@@ -374,7 +386,7 @@ async def test_nothing_leaks(world: World, way: Way) -> None:
     ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'}",
 )
 async def test_a_cited_name_still_opens(world: World, way: Way) -> None:
-    """A redaction spares the name of a passage of this answer where it is cited, and nothing that only looks so."""
+    """A redaction leaves the cited name of a passage of the answer, and nothing that only looks like one."""
     page = "ann@kelp.org.pdf#page=2"
     there = world.retriever.indexes["docs"]
     world.retriever.indexes["docs"] = [replace(PASSAGE, sourcefile="ann@kelp.org.pdf", sourcepage=page)]
@@ -390,8 +402,8 @@ async def test_a_cited_name_still_opens(world: World, way: Way) -> None:
 
 
 @WAYS
-async def test_what_a_request_adds_tells_nothing_of_what_the_profile_takes_out(world: World, way: Way) -> None:
-    """A client's own detector that only reports does not read for it what another one replaces."""
+async def test_a_reporting_detector_reveals_no_redacted_text(world: World, way: Way) -> None:
+    """A reporting detector of the client does not reveal the text that the profile's detector replaces."""
     asked = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
     pieces = [BEFORE, "123-45", "-6789", AFTER]
     status, body = await world.asks(way, "redact", pieces, **way.detecting(asked))
@@ -402,7 +414,7 @@ async def test_what_a_request_adds_tells_nothing_of_what_the_profile_takes_out(w
 
 
 def results(each: Any) -> list[Any]:
-    """What an object says that was found in the answer."""
+    """Return the findings in an object's output."""
     each = each.get("response", each)
     inside = each["choices"][0] if each.get("choices") else each
     context = inside.get("context") or inside.get("message", {}).get("context") or each
@@ -413,7 +425,7 @@ def results(each: Any) -> list[Any]:
 @WAYS
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> None:
-    """Its own ``detectors`` block does the same as a profile's policy, for answers and for questions."""
+    """The ``detectors`` of a request work like a profile's policy, for answers and for questions."""
     detector = {"ban_substrings": {"substrings": ["project tern"], "action": action}}
 
     status, body = await world.asks(
@@ -421,7 +433,7 @@ async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> N
     )
     expected = {"report": "project tern", "redact": "[REDACTED]", "block": ""}[action]
     tail = MESSAGE if action == "block" else AFTER
-    # The orchestrator's routes release whole sentences.
+    # The orchestrator's routes release complete sentences.
     begin = "" if way.orchestrator and action == "block" else BEFORE
     assert (status, shown(way, body)) == (200, begin + expected + tail)
     asked = [{"role": "user", "content": "Where is project tern?"}]
@@ -439,13 +451,15 @@ async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> N
 @WAYS
 @pytest.mark.parametrize("allow", [True, False])
 async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> None:
-    """``on_error``: the answer ends as a blocked one, or it goes on with a warning; nothing leaves without it."""
-    # More than the detector may hold back, also where all of it is there before the first look at it.
+    """``on_error`` decides whether the answer is blocked or goes on with a warning. No text is released without the
+    warning.
+    """
+    # The text exceeds the detector's limit of held text, also in a unary answer.
     detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
     said = ["Then ", *["x" * 1000] * 40]
     status, body = await world.asks(way, "report", said, **way.detecting({"output": detector}))
     if way.orchestrator and not allow:
-        # These routes tell it as a status.
+        # These routes answer with a status.
         assert (status, json.loads(body)["code"], b"Then" in body, b"xx" in body) == (500, 500, False, False)
         return
     assert status == 200
@@ -462,11 +476,9 @@ async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> Non
     ("action", "on_error", "blocks"),
     [("report", "block", False), ("block", "allow", False), ("block", "block", True)],
 )
-async def test_an_answer_that_rests_on_nothing(
-    world: World, way: Way, action: str, on_error: str, blocks: bool
-) -> None:
-    """What compares with passages is not asked where there are none: that is told, and where the answer must not go
-    without it, it does not.
+async def test_an_answer_without_passages(world: World, way: Way, action: str, on_error: str, blocks: bool) -> None:
+    """A comparing detector is not called without passages, and the answer says so. The answer is blocked if the
+    detector protects it.
     """
     more = way.detecting({"output": {"groundedness": {"action": action, "on_error": on_error}}})
     world.retriever.indexes["docs"] = []
@@ -475,7 +487,7 @@ async def test_an_answer_that_rests_on_nothing(
     finally:
         world.retriever.indexes["docs"] = [PASSAGE]
     if way.orchestrator and (blocks or "index_name" not in dict(way.more)):
-        # There the detector cannot be asked for without an index.
+        # These routes refuse the detector without an index.
         said = "no passages" if "index_name" in dict(way.more) else "not supported by this endpoint"
         assert (status, said in body.decode(), b"nine" in body) == (422, True, False)
         return
@@ -492,12 +504,12 @@ STAGES = pytest.mark.parametrize(
 
 @STAGES
 @pytest.mark.parametrize("mount", ["redact", "block"])
-async def test_follow_ups_and_queries_leave_no_other_way(world: World, way: Way, mount: str) -> None:
-    """What a model suggests to ask next, and what it searches for, is judged as its answer is."""
+async def test_follow_ups_and_queries_are_judged(world: World, way: Way, mount: str) -> None:
+    """The detectors also judge follow-up questions and search queries of the model."""
     context = {"overrides": {"suggest_followup_questions": True, "query_rewriting": True}}
     messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}, *ASKED]
     if not way.path.endswith("/ask"):
-        # One turn alone is searched for as it is.
+        # The model rewrites no query without an earlier turn.
         world.generator.scripts.append(FakeGenerator.words("owner of ", SECRETS[0]))
     said = ["Yes.", "\n<<Is 123-4", "5-6789 hers?>>", "<<When?>>"]
     status, body = await world.asks(way, mount, said, context=context, messages=messages)
@@ -510,38 +522,36 @@ async def test_follow_ups_and_queries_leave_no_other_way(world: World, way: Way,
 
 # --- the matrix: dialect x stream or unary x place or role x action -----------------------------------------------
 
-EVERYWHERE = pytest.mark.parametrize(
-    "way", everywhere(), ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'} {dict(way.more)}"
-)
+EVERYWHERE = over(everywhere())
 SECRET = SECRETS[0]
 START = Start(b'{"id":"x","model":"m"}')
 END: list[Any] = [Finish(0, "stop"), Usage(1, 1)]
 
 
 def beside(members: dict[str, Any]) -> Delta:
-    """An event with members of the delta."""
+    """Return an event with members of the delta."""
     return Delta(0, "", json.dumps(members).encode())
 
 
 def called(arguments: str) -> Delta:
-    """An event with the next piece of a tool call's arguments."""
+    """Return an event with the next piece of a tool call's arguments."""
     return beside({"tool_calls": [{"index": 0, "function": {"name": "find", "arguments": arguments}}]})
 
 
 def alternative(token: str) -> Delta:
-    """A word, and beside it a token that the model might have said."""
+    """Return a word with a token among its log probabilities."""
     probable = {"token": " yes", "top_logprobs": [{"token": token, "bytes": [ord(token)]}]}
     return Delta(0, " yes", b"", json.dumps({"logprobs": {"content": [probable]}}).encode())
 
 
 def halves(text: str) -> tuple[str, str]:
-    """A text that is cut inside the secret."""
+    """Cut a text inside the secret."""
     at = text.index(SECRET) + 4
     return text[:at], text[at:]
 
 
 def completion(message: dict[str, Any], **more: Any) -> list[Any]:
-    """The events of an answer that the model server gives in one piece."""
+    """Return the events of a unary answer of the model server."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "Yes.", **message}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     return [[Completion(json.dumps({"id": "x", "choices": [choice], "usage": usage, **more}).encode())]]
@@ -601,7 +611,7 @@ FOLLOWED = ("follow-up", "put together by a follow-up")
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """All that is read in a JSON value: names, strings, numbers, and what strings hold that are JSON themselves."""
+    """Yield all names, strings and numbers in a JSON value, and those in strings that are JSON themselves."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield (*path, name, "name"), name
@@ -620,7 +630,7 @@ def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def readable(way: Way, body: bytes) -> list[str]:
-    """What a client can read: each text of an answer, and those that it puts together from a stream's pieces."""
+    """Return everything that a client can read: each text of an answer, and the joined pieces of a stream."""
     lines = body.decode().splitlines() if way.stream else [body.decode()]
     grown: dict[tuple[Any, ...], str] = {}
     found: list[str] = []
@@ -639,28 +649,34 @@ def readable(way: Way, body: bytes) -> list[str]:
     return found
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("way", "place"),
+    # Only the RAG chat protocol has follow-up questions.
+    [(way, place) for way in everywhere() for place in PLACES if place not in FOLLOWED or not way.openai],
+    ids=name_of,
+)
 @pytest.mark.timeout(600)
-async def test_no_place_of_an_answer_tells(world: World, way: Way, place: str) -> None:
-    """Redacted or blocked it is nowhere to be read; and what is redacted does not break the answer's JSON."""
-    more: dict[str, Any] = {}
-    if place in FOLLOWED:
-        if way.openai:
-            return  # there are no follow-up questions there
-        more = {"context": {"overrides": {"suggest_followup_questions": True}}}
+async def test_no_place_of_an_answer_has_the_secret(world: World, way: Way, place: str) -> None:
+    """With the actions redact and block, the secret is nowhere in the answer, whose JSON stays valid."""
+    more = {"context": {"overrides": {"suggest_followup_questions": True}}} if place in FOLLOWED else {}
     for mount in ("redact", "block"):
         _, body = await world.answers(way, mount, PLACES[place], **more)
         assert [text for text in readable(way, body) if SECRET in text or "4111111111111111" in text] == [], mount
         assert body, mount
 
 
-@WAYS
-@pytest.mark.parametrize("place", ["tool arguments", "whole tool arguments"])
-async def test_what_blocks_an_answer_is_told(world: World, way: Way, place: str) -> None:
-    """Found in a call of a tool, it stands in ``detections`` without a place."""
-    if not way.openai or way.text or way.responses or (way.stream and place == "whole tool arguments"):
-        return  # these have no calls of tools, or tell elsewhere what was found
+@pytest.mark.parametrize(
+    ("way", "place"),
+    [
+        (way, place)
+        for way in ways()
+        for place in ("tool arguments", "whole tool arguments")
+        if way.openai and not (way.text or way.responses or (way.stream and place == "whole tool arguments"))
+    ],
+    ids=name_of,
+)
+async def test_a_finding_in_a_tool_call_is_reported(world: World, way: Way, place: str) -> None:
+    """A finding in a tool call is in ``detections`` without a position."""
     _, body = await world.answers(way, "block", PLACES[place])
     found = [result for each in objects(way, body) for result in results(each)]
     assert "social_security_number" in {each["detection"] for each in found}
@@ -668,17 +684,20 @@ async def test_what_blocks_an_answer_is_told(world: World, way: Way, place: str)
     assert b"UNSUITABLE_OUTPUT" in body
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("place", ["text", "tool arguments", "reasoning", "top-level member", "error text"])
+@pytest.mark.parametrize(
+    ("way", "place"),
+    [
+        (way, place)
+        for way in ways()
+        for place in ("text", "tool arguments", "reasoning", "top-level member", "error text")
+        if way.openai
+        and not (way.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
+        and not (way.responses and place == "top-level member")
+    ],
+    ids=name_of,
+)
 async def test_what_only_reports_changes_nothing(world: World, way: Way, place: str) -> None:
-    """The same answer as without detectors but for what is told beside it; error texts are the model server's."""
-    if (
-        not way.openai
-        or way in (GENERATION, COMPACTION)
-        or (way.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
-        or (way.responses and place == "top-level member")
-    ):
-        return  # these show text alone
+    """Detectors that only report do not remove the secret from the answer."""
     _, body = await world.answers(way, "report", PLACES[place])
     assert any(SECRET in text for text in readable(way, body))
 
@@ -693,11 +712,9 @@ OWN = {
 }
 
 
-@EVERYWHERE
+@over([way for way in everywhere() if way.openai and not way.stream and not way.responses])
 async def test_an_answer_in_one_piece_is_the_model_servers_own(world: World, way: Way) -> None:
-    """A request without a stream asks the model server for none; detectors that only report change no element."""
-    if way.stream or not way.openai or way.responses:
-        return  # a response has no element of the model server's answer
+    """A unary request asks the model server for no stream, and reporting detectors change no part of its answer."""
     content = [{"type": "text", "text": each} for each in halves(SECRET)]
     for message in (OWN, OWN | {"content": content}):
         said = completion(message, vendor=None)
@@ -756,8 +773,8 @@ SAID |= {
 
 @EVERYWHERE
 @pytest.mark.parametrize("role", SAID)
-async def test_no_role_of_a_request_tells_the_model(world: World, way: Way, role: str) -> None:
-    """Redacted the model does not get it, blocked it is not asked; a dialect may refuse what it does not know."""
+async def test_the_model_gets_no_secret_of_any_role(world: World, way: Way, role: str) -> None:
+    """The model gets no secret of a request in any role. With the action block it is not called."""
     said = SAID["user" if way.text else role]
     for mount in ("redact", "block"):
         world.generator.prompts.clear()
@@ -771,8 +788,8 @@ async def test_no_role_of_a_request_tells_the_model(world: World, way: Way, role
 
 @pytest.mark.parametrize("mount", ["redact", "block"])
 @pytest.mark.parametrize("said", [*SECRETS], ids=range(len(SECRETS)))
-async def test_no_summary_keeps_a_secret(world: World, said: str, mount: str) -> None:
-    """What is encrypted is what the detectors left; where they block it there is no summary."""
+async def test_no_summary_has_a_secret(world: World, said: str, mount: str) -> None:
+    """The encrypted summary contains the redacted text. With the action block there is no summary."""
     for tokens_ in tokens(said):
         status, body = await world.asks(COMPACTION, mount, tokens_)
         if mount == "block":
@@ -783,15 +800,13 @@ async def test_no_summary_keeps_a_secret(world: World, said: str, mount: str) ->
         assert json.loads(summary or "")["text"] == (BEFORE + "[REDACTED]" + AFTER).strip()
 
 
-@EVERYWHERE
-async def test_what_no_detector_reads_of_a_prompt_is_refused(world: World, way: Way) -> None:
-    """Where a policy applies: text behind the answer's place, and a template of the request's own."""
-    if not way.openai or way == GENERATION:
-        return  # there they are no members of a request
+@over([way for way in everywhere() if way.openai and way != GENERATION])
+async def test_members_that_no_detector_reads_are_refused(world: World, way: Way) -> None:
+    """With a policy, a request with members that no detector reads is refused, such as a suffix or a template."""
     for name in ("suffix", "chat_template", "prompt_embeds"):
         world.generator.prompts.clear()
         status, _ = await world.asks(way, "redact", ["Yes."], **{name: SECRET})
-        # These take none in any case.
+        # These routes refuse the members in any case.
         refused = 400 if way.responses or (name, way.path) == ("suffix", "/v1/completions") else 403
         assert (status, world.generator.prompts) == (refused, []), name
 
@@ -799,7 +814,7 @@ async def test_what_no_detector_reads_of_a_prompt_is_refused(world: World, way: 
 @pytest.mark.parametrize("mount", ["redact", "block"])
 @pytest.mark.parametrize("way", [way for way in ways() if way.responses], ids=lambda way: f"{dict(way.more)}")
 async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount: str) -> None:
-    """Neither what a model says in any place nor what a request says in any role."""
+    """A stored response contains no secret of the model in any place, or of the request in any role."""
     world.responses.kept.clear()
     for script in PLACES.values():
         await world.answers(way, mount, script)
@@ -813,7 +828,7 @@ async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount
 
 
 async def test_no_administrator_reads_a_response(world: World) -> None:
-    """Where secrets are only reported, and are stored with the texts."""
+    """An administrator's routes return no texts of responses."""
     world.responses.kept.clear()
     ways_to_store = [way for way in ways() if way.responses]
     for way in ways_to_store:
@@ -829,11 +844,9 @@ async def test_no_administrator_reads_a_response(world: World) -> None:
     assert [text for text in (SECRET, AFTER, PASSAGE.text) if text in said] == []
 
 
-@EVERYWHERE
-async def test_roles_that_no_detector_knows(world: World, way: Way) -> None:
-    """Where a policy applies they reach no model."""
-    if way.text:
-        return  # it has no roles
+@over([way for way in everywhere() if not way.text])
+async def test_unknown_roles_are_refused(world: World, way: Way) -> None:
+    """A message with an unknown role is refused."""
     for role in ("User", "human", "user "):
         world.generator.prompts.clear()
         messages = [{"role": role, "content": SECRET}, *ASKED]
@@ -841,11 +854,11 @@ async def test_roles_that_no_detector_knows(world: World, way: Way) -> None:
         assert (status, world.generator.prompts) == (400, [])
 
 
-# --- the law ------------------------------------------------------------------------------------------------------
+# --- the general property -----------------------------------------------------------------------------------------
 
 
 def invented(chance: random.Random) -> list[Any]:
-    """An answer with secrets in places and pieces as chance has it."""
+    """Return a random answer with secrets in random places and pieces."""
     events: list[Any] = []
     for _ in range(chance.randint(1, 5)):
         secret = chance.choice([*SECRETS, "", "12", "3-45"])
@@ -858,7 +871,7 @@ def invented(chance: random.Random) -> list[Any]:
         elif place in ("reasoning_content", "refusal"):
             events += [beside({place: piece}) for piece in pieces]
         elif place == "arguments":
-            # The one tool call of the answer.
+            # An answer has only one tool call.
             events += [called(json.dumps({"a": text, "b": pieces}))] if not any(map(_calls, events)) else []
         elif place == "start":
             events.append(Start(json.dumps({"id": "x", "citations": pieces, "note": text}).encode()))
@@ -879,8 +892,8 @@ def _calls(event: Any) -> bool:
     return isinstance(event, Delta) and b"tool_calls" in event.delta_json
 
 
-async def test_the_law(world: World) -> None:
-    """What a client can read under `redact` or `block` contains no match that a detector finds in it."""
+async def test_no_detector_finds_anything_in_a_random_answer(world: World) -> None:
+    """With the actions redact and block, no detector finds anything in the texts that a client can read."""
     made = [
         regex(Limits()).make(b'{"regex": ["us-social-security-number", "credit-card", "email"]}'),
         secrets(Limits()).make(b"{}"),

@@ -1,9 +1,9 @@
-"""Secrets in every split: through the real detectors and the gateway's guard, in one process.
+"""Secrets in every split of a text, with the real detectors and the gateway's guard in one process.
 
-The one exception from redaction is the name of a passage that the caller has received, where the answer cites it.
+The only exception from redaction is the cited name of a passage that the caller has received.
 
-CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every split inside each secret of up to 16 code points (of
-longer ones every single and every double cut); else a part of them.
+With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests try every split inside each secret of up to 16 code
+points (of longer ones every single and every double cut). Otherwise they try a sample.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from hypothesis import strategies as st
 ALL = os.environ.get("CAUSEWAY_LEAKS") == "all"
 SAMPLE = 60
 MESSAGE = "Withheld."
-LIMITS = Limits(seconds=60)  # a busy machine is no failure here
+LIMITS = Limits(seconds=60)  # a busy machine does not fail the test
 BEFORE, AFTER = "Nothing of \U0001f511 note, then ", " and e\u0301 so on."
 SECRETS = {
     "ssn": "123-45-6789",
@@ -51,7 +51,7 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ThreadPool]:
-    """Where long texts are scanned."""
+    """Start the thread that scans long texts."""
     started = ThreadPool(1)
     yield started
     started.close()
@@ -71,10 +71,10 @@ def rules(action: domain.Action) -> list[Rule]:
 
 
 class SessionWatch:
-    """`ports.Watch` on the service's own session, without a network.
+    """Implement `ports.Watch` with the service's own session, without a network.
 
     Attributes:
-        cleared: What it has said to be cleared, by choice.
+        cleared: The cleared position by choice.
     """
 
     def __init__(self, session: Session, workers: ThreadPool) -> None:
@@ -124,7 +124,7 @@ async def guarded(
     chunking: Chunking | None = None,
     names: frozenset[str] = frozenset(),
 ) -> list[Event]:
-    """What comes out of the guard; nothing of it before it is cleared."""
+    """Return the events behind the guard, and check that no text is released before it is cleared."""
     watch = SessionWatch(Session(asked, chunking=chunking), workers)
 
     async def model() -> AsyncGenerator[Batch, None]:
@@ -148,7 +148,7 @@ def said(events: Sequence[Event]) -> str:
 
 
 def splits(secret: str) -> list[tuple[int, ...]]:
-    """Where to cut inside a secret."""
+    """Return the cuts inside a secret."""
     inside = range(1, len(secret))
     counts = range(len(secret)) if len(secret) <= 16 else range(3)
     every = [cuts for count in counts for cuts in itertools.combinations(inside, count)]
@@ -167,7 +167,7 @@ def pieces_of(secret: str, cuts: tuple[int, ...]) -> list[str]:
 @pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK, domain.Action.REPORT])
 @pytest.mark.timeout(900)
 async def test_no_split_lets_anything_out(name: str, action: domain.Action, workers: ThreadPool) -> None:
-    """Wherever tokens end: no code point of the secret leaves, and what stands around it does."""
+    """In every split, no code point of the secret is released, and the text around it is."""
     secret, asked = SECRETS[name], rules(action)
     for cuts in splits(secret):
         events = await guarded(asked, pieces_of(secret, cuts), workers)
@@ -188,8 +188,8 @@ async def test_no_split_lets_anything_out(name: str, action: domain.Action, work
 @pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK])
 @pytest.mark.timeout(900)
 async def test_a_cited_name_is_the_one_exception(name: str, action: domain.Action, workers: ThreadPool) -> None:
-    """Wherever tokens end: a redaction spares the mark of a passage that the caller has received, and nothing else
-    that only looks like one; a block spares nothing.
+    """In every split, a redaction leaves the citation of a passage that the caller has received, and nothing that
+    only looks like one. A block leaves nothing.
     """
     secret, asked = SECRETS[name], rules(action)
     cited, names = f"[{secret}.pdf#page=2]", frozenset([f"{secret}.pdf#page=2"])
@@ -225,7 +225,7 @@ ACTIONS = st.sampled_from([domain.Action.REPORT, domain.Action.REDACT])
 
 @st.composite
 def mixes(draw: st.DrawFn) -> list[Rule]:
-    """Detectors with different windows side by side: of patterns, sentences, the whole text."""
+    """Return detectors with different windows: patterns, sentences and the whole text."""
     made: list[Detector | Judge] = [
         *detectors(),
         ScriptedJudge("zz"),
@@ -243,10 +243,10 @@ def mixes(draw: st.DrawFn) -> list[Rule]:
 
 @given(TEXTS, st.data(), mixes(), st.sampled_from([None, *Chunking]))
 @settings(max_examples=400 if ALL else 60)
-def test_what_leaves_is_what_the_model_said_or_its_redaction(
+def test_a_stream_equals_the_whole_text(
     text: str, data: st.DataObject, asked: list[Rule], chunking: Chunking | None
 ) -> None:
-    """Any text, any tokens, any mix of windows: as if the whole had been judged at once; spans are right."""
+    """For any text, split and mix of windows, the released text and the findings are those of the whole text."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
 

@@ -1,4 +1,4 @@
-"""The gateway and the guardrails service together, with detectors that take their time: who waits, what stops."""
+"""The gateway and the guardrails service with slow detectors: back-pressure and cancellation."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ SENTENCE = "All of this is very well said. "
 
 
 class DetectorFactory:
-    """Offers one judge as ``judge``."""
+    """Offer one judge as ``judge``."""
 
     detector_id = "judge"
 
@@ -62,7 +62,7 @@ class DetectorFactory:
 
 
 class Endless(FakeGenerator):
-    """Speaks for ever; knows how much was taken of it, and whether it was stopped."""
+    """A model that never stops. It records how much was read, and whether it was stopped."""
 
     taken = 0
 
@@ -80,7 +80,7 @@ class Endless(FakeGenerator):
 
 @dataclass
 class World:
-    """The pipeline over a real guardrails service."""
+    """The pipeline with a real guardrails service."""
 
     judge: ScriptedJudge
     pipeline: Pipeline
@@ -125,8 +125,8 @@ async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator
     workers.close()
 
 
-async def test_detectors_get_what_an_answer_stands_in() -> None:
-    """The passages that the model got, the question, the conversation, and the headers that may be passed on."""
+async def test_detectors_get_the_context_of_an_answer() -> None:
+    """A detector gets the passages of the prompt, the question, the conversation, and the permitted headers."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     async with world(judge, FakeGenerator.saying("At noon. ", "Yes.")) as it:
         await it.answer(it.turn(headers={"x-tenant": "harbour"}))
@@ -139,7 +139,7 @@ async def test_detectors_get_what_an_answer_stands_in() -> None:
 
 
 async def test_tool_calls_reach_detectors_of_conversations() -> None:
-    """Whole, though they came in pieces, and before they leave."""
+    """A detector of conversations gets the complete tool call although it arrives in pieces."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT, chunking=Chunking.WHOLE)
     calls = [b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % piece for piece in (b"a", b"b")]
     script: list[Any] = [[Delta(0, "", call)] for call in calls]
@@ -152,7 +152,7 @@ async def test_tool_calls_reach_detectors_of_conversations() -> None:
 
 @pytest.mark.parametrize("chunking", list(Chunking))
 async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
-    """It is read no further than what the bounds on the way hold, and nothing leaves meanwhile."""
+    """The model is read no further than the buffers hold, and no text is released meanwhile."""
     judge, model = ScriptedJudge("secret", chunking=chunking), Endless()
     judge.gate.clear()
     async with world(judge, model) as it:
@@ -163,7 +163,7 @@ async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
             taken = model.taken
             await asyncio.sleep(0.3)
         if chunking is Chunking.WHOLE:
-            # A whole text that has no end reaches the detector's bound.
+            # An endless text reaches the detector's limit.
             await asyncio.wait_for(answering, 60)
             assert it.said == MESSAGE
         else:
@@ -174,7 +174,7 @@ async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
 
 
 async def test_a_client_that_leaves_stops_all() -> None:
-    """The detector's question is given up and the model is stopped."""
+    """A client that leaves stops the model and cancels the detector's call."""
     judge, model = ScriptedJudge("secret"), Endless()
     judge.gate.clear()
     async with world(judge, model) as it:
@@ -187,7 +187,7 @@ async def test_a_client_that_leaves_stops_all() -> None:
 
 
 async def test_a_block_stops_the_model() -> None:
-    """Before its last words are read, however slowly the client reads them."""
+    """The model is stopped before the client reads the end of a blocked answer."""
     judge, model = ScriptedJudge("well"), Endless()
     async with (
         world(judge, model) as it,
@@ -201,14 +201,14 @@ async def test_a_block_stops_the_model() -> None:
 
 
 async def test_a_detector_whose_time_is_over_releases_nothing() -> None:
-    """Its clock runs while it works, not while the model thinks; what follows is ``on_error``."""
+    """The time limit of a detector counts its own time only. After the limit ``on_error`` decides."""
     judge = ScriptedJudge("secret", seconds=0.2)
     gate = asyncio.Event()
     generator = FakeGenerator.saying("First sentence here. ", "Second sentence here. ", "And so on.")
     generator.gate = gate
     async with world(judge, generator) as it:
         answering = asyncio.create_task(it.answer(it.turn()))
-        await asyncio.sleep(0.5)  # the model thinks
+        await asyncio.sleep(0.5)  # the model's time
         assert not answering.done()
         judge.gate.clear()
         gate.set()
