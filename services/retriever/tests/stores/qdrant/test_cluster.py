@@ -144,6 +144,35 @@ async def test_a_write_is_repeated_where_the_leader_is_excluded() -> None:
         assert await collection.versions() == {"d": 1}
 
 
+@pytest.mark.parametrize("number", [0, 2], ids=["first", "highest"])
+async def test_a_node_that_is_parted_from_the_others(number: int) -> None:
+    """A node that clients reach, but not the other nodes, has an old copy and does not notice. Writes go on, and
+    searches find what was stored, as soon as one has met the node.
+    """
+    async with running() as cluster, opened(cluster, 0.5) as store:
+        bench, parted = await Bench.open(store), cluster.nodes[number]
+        for name in ("a", "b"):
+            await bench.put(Document(name, generation=1), [f"the ferry {name}"])
+        store._connection._nodes.sort(key=lambda node: node._server["server.port"] != parted.port)
+        cluster.cut_off(parted)
+        await put_until_done(bench, Document("a", generation=2), ["the ferry a"])
+        await put_until_done(bench, Document("c", generation=1), ["the ferry c"])
+        await bench.ask("ferry", top=20)
+        before = parted.calls.count("QueryBatch")
+        for _ in range(3):
+            passages = await bench.ask("ferry", top=20)
+            found = [(each.document.document_id, each.document.generation) for each in passages]
+            assert sorted(found) == [("a", 2), ("b", 1), ("c", 1)]
+        assert parted.calls.count("QueryBatch") == before
+        await cluster.join(parted)
+        node = next(each for each in store._connection._nodes if each._server["server.port"] == parted.port)
+        async with asyncio.timeout(20):
+            while node.is_avoided:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.05)
+        assert len(await bench.ask("ferry", top=20)) == 3
+        await bench.indexes.aclose()
+
+
 async def test_a_node_that_failed_is_avoided() -> None:
     """A node that hangs costs at most one try. Later calls go to another node at once."""
     async with running() as cluster, opened(cluster, 0.5) as store:

@@ -50,6 +50,7 @@ class Node(Server):
         thawed: Cleared while its process is frozen.
         outdated: Collections of which its copy has missed a write.
         lag: Seconds after which a write reaches its copy.
+        is_cut_off: Whether it does not reach the other nodes, although clients reach it.
         is_behind: Whether it does not learn of collections and aliases until `Cluster.catch_up`.
         excluded: Collections and nodes that it sends no more writes to.
     """
@@ -64,6 +65,7 @@ class Node(Server):
         self.outdated: set[str] = set()
         self.lag = 0.0
         self.is_behind = False
+        self.is_cut_off = False
         self.excluded: set[tuple[str, Node]] = set()
         self.missed: list[Apply[Any]] = []
         self.serving: grpc.aio.Server | None = None
@@ -71,9 +73,11 @@ class Node(Server):
 
     async def change(self, apply: Apply[T]) -> T:
         """Change collections or aliases on all nodes: those that are away learn it when they return."""
+        if self.is_cut_off:
+            raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
         changed = await apply(self.client)
         for node in self._cluster.nodes:
-            if not node.is_up or node.is_behind:
+            if not node.is_up or node.is_behind or node.is_cut_off:
                 node.missed.append(apply)
             elif node is not self:
                 await apply(node.client)
@@ -84,7 +88,10 @@ class Node(Server):
 
         async def write() -> Any:
             await self.thawed.wait()
-            await self._cluster.lead(self, request)
+            leader = await self._cluster.lead(self, request)
+            if leader.is_cut_off:
+                await apply(leader.client)
+                raise Internal("Failed peer: Tonic error: transport error")
             return await self._cluster.write(request, apply)
 
         return await asyncio.shield(self._cluster.begin(write()))
@@ -173,6 +180,15 @@ class Cluster:
         node.thawed.set()
         await self.recover(node)
 
+    def cut_off(self, node: Node) -> None:
+        """Part a node from the others, but not from its clients. It does not notice."""
+        node.is_cut_off = True
+
+    async def join(self, node: Node) -> None:
+        """Connect a node to the others again."""
+        node.is_cut_off = False
+        await self.catch_up(node)
+
     async def catch_up(self, node: Node) -> None:
         """Have a node know all collections and aliases, and hold what it has missed."""
         node.is_behind = False
@@ -193,7 +209,9 @@ class Cluster:
 
     def readable(self, collection: str, first: Node) -> list[Node]:
         """Return the nodes whose copies may be read, the one that was called first."""
-        nodes = sorted(self.nodes, key=lambda node: node is not first)
+        if first.is_cut_off:
+            return [first]
+        nodes = sorted((node for node in self.nodes if not node.is_cut_off), key=lambda node: node is not first)
         return [node for node in nodes if node.is_up and collection not in node.outdated]
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -204,8 +222,8 @@ class Cluster:
         task.add_done_callback(lambda each: each.cancelled() or each.exception())  # otherwise asyncio warns
         return task
 
-    async def lead(self, caller: Node, request: Any) -> None:
-        """Send a write to the node that leads it.
+    async def lead(self, caller: Node, request: Any) -> Node:
+        """Send a write to the node that leads it, and return this node.
 
         Raises:
             Internal: That node is away.
@@ -216,10 +234,11 @@ class Cluster:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.forward_seconds):
                 await leader.thawed.wait()
-            if leader.is_up:
-                return
+            if leader.is_up and (leader is caller or not (leader.is_cut_off or caller.is_cut_off)):
+                return leader
         caller.excluded.add((name, leader))
-        self.begin(self._agree(caller, name, leader))
+        if not caller.is_cut_off:
+            self.begin(self._agree(caller, name, leader))
         how = "Strong" if ordering == q.Strong else "Medium"
         raise Internal(f"Failed to apply update with {how} ordering via leader peer")
 
@@ -251,7 +270,7 @@ class Cluster:
         return done[0].result()
 
     async def _apply(self, node: Node, name: str, apply: Apply[Any]) -> Any:
-        if not node.is_up:
+        if not node.is_up or node.is_cut_off:
             raise Internal("away")
         async with asyncio.timeout(self.forward_seconds):
             await node.thawed.wait()

@@ -71,8 +71,10 @@ class QdrantCollection:
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Change the revision, and read the marks again."""
+        """Change the revision, and read the marks again. After an old passage, prefer another node."""
         self._revision += 1
+        if document_id is not None:
+            self._location.collection.connection.prefer_another()
         self._unsettled.changed(document_id)
 
     @property

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from qdrant_client import AsyncQdrantClient
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
 
-from retriever.stores.qdrant.layout import quorum
+from retriever.stores.qdrant.layout import CONSISTENCY, quorum
 from retriever.stores.qdrant.node import Method, Missing, Node, Transient, address_of
 from retriever.stores.qdrant.server_certificate import ServerCertificates
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 OLDEST_SERVER = (1, 19)
 """From this version on, the server counts terms in the documents that the caller may see. Older versions also count
 them in hidden documents."""
+
+_NO_POINT = str(uuid.UUID(int=0))
 
 
 class Read(Protocol):
@@ -71,7 +74,7 @@ class Connection:
     ) -> None:
         self._nodes = list(nodes)
         for node in self._nodes:
-            node.knows_all = partial(self._knows_all, node)
+            node.is_current = partial(self._is_current, node)
         self._certificates = certificates
         self._seconds = seconds
         self._try_seconds = try_seconds
@@ -193,6 +196,10 @@ class Connection:
         failure = next(error for task in done if (error := task.exception()))
         raise failure.error if isinstance(failure, Transient) else failure
 
+    def prefer_another(self) -> None:
+        """Prefer another node, because the copy of the preferred one may be old."""
+        self._nodes.append(self._nodes.pop(0))
+
     @property
     def is_cluster(self) -> bool:
         """Whether there are several nodes."""
@@ -228,6 +235,9 @@ class Connection:
                     raise
                 following = self._next(tried)
             except Transient as failure:
+                if failure.is_answer and options.get("consistency") is CONSISTENCY:
+                    # It may be cut off from the other nodes. Then it does not notice that its own copy is old.
+                    node.failed("it does not reach enough copies")
                 is_again = is_write and failure.is_answer and tried.count(node) == 1
                 following = node if is_again else self._next(tried)
                 if following is None or deadline.at <= time.monotonic():
@@ -241,18 +251,25 @@ class Connection:
             return tried[0]
         return left[0] if left else None
 
-    async def _knows_all(self, node: Node) -> bool:
-        """Return whether a node has the same aliases as a healthy node."""
+    async def _is_current(self, node: Node, *, is_compared: bool) -> bool:
+        """Return whether a node reaches enough copies, and has the same aliases as a healthy node.
+
+        Args:
+            node: The node.
+            is_compared: Whether its aliases are compared.
+        """
         others = [each for each in self._nodes if not each.is_avoided]
         if not others:
             return True
         try:
             reads: list[Read] = [partial(each.call, self._try_seconds) for each in (node, others[0])]
             told = [await read(AsyncQdrantClient.get_aliases) for read in reads]
-        except (Transient, CausewayError):
+            mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in told)
+            for _, collection in sorted(mine & theirs)[:1]:
+                await reads[0](AsyncQdrantClient.retrieve, collection, [_NO_POINT], consistency=CONSISTENCY)
+        except (Transient, Missing, CausewayError):
             return False
-        mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in told)
-        return mine == theirs
+        return mine == theirs or not is_compared
 
     def _order(self) -> list[Node]:
         """Return the nodes, avoided ones last."""

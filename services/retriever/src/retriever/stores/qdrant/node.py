@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
@@ -61,6 +61,14 @@ class Transient(Exception):
         self.is_answer = is_answer
 
 
+class IsCurrent(Protocol):
+    """Tells whether a node may be used again."""
+
+    async def __call__(self, *, is_compared: bool) -> bool:
+        """Return whether the node reaches enough copies, and, if compared, has the aliases of a healthy node."""
+        ...
+
+
 class Node:
     """A node, and whether it has failed.
 
@@ -70,7 +78,7 @@ class Node:
         api_key: The current key is sent with each call. None: the server requires no key.
 
     Attributes:
-        knows_all: Returns whether the node is up to date. Called before the node is used again.
+        is_current: Returns whether the node is up to date. Called before the node is used again.
     """
 
     def __init__(
@@ -82,7 +90,7 @@ class Node:
         self._client = client
         self._server = server or {}
         self._api_key = api_key
-        self.knows_all: Callable[[], Awaitable[bool]] | None = None
+        self.is_current: IsCurrent | None = None
         self._probing: asyncio.Task[None] | None = None
         self._silent_until = 0.0
 
@@ -210,8 +218,8 @@ class Node:
                 continue
             answers_since = min(answers_since, time.monotonic())
             # A node that has just started may have old collections and aliases.
-            waited = time.monotonic() >= answers_since + _CATCH_UP_SECONDS
-            if waited or self.knows_all is None or await self.knows_all():
+            is_compared = time.monotonic() < answers_since + _CATCH_UP_SECONDS
+            if self.is_current is None or await self.is_current(is_compared=is_compared):
                 break
         self._probing = None
         _log.info("a Qdrant node answers again", **self._server)
