@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import structlog
+from servicekit import descriptors
 from servicekit import metrics as measuring
 from servicekit.errors import CausewayError
 from servicekit.tasks import ended
@@ -50,7 +51,7 @@ from gateway.routes.table import route_table
 from gateway.routes.uploads import Turns
 from gateway.server.admission import Admission
 from gateway.server.authentication import Authentication, Identity
-from gateway.server.connections import Connections, connection_limit
+from gateway.server.connections import Connections
 from gateway.server.content_encoding import ContentDecoding
 from gateway.server.cors import CorsHeaders, Preflight
 from gateway.server.frontend_selection import ProfileLayer, Reach
@@ -263,7 +264,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 idle=settings.idle_timeout,
                 pause=settings.body_pause,
             )
-            connections = Connections(connection_limit(settings.max_connections))
+            connections = Connections(descriptors.limit(settings.max_connections, "connections"))
             metrics.watch(connections)
             detectors_seen = DetectorHealth(services.guardrails, services.probes, version=VERSION)
             port, grace = settings.detector_health_port, settings.shutdown_grace

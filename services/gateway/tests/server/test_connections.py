@@ -1,10 +1,9 @@
 import asyncio
-import resource
 from dataclasses import dataclass, field
 
 import pytest
 from causeway_testing.servers import eventually
-from gateway.server.connections import Connections, Place, connection_limit
+from gateway.server.connections import Connections, Place
 from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen
 from gateway.server.metrics import Metrics
@@ -46,28 +45,6 @@ def test_where_none_is_idle_places_are_reserved() -> None:
     connections.closed(busy)
     assert connections.opened(Fake()) is Place.OPEN
     assert connections.shed == {"idle": 0, "refused": 2}
-
-
-@pytest.mark.parametrize(
-    ("hard", "wanted", "raised", "limit"),
-    [
-        (4096, 100, None, 100),
-        (4096, 1000, 1256, 1000),
-        (4096, 10_000, 4096, 3840),
-        (resource.RLIM_INFINITY, 10_000, 10_256, 10_000),
-        (256, 10, 256, 1),
-    ],
-)
-def test_the_limit_fits_the_descriptors(
-    hard: int, wanted: int, raised: int | None, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process raises its limit of descriptors, or accepts fewer connections if it may not."""
-    asked: list[tuple[int, int]] = []
-    soft = min(1024, hard) if hard > 0 else 1024
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
-    assert connection_limit(wanted) == limit
-    assert asked == ([] if raised is None else [(raised, hard)])
 
 
 def test_metrics_show_connections() -> None:

@@ -1,15 +1,12 @@
 """The open connections of clients: their limit, and which one is closed beyond it."""
 
 import enum
-import resource
 import time
 from typing import Protocol
 
 import structlog
 
 _log = structlog.get_logger(__name__)
-# Descriptors of other things: services, the broker, files of uploads, logs, libraries.
-_OTHER_DESCRIPTORS = 256
 _LOG_INTERVAL = 10.0
 
 
@@ -94,20 +91,3 @@ class Connections:
         if now - self._logged >= _LOG_INTERVAL:
             self._logged = now
             _log.warning("connection limit reached", open=len(self._open), limit=self._limit, **self.shed)
-
-
-def connection_limit(wanted: int) -> int:
-    """Return how many connections the process can hold, after raising its own limit of descriptors.
-
-    Args:
-        wanted: The maximum number of connections by the settings.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OTHER_DESCRIPTORS
-    if soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    limit = max(1, min(wanted, soft - _OTHER_DESCRIPTORS))
-    if limit < wanted:
-        _log.warning("too few file descriptors for the configured connections", wanted=wanted, limit=limit)
-    return limit
