@@ -105,14 +105,19 @@ def messages(source: random.Random, name: str, count: int) -> Iterator[retriever
 
 
 @asynccontextmanager
-async def retriever(directory: Path) -> AsyncIterator[Retriever]:
-    """A retriever over an empty store."""
+async def retriever(directory: Path, **environment: str) -> AsyncIterator[Retriever]:
+    """Run a retriever over the store in a directory, with these settings."""
     (port,) = free_ports(1)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "retriever",
-        env={**os.environ, "CAUSEWAY_DATA_DIR": str(directory), "CAUSEWAY_RETRIEVER_PORT": str(port)},
+        env={
+            **os.environ,
+            "CAUSEWAY_DATA_DIR": str(directory),
+            "CAUSEWAY_RETRIEVER_PORT": str(port),
+            **environment,
+        },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -15,6 +15,7 @@ from causeway_testing.retriever.store import MemoryStore
 from qdrant_client import AsyncQdrantClient
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
+from retriever.stores.edge import payload_indexes
 from retriever.stores.edge.store import EdgeStore
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
@@ -58,12 +59,17 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterator[Callable[[], Store]]:
+async def reopen(
+    kind: str, tmp_path: Path, example: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[[], Store]]:
     """Give a function that opens the test's only store, also again after it was closed."""
     if kind.startswith("qdrant-server"):
         async with running_server(shared=kind.endswith("shared")) as opens:
             yield opens
         return
+    if kind == "edge-indexed":  # the embedded store as it is with more points
+        monkeypatch.setattr(payload_indexes, "WITHOUT", 0)
+        kind = "edge"
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
     if kind in ("qdrant-grpc", "qdrant-shared"):
         layout = Layout(shared=kind == "qdrant-shared")

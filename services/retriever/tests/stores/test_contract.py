@@ -1,6 +1,7 @@
 """The contract of the store port, which the fake, the embedded engine, Qdrant and the store of docs/extending.md
-fulfil. The Qdrant server is the client's local mode, called in the process (``qdrant``) and over gRPC
-(``qdrant-grpc``), where indexes may share a collection (``qdrant-shared``).
+fulfil. The embedded engine has payload indexes in large indexes only (``edge-indexed``). The Qdrant server is the
+client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``), where indexes may share a
+collection (``qdrant-shared``).
 """
 
 import asyncio
@@ -31,7 +32,7 @@ NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
 
 
-@pytest.fixture(params=kinds("memory", "edge", "qdrant", "qdrant-grpc", "qdrant-shared", "example"))
+@pytest.fixture(params=kinds("memory", "edge", "edge-indexed", "qdrant", "qdrant-grpc", "qdrant-shared", "example"))
 def kind(request: pytest.FixtureRequest) -> str:
     """Parametrize the tests with all stores."""
     name: str = request.param

@@ -46,6 +46,7 @@ class Index:
         self.lock = ReadersWriterLock()
         self._languages: Mapping[str, int] = {}
         self._counting = asyncio.Lock()
+        self._counted: tuple[Collection, int] | None = None
         self._languages_until = -_OLD_LANGUAGES_SECONDS
         self._recount: asyncio.Task[None] | None = None
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -63,10 +64,14 @@ class Index:
     async def languages(self) -> Mapping[str, int]:
         """Return the number of documents in each language of text search, at most a few seconds old.
 
-        For a remote store, a search uses counts of up to a minute ago and starts a recount in the background.
+        For a local store, a search counts again only after a change. For a remote store, a search uses counts of up
+        to a minute ago and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
-        if self.collection.remote is None or now >= self._languages_until + _OLD_LANGUAGES_SECONDS:
+        if self.collection.remote is None:
+            if self._counted != (self.collection, self.collection.revision):
+                await self._count_languages(now)
+        elif now >= self._languages_until + _OLD_LANGUAGES_SECONDS:
             await self._count_languages(now)
         elif now >= self._languages_until and (self._recount is None or self._recount.done()):
             self._recount = asyncio.create_task(self._recount_languages(now))
@@ -80,9 +85,10 @@ class Index:
         async with self._counting:
             if now >= self._languages_until:
                 known = sorted(LANGUAGES)
-                noted = self._languages_until
+                noted, revision = self._languages_until, self.revision
                 counts = await together(*(self.collection.count_documents(_in(each)) for each in known))
                 self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
+                self._counted = self.collection, revision
                 if self._languages_until == noted:
                     self._languages_until = now + _LANGUAGES_SECONDS
 

@@ -23,7 +23,7 @@ from retriever.domain.index import Contents, IndexSpec
 from retriever.domain.scope import EVERYTHING
 from retriever.storage import files, snapshot_reader, snapshot_writer
 from retriever.stores import payload
-from retriever.stores.edge import schema
+from retriever.stores.edge import payload_indexes, schema
 from retriever.stores.vector_storage import VectorStorage
 
 _BATCH = 256
@@ -113,13 +113,15 @@ def _build(job: Job, points: Iterable[edge.Point], chunks: int) -> Done:
     target = Path(job.target)
     target.mkdir(parents=True)
     # With a configuration for binary quantization, the engine would also quantize small shards without a graph.
-    exact_up_to = job.exact_up_to if chunks > job.exact_up_to else None
-    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.vectors, exact_up_to))
-    for operation in schema.payload_indexes():
-        shard.update(operation)
+    config = schema.config_without_graph(job.spec.dimension)
+    if chunks > job.exact_up_to:
+        config = schema.config(job.spec.dimension, job.vectors, job.exact_up_to)
+    shard = edge.EdgeShard.create(str(target), config)
     source = iter(points)
     while batch := list(islice(source, _BATCH)):
         shard.update(edge.UpdateOperation.upsert_points(batch))
+    for operation in payload_indexes.missing(shard):
+        shard.update(operation)
     shard.optimize()
     shard.flush()
     count = shard.info().points_count

@@ -112,8 +112,8 @@ class EdgeCollection:
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
         """Return the nearest chunks by cosine."""
-        query, how = list(vector), schema.rescored(self._live.current().vectors)
-        return self._search(edge.Query.Nearest(query, using=payload.DENSE), limit, scope, ids, how)
+        query = edge.Query.Nearest(list(vector), using=payload.DENSE)
+        return self._search(query, limit, scope, ids, schema.rescored(self._live.current().vectors))
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
         """Return the best chunks by BM25."""
@@ -161,7 +161,7 @@ class EdgeCollection:
                     with_payload=payload.STORED_CHUNK_FIELDS,
                 )
             )
-        found = [payload.stored_chunk(str(point.id), point.payload or {}) for point in points]
+        found = (payload.stored_chunk(str(point.id), point.payload or {}) for point in points)
         return sorted(found, key=lambda chunk: chunk.number)
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
@@ -191,17 +191,16 @@ class EdgeCollection:
                 self._check_room()
                 self._reads.forget_chunks(point.id for point in points[start : start + _WRITE_SLICE])
                 self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
+        await self._live.index_fields()
 
     async def put_documents(self, documents: Sequence[WholeDocument]) -> list[str]:
         """Store documents by one operation of the engine, which its log records atomically."""
         ids = [each.document.document_id for each in documents]
         async with self._live.writing(*ids), self._scheduler.slice():
             self._check_room()
-            replacing = [
-                each.document.document_id
-                for each in documents
-                if each.former is not None or each.document.document_id in self._marks.shown
-            ]
+            shown = self._marks.shown
+            former = {each.document.document_id for each in documents if each.former is not None}
+            replacing = [each for each in ids if each in former or each in shown]
             points = schema.whole_documents(self._live.name, documents, replacing)
             for each in documents:
                 self._reads.forget_chunks(point.id for point in each.points)
@@ -211,14 +210,14 @@ class EdgeCollection:
                 if each.document.document_id in replacing:
                     self._marks.hold(each.document.document_id, each.document.generation)
             self._revision += 1
+        await self._live.index_fields()
         self._compactor.consider(self._live)
         return replacing
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Remove chunks, a few at a time."""
-        others = edge.ScrollRequest(
-            limit=_DELETE_SLICE, filter=schema.chunks_of(document_id, keep), with_payload=False
-        )
+        wanted = schema.chunks_of(document_id, keep)
+        others = edge.ScrollRequest(limit=_DELETE_SLICE, filter=wanted, with_payload=False)
         while True:
             async with self._live.writing(document_id), self._scheduler.slice():
                 points, _ = self._shard.scroll(others)

@@ -1,12 +1,14 @@
 """The embedded engine as a kind of store."""
 
 from pydantic import Field
+from servicekit import descriptors
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
 from retriever.storage import files
 from retriever.stores.edge.builder import Limits
 from retriever.stores.edge.compaction import Policy
+from retriever.stores.edge.parking import Room
 from retriever.stores.edge.store import EdgeStore
 from retriever.stores.kind import StoreKind, StoreSettings
 
@@ -28,6 +30,18 @@ class EdgeSettings(StoreSettings):
     retriever_min_free_mb: int = Field(
         256, ge=0, description="Minimum free disk space. With less, writes are refused."
     )
+    retriever_open_indexes: int = Field(
+        1000,
+        ge=1,
+        description="Maximum number of open indexes. Each takes a thread and a file descriptor. An index that is "
+        "opened closes the one that was not used for the longest time.",
+    )
+    retriever_open_mb: int = Field(
+        4096,
+        ge=1,
+        description="Maximum memory of the open indexes with the pages of their files, as the retriever estimates "
+        "it. One index may be larger.",
+    )
     retriever_lock_seconds: float = Field(
         0.0,
         ge=0,
@@ -47,6 +61,10 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
         policy=Policy(added=max(1, settings.retriever_exact_up_to)),
         limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
         vectors=settings.vector_storage,
+        room=Room(
+            descriptors.limit(settings.retriever_open_indexes, "open indexes"),
+            settings.retriever_open_mb * _MEGABYTE,
+        ),
     )
 
 

@@ -1,12 +1,18 @@
 """The manifest of a collection's directory, and counts of changes of its shard."""
 
+import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
+import structlog
 from servicekit import keys
 
 from retriever.domain.index import IndexSpec
+from retriever.storage import files
 from retriever.stores.vector_storage import VectorStorage
+
+_log = structlog.get_logger(__name__)
 
 MANIFEST = "index.json"
 
@@ -42,3 +48,19 @@ class Tally:
 
     added: int = 0
     removed: int = 0
+
+
+async def replace_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest of a collection's directory atomically and durably.
+
+    Raises:
+        OSError: The earlier manifest remains.
+    """
+    path, content = directory / MANIFEST, msgspec.json.encode(manifest)
+    try:
+        await asyncio.to_thread(files.replace, path, content)
+    except OSError:
+        # The rename may have succeeded although its sync failed. Then the next start reads the new manifest.
+        if not path.exists() or path.read_bytes() != content:
+            raise
+        _log.exception("a manifest may not be synced to the disk", index=manifest.spec.name)

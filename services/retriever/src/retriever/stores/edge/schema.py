@@ -1,8 +1,4 @@
-"""The points (`stores.payload`) and filters in the types of the Edge engine.
-
-Fields with a condition need an index: without one a search reads the payload of every point, which takes 45 ms
-instead of 2 at 10,000 points. But each index has a dozen files, which every flush syncs.
-"""
+"""The points (`stores.payload`) and filters in the types of the Edge engine."""
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +19,7 @@ from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorag
 
 
 def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = None) -> edge.EdgeConfig:
-    """Return the configuration to create, open or build a shard.
+    """Return the configuration to open a shard, or to build one with a graph.
 
     Args:
         dimension: Length of the dense vectors.
@@ -49,6 +45,15 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     )
 
 
+def config_without_graph(dimension: int) -> edge.EdgeConfig:
+    """Return the configuration to create a shard without a graph.
+
+    The engine reads its vectors when a search needs them. Otherwise each opening of the shard would read a file of
+    32 MiB, which is mostly a hole if the shard is small.
+    """
+    return config(dimension, VectorStorage(on_disk=True))
+
+
 def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.BinaryQuantizationConfig | None:
     match storage.quantization:
         case "none":
@@ -69,16 +74,6 @@ def rescored(storage: VectorStorage) -> edge.SearchParams | None:
 def _hnsw() -> edge.HnswIndexConfig:
     # One thread, because searches need the others. If a filter leaves few points, they are compared one by one.
     return edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10_000, max_indexing_threads=1)
-
-
-def payload_indexes() -> list[edge.UpdateOperation]:
-    """Return the operations that index the fields of conditions."""
-    create = edge.UpdateOperation.create_field_index
-    return [
-        create(FACTS, edge.KeywordIndexParams()),
-        create("numbers[].key", edge.KeywordIndexParams(nested=NUMBERS)),
-        create("numbers[].value", edge.FloatIndexParams(nested=NUMBERS)),
-    ]
 
 
 def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.Point]:

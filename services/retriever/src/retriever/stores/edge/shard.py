@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,11 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.storage import files
+from retriever.stores.edge import payload_indexes
 from retriever.stores.edge.loading import load
-from retriever.stores.edge.manifest import MANIFEST, Manifest, Tally
+from retriever.stores.edge.manifest import MANIFEST, Manifest, Tally, replace_manifest
 from retriever.stores.edge.replay import replay
+from retriever.stores.edge.shared_sync import SharedSync
 
 _log = structlog.get_logger(__name__)
 
@@ -42,12 +44,16 @@ blocks for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Openin
 many points, in about five seconds. Acknowledged writes are durable before (`LiveShard.sync`)."""
 _FEW = 4  # documents to replay while writers wait
 _MOST_ROUNDS = 5
-_GATHER_SECONDS = 0.001
-"""How long a sync of the log waits for more commits."""
+_POINT_BYTES = 4800
+"""Memory of a point without its vector, measured with chunks of 100 words."""
+_INDEXED_BYTES = 64 * 1024 * 1024  # of a shard with payload indexes: see `payload_indexes`
 
 
 class LiveShard:
     """One collection's shard.
+
+    Args:
+        opened: Called after the shard was opened again.
 
     Attributes:
         directory: The directory of the collection.
@@ -57,13 +63,21 @@ class LiveShard:
     """
 
     def __init__(
-        self, directory: Path, manifest: Manifest, shard: edge.EdgeShard, scheduler: Scheduler, *, published: bool
+        self,
+        directory: Path,
+        manifest: Manifest,
+        shard: edge.EdgeShard,
+        scheduler: Scheduler,
+        *,
+        published: bool,
+        opened: Callable[[], None],
     ) -> None:
         self.directory = directory
         self.published = published
         self._manifest = manifest
         self._open: edge.EdgeShard | None = shard
         self._scheduler = scheduler
+        self._opened, self._indexed = opened, bool(shard.info().payload_schema)
         self._parked = self._replaced = False
         self.used_at = time.monotonic()
         self._former: Path | None = None
@@ -72,8 +86,7 @@ class LiveShard:
         self.tally = Tally(max(added, 0), manifest.removed)
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()
-        self._next_sync: asyncio.Task[None] | None = None
-        self._awaited = 0
+        self._shared_sync = SharedSync(self._syncing, self._sync_log)
         # Documents that were written since the shard was copied; None if no rebuild runs.
         self._touched: set[str] | None = None
 
@@ -104,7 +117,7 @@ class LiveShard:
 
     async def _keep(self, manifest: Manifest) -> None:
         if self.published:
-            await self._replace_manifest(manifest)
+            await replace_manifest(self.directory, manifest)
         self._manifest = manifest
 
     @property
@@ -130,27 +143,35 @@ class LiveShard:
             if not self._parked:
                 raise self._gone()
             self._open, self._parked = load(self._path(self._manifest), self._manifest), False
+            self._opened()
         return self._open
 
-    async def park(self) -> bool:
+    @property
+    def memory(self) -> int:
+        """Return the bytes of memory that the open shard uses at most, with the pages of its files."""
+        points = self._manifest.built + self.tally.added - self.tally.removed
+        return (_INDEXED_BYTES if self._indexed else 0) + points * (_POINT_BYTES + 4 * self.spec.dimension)
+
+    def park(self) -> bool:
         """Close the shard until its next use, unless it is in use. Return whether it was closed."""
-        if not self.published or self._touched is not None or self._writing.locked() or self._syncing.locked():
+        busy = self._touched is not None or self._writing.locked() or self._syncing.locked()
+        if self._open is None or not self.published or busy:
             return False
-        async with self._writing, self._syncing:
-            if self._open is not None:
-                await self._note_removed()
-            if self._open is None:
-                return False
-            # Not in a thread: a concurrent caller would open the shard a second time.
-            self._open.close()
-            self._open, self._parked, self._unflushed = None, True, 0
+        # Not in a thread: a concurrent caller would open the shard a second time.
+        self._open.close()
+        self._open, self._parked, self._unflushed = None, True, 0
         return True
 
+    async def index_fields(self) -> None:
+        """Create the payload indexes that the shard needs and lacks, one after the other."""
+        while operations := payload_indexes.missing(self.shard):
+            async with self.writing(), self._scheduler.slice():
+                self.shard.update(operations[0])
+                self._indexed = True
+
     async def _note_removed(self) -> None:
-        manifest = msgspec.structs.replace(self._manifest, removed=self.tally.removed)
-        if self.published and manifest != self._manifest:
-            await asyncio.to_thread(files.replace, self.directory / MANIFEST, msgspec.json.encode(manifest))
-            self._manifest = manifest
+        if self._manifest.removed != self.tally.removed:
+            await self._keep(msgspec.structs.replace(self._manifest, removed=self.tally.removed))
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
@@ -187,7 +208,7 @@ class LiveShard:
             async with self._syncing:
                 await asyncio.to_thread(files.sync_tree, self._path(self.current()))
                 _log.debug("publishing", stage="publishing", index=self.spec.name)
-                await self._replace_manifest(self._manifest)
+                await replace_manifest(self.directory, self._manifest)
                 _log.debug("publishing", stage="published", index=self.spec.name)
             self.published = True
             if instead_of is not None:
@@ -205,32 +226,21 @@ class LiveShard:
     async def aclose(self) -> None:
         """Close the shard if it is open, and store its number of removed points."""
         async with self._writing, self._syncing:
+            if not self.is_closed:
+                await self._note_removed()
             self._parked = False
             if self._open is not None:
-                await self._note_removed()
-                # In a thread, because closing writes to the disk, and other shards can close concurrently.
+                # In a thread, because closing writes to the disk.
                 shard, self._open = self._open, None
                 await asyncio.to_thread(shard.close)
 
     async def sync(self, siblings: int = 0) -> None:
-        """Sync the log to the disk in a thread. Callers that arrive meanwhile share the next sync.
+        """Sync the log to the disk. See `SharedSync.wait`."""
+        await self._shared_sync.wait(siblings)
 
-        Args:
-            siblings: Number of other callers that may follow in a moment. The sync waits shortly for them.
-        """
-        if self._next_sync is None:
-            self._awaited = 0
-            self._next_sync = asyncio.create_task(self._sync_in_turn(siblings))
-        self._awaited += 1
-        await asyncio.shield(self._next_sync)
-
-    async def _sync_in_turn(self, siblings: int) -> None:
-        async with self._syncing:
-            if self._awaited <= siblings:
-                await asyncio.sleep(_GATHER_SECONDS)
-            self._next_sync = None
-            if not self.is_closed:
-                await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
+    async def _sync_log(self) -> None:
+        if not self.is_closed:
+            await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
 
     async def copy(self, target: Path, *, to_rebuild: bool) -> None:
         """Copy the shard's files while writers wait.
@@ -284,12 +294,12 @@ class LiveShard:
                     _log.debug("rebuilding", stage="swapping", index=self.spec.name)
                     self.current()
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
-                    await self._replace_manifest(manifest)
+                    await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
                     old, old_directory = None if self.is_closed else self.shard, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
-                        self._open = new
+                        self._open, self._indexed = new, bool(new.info().payload_schema)
         except BaseException:
             if new is not None:
                 new.close()
@@ -313,16 +323,6 @@ class LiveShard:
         touched, self._touched = self._touched or set(), set()
         for document_id in touched:
             await replay(document_id, self.name, lambda: self.shard, new, self._scheduler)
-
-    async def _replace_manifest(self, manifest: Manifest) -> None:
-        path, content = self.directory / MANIFEST, msgspec.json.encode(manifest)
-        try:
-            await asyncio.to_thread(files.replace, path, content)
-        except OSError:
-            # The rename may have succeeded although its sync failed. Then the next start reads the new manifest.
-            if not path.exists() or path.read_bytes() != content:
-                raise
-            _log.exception("a manifest may not be synced to the disk", index=self.spec.name)
 
     async def _remove(self, shard: edge.EdgeShard) -> None:
         shard.close()

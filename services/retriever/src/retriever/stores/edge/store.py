@@ -10,12 +10,12 @@ Opening the store removes directories without a manifest, which were never publi
 an index removes generations that its manifest does not name.
 
 The store reads only manifests when it is opened, and each index at its first use. So no request waits for an index
-that it does not use. Idle indexes are closed again (`stores.edge.parking`).
+that it does not use. The number of open indexes is bounded (`stores.edge.parking`).
 """
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,7 @@ from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.compaction import Compactor, Policy
 from retriever.stores.edge.loading import damaged, load
 from retriever.stores.edge.manifest import MANIFEST, Manifest
-from retriever.stores.edge.parking import Parking
+from retriever.stores.edge.parking import Parking, Room
 from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.shard import LiveShard
 from retriever.stores.vector_storage import VectorStorage
@@ -60,7 +60,7 @@ class EdgeStore:
         limits: The limits of the child process that compacts, and writes and reads snapshots.
         vectors: The storage of dense vectors of new indexes.
         reads: The cache of searches.
-        parking: Creates the component that closes idle indexes.
+        room: What the open indexes may use.
 
     Raises:
         Unavailable: Another process has the directory open, or a manifest is damaged.
@@ -79,7 +79,7 @@ class EdgeStore:
         limits: Limits | None = None,
         vectors: VectorStorage | None = None,
         reads: ReadCache | None = None,
-        parking: Callable[[Callable[[], Iterable[LiveShard]]], Parking] = Parking,
+        room: Room | None = None,
     ) -> None:
         self._directory = directory
         self._scheduler = scheduler
@@ -95,10 +95,11 @@ class EdgeStore:
             files.disown(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
-        # One index is opened at a time. Each holds the interpreter's lock, and the event loop would wait for all.
+        # One index is opened at a time. The engine holds the interpreter's lock meanwhile, so several at a time are
+        # not faster, and the event loop would wait for all.
         self._opening = asyncio.Lock()
         self._shield = Shield()
-        self.parking = parking(lambda: [each.live for each in self._collections])
+        self.parking = Parking(lambda: [each.live for each in self._collections], room or Room())
 
     async def collections(self) -> Sequence[EdgeCollection]:
         """Return the published collections. Open them one after the other."""
@@ -136,10 +137,7 @@ class EdgeStore:
         del beside  # no other process creates collections
         shard_directory = self._new_directory(spec)
         async with self._scheduler.slice():
-            shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension, self._vectors))
-        for operation in schema.payload_indexes():
-            async with self._scheduler.slice():
-                shard.update(operation)
+            shard = edge.EdgeShard.create(str(shard_directory), schema.config_without_graph(spec.dimension))
         return self._add(Manifest(spec, int(shard_directory.name), vectors=self._vectors), shard)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
@@ -179,10 +177,18 @@ class EdgeStore:
         collection = self._collection(manifest, shard)
         self._collections = [each for each in self._collections if not each.is_closed]
         self._collections.append(collection)
+        self.parking.make_room()
         return collection
 
     def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
-        live = LiveShard(self._directory / manifest.name, manifest, shard, self._scheduler, published=published)
+        live = LiveShard(
+            self._directory / manifest.name,
+            manifest,
+            shard,
+            self._scheduler,
+            published=published,
+            opened=self.parking.make_room,
+        )
         reads = self._reads.for_shard()
         self.parking.start()
         return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
@@ -210,6 +216,7 @@ class EdgeStore:
                 shard = await asyncio.to_thread(_loaded, self._directory / manifest.name, manifest)
                 self._collections.append(self._collection(manifest, shard, published=True))
                 del self._unopened[tenant, name]
+                self.parking.make_room()
 
     def _check_room(self, needed: int = 0) -> None:
         if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:

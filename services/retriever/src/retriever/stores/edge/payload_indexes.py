@@ -1,0 +1,28 @@
+"""The payload indexes of a shard: one for each field that conditions name.
+
+Without an index, a condition reads the payload of every point. This takes 0.6 ms at 250 points and 24 ms at 10,000.
+But the indexes are 48 of a shard's 73 files. They take nine tenths of the time to create a shard, and most of the
+time to open it, because the engine reads files of 33 MiB that are mostly holes. So a small shard has none.
+"""
+
+import qdrant_edge as edge
+
+from retriever.stores.payload import FACTS, NUMBERS
+
+WITHOUT = 250
+"""Number of points up to which a shard has no payload indexes."""
+_KEY, _VALUE = f"{NUMBERS}[].key", f"{NUMBERS}[].value"
+
+
+def missing(shard: edge.EdgeShard) -> list[edge.UpdateOperation]:
+    """Return the operations that create the payload indexes which a shard of this size needs and lacks."""
+    info = shard.info()
+    if info.points_count <= WITHOUT:
+        return []
+    create = edge.UpdateOperation.create_field_index
+    needed = {
+        FACTS: create(FACTS, edge.KeywordIndexParams()),
+        _KEY: create(_KEY, edge.KeywordIndexParams(nested=NUMBERS)),
+        _VALUE: create(_VALUE, edge.FloatIndexParams(nested=NUMBERS)),
+    }
+    return [each for field, each in needed.items() if field not in info.payload_schema]
