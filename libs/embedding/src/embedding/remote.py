@@ -14,6 +14,7 @@ from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError, Unreachable, WrongVectors
 from embedding.port import Tokenizer, check_texts
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
+from embedding.turns import Turns
 
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.1
@@ -66,7 +67,7 @@ class RemoteEmbedder:
                 raise SetupError(f"The tokenizer {config.tokenizer} cannot be read: {error}") from error
         self._config = config
         self._source = source
-        self._turns = asyncio.Semaphore(config.concurrency)  # first come, first served
+        self._turns = Turns(config.concurrency, f"The embedding model '{self.model}' is shut down.")
         self._closed = False
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -77,40 +78,22 @@ class RemoteEmbedder:
             DeadlineExceeded: The server did not answer in time.
         """
         check_texts(texts)
-        self._check_open()
         size = self._config.batch
-        numbered = iter(enumerate([texts[start : start + size] for start in range(0, len(texts), size)]))
-        results: dict[int, Vectors] = {}
-
-        async def lane() -> None:
-            for number, batch in numbered:
-                async with self._turns:
-                    self._check_open()
-                    vectors = await self._tried(await asyncio.to_thread(self._cut, batch))
-                    results[number] = self._checked(vectors, len(batch))
-
-        try:
-            async with asyncio.TaskGroup() as lanes:
-                for _ in range(min(self._config.concurrency, len(texts))):
-                    lanes.create_task(lane())
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from failures.exceptions[0].__cause__
-        return np.concatenate([np.empty((0, self.dimension), np.float32), *(results[at] for at in sorted(results))])
+        batches = [texts[start : start + size] for start in range(0, len(texts), size)]
+        vectors = await self._turns.map(self._batch, batches)
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *vectors])
 
     async def aclose(self) -> None:
         """Wait for running requests, then close the connections."""
         if self._closed:
             return
         self._closed = True
-        for _ in range(self._config.concurrency):
-            await self._turns.acquire()
-        for _ in range(self._config.concurrency):
-            self._turns.release()  # waiting calls then find the embedder closed
+        await self._turns.aclose()
         await self._source.aclose()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Unavailable(f"The embedding model '{self.model}' is shut down.")
+    async def _batch(self, texts: Sequence[str]) -> Vectors:
+        vectors = await self._tried(await asyncio.to_thread(self._cut, texts))
+        return self._checked(vectors, len(texts))
 
     def _cut(self, texts: Sequence[str]) -> list[str]:
         """Truncate texts to the model's limit; some servers refuse longer ones."""
