@@ -184,7 +184,6 @@ def build(
         limit=settings.max_body_bytes,
         uploads=settings.max_upload_bytes,
         pause=settings.body_pause,
-        rate=settings.min_body_rate,
     )
     app = SpoolLimit(app, settings.max_spool_bytes, settings.max_upload_bytes)
     # Outside the limits, which apply to the decoded body.
@@ -259,7 +258,6 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 await watches.enter_async_context(services.frontends)
             limits = HttpLimits(
                 size=settings.max_header_bytes,
-                count=settings.max_headers,
                 seconds=settings.header_timeout,
                 idle=settings.idle_timeout,
                 pause=settings.body_pause,

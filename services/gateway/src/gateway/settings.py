@@ -181,18 +181,11 @@ class Settings(OriginalSettings, IdentitySettings):
     body_pause: float = Field(
         30.0, gt=0, description="Maximum seconds between two pieces of a body, received or sent."
     )
-    min_body_rate: int = Field(
-        500,
-        gt=0,
-        description="Minimum average bytes per second of a request body; the first CAUSEWAY_BODY_PAUSE seconds "
-        "are free.",
-    )
     max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
     max_tenant_jobs: int = Field(
         20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
     )
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
-    max_headers: int = Field(100, ge=10, description="Maximum number of headers of a request.")
     header_timeout: float = Field(30.0, gt=0, description="Maximum seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,

@@ -28,6 +28,8 @@ from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings
 
+_CONNECT_SECONDS = 2.0  # to a remote detector's server
+
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until the event is set, then let running calls finish.
@@ -52,7 +54,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         detectors = built_in(_resources(settings, _embedder(settings, closing), processes, names))
         # Each remote detector has its own limit of concurrent requests and its own time-out.
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.guardrails_connect_seconds)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         session = await closing.enter_async_context(
             aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True)
         )
@@ -94,11 +96,7 @@ def _resources(
     processes: CheckProcesses,
     names: ChildProcesses | None,
 ) -> Resources:
-    limits = Limits(
-        held=settings.guardrails_hold_back_limit,
-        detections=settings.guardrails_most_detections,
-        seconds=settings.guardrails_detector_seconds,
-    )
+    limits = Limits(held=settings.guardrails_hold_back_limit, seconds=settings.guardrails_detector_seconds)
     return Resources(
         limits,
         settings.guardrails_whole_text_limit,

@@ -18,9 +18,6 @@ class Settings(GrpcServiceSettings):
         ge=1,
         description="Characters of a growing text that a detector may hold back. Above the limit, it fails.",
     )
-    guardrails_most_detections: int = Field(
-        10_000, ge=1, description="Detections in one text. Above the limit, the detector fails."
-    )
     guardrails_detector_seconds: float = Field(
         1.0, gt=0, description="Seconds that a detector may take for one text or piece. After that, it fails."
     )
@@ -47,9 +44,6 @@ class Settings(GrpcServiceSettings):
     model_cache: Path | None = Field(None, description="Directory of the built embedding model.")
     guardrails_detectors_file: Path | None = Field(
         None, description="YAML file of remote detectors. The service reloads it when it changes."
-    )
-    guardrails_connect_seconds: float = Field(
-        2.0, gt=0, description="Seconds to connect to a remote detector's server."
     )
     guardrails_api_port: int | None = Field(
         None,

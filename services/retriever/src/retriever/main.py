@@ -34,6 +34,8 @@ from retriever.settings import RetrieverSettings
 from retriever.stores import registry
 from retriever.stores.bm25 import Bm25Encoder
 
+_UPSERTS_WAITING = 256  # further upserts are refused with RESOURCE_EXHAUSTED
+
 
 async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
     """Serve until the event is set. Then let running calls finish and close the store.
@@ -76,7 +78,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 GroupCommit(indexes),
                 words,
                 concurrent=settings.retriever_upserts,
-                waiting=settings.retriever_upserts_waiting,
+                waiting=_UPSERTS_WAITING,
             ),
             Catalogue(indexes),
             Snapshots(

@@ -29,9 +29,6 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     )
     retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
     retriever_upserts: int = Field(16, ge=1, description="Documents that are written concurrently.")
-    retriever_upserts_waiting: int = Field(
-        256, ge=0, description="Documents that may wait to be written; more are refused with RESOURCE_EXHAUSTED."
-    )
     snapshot_dir: Path | None = Field(
         None,
         description="Directory of the snapshots of indexes, with a subdirectory for each tenant; none: the "
