@@ -192,10 +192,11 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
 
     async def Upsert(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         points = [GrpcToRest.convert_point_struct(point) for point in request.points]
-        condition = _filter(request, "update_filter")
-        return await self._write(
-            request, lambda client: client.upsert(request.collection_name, points, update_filter=condition)
-        )
+        options = {
+            "update_filter": _filter(request, "update_filter"),
+            "update_mode": GrpcToRest.convert_update_mode(request.update_mode),
+        }
+        return await self._write(request, lambda client: client.upsert(request.collection_name, points, **options))
 
     async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         selector = GrpcToRest.convert_points_selector(request.points)

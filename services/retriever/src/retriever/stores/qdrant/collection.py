@@ -200,14 +200,16 @@ class QdrantCollection:
         """Write a record. For a marked document, write it only if the stored record has not changed."""
         lease = await self._about_to_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
-        condition = None if lease is None else schema.has(schema.names(lease.generation))
-        failure = await self._points.upsert_where(point, condition)
+        failure = await self._points.upsert_record(point, lease)
         if lease is not None or failure is not None:
             there = (await self.records([document.document_id])).get(document.document_id)
             if there != document:
                 raise failure or Unavailable(f"Document '{document.document_id}' was written by another process.")
         if lease is not None:
             lease.generation = document.generation
+            if not lease.is_held:
+                await self._points.remove_if_incomplete(point.id, document)
+                lease.check()
         self.outdated()
 
     async def remove_record(self, document_id: str) -> None:

@@ -49,9 +49,14 @@ class Lease:
     generation: int | None = None
     committing: bool = False
 
+    @property
+    def is_held(self) -> bool:
+        """Whether no other process can hold the lease yet."""
+        return time.monotonic() < self.until
+
     def check(self) -> None:
         """Raise Unavailable if another process may hold the lease by now."""
-        if time.monotonic() >= self.until:
+        if not self.is_held:
             raise Unavailable("Another process may have taken over this write.")
 
 

@@ -7,9 +7,12 @@ from typing import Any
 from qdrant_client import AsyncQdrantClient, models
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
+from retriever.domain.document import Document
 from retriever.domain.index import Replaced
 from retriever.stores import payload
+from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.layout import ORDERING
+from retriever.stores.qdrant.leases import Lease
 from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.node import Method, Missing
 
@@ -76,20 +79,35 @@ class Points:
             return failure
         return None
 
-    async def upsert_where(
-        self, point: models.PointStruct, condition: models.Filter | None
+    async def upsert_record(
+        self, point: models.PointStruct, lease: Lease | None
     ) -> DeadlineExceeded | Unavailable | None:
-        """Write a point if the stored one meets a condition. Return the error if this fails.
+        """Write a record. Return the error if this fails.
 
-        A failed write may still have been applied, so the caller reads the point back.
+        A failed write may still have been applied, so the caller reads the record back.
+
+        Args:
+            point: The record.
+            lease: The lease on the document. Then the record is written only if the stored one has the generation
+                of the lease, or if none is stored and the lease has none. None: the record is written.
         """
+        mode, condition = models.UpdateMode.UPSERT, None
+        if lease is not None and lease.generation is None:
+            mode = models.UpdateMode.INSERT_ONLY
+        elif lease is not None:
+            mode, condition = models.UpdateMode.UPDATE_ONLY, schema.has(schema.names(lease.generation))
+        options = {"update_filter": condition, "update_mode": mode, "ordering": ORDERING}
         try:
-            await self.write(
-                AsyncQdrantClient.upsert, [point], wait=True, ordering=ORDERING, update_filter=condition
-            )
+            await self.write(AsyncQdrantClient.upsert, [point], wait=True, **options)
         except (DeadlineExceeded, Unavailable) as failure:
             return failure
         return None
+
+    async def remove_if_incomplete(self, id_: Any, document: Document) -> None:
+        """Remove a record that was written late, if another process has removed chunks of its version meanwhile."""
+        chunks = await self.said_by_any(schema.has(payload.version(document.version)), fields=())
+        if len(chunks) < document.chunk_count:
+            await self.delete_where(str(id_), schema.has(schema.names(document.generation)))
 
     async def delete(self, ids: list[str]) -> None:
         """Remove points if they exist."""

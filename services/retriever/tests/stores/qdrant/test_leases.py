@@ -1,0 +1,165 @@
+"""Leases of documents: one process writes a document at a time, and a late write harms no newer version."""
+
+import asyncio
+import itertools
+from contextlib import AsyncExitStack
+
+import pytest
+from causeway_testing.retriever.qdrant import serving
+from causeway_testing.retriever.qdrant_stores import LEASE, SPEC, kill, opened, two
+from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.scope import EVERYTHING
+from retriever.ports.store import ChunkPoint, Terms
+from servicekit import keys
+from servicekit.errors import Unavailable
+
+
+def version(generation: int, count: int) -> tuple[Document, list[ChunkPoint]]:
+    """Return a version of a document with its chunks."""
+    document = Document("d", generation=generation, chunk_count=count)
+    points = [
+        ChunkPoint(
+            str(keys.point_id("c", "d", generation, number, "ferry")),
+            Chunk(number, "ferry", "ferry", 1, (), [1.0, *[0.0] * 63]),
+            Terms((1,), (1.0,)),
+        )
+        for number in range(count)
+    ]
+    return document, points
+
+
+async def test_only_one_process_writes_a_document() -> None:
+    """While one process has marked a document, the others are refused, however long that takes."""
+    async with two() as (mine, theirs):
+        await mine.mark("d")
+        for _ in range(4):
+            with pytest.raises(Unavailable, match="another process"):
+                await theirs.mark("d")
+            await asyncio.sleep(LEASE / 2)
+        assert await theirs.abandoned() == []
+        await theirs.mark("e")
+        await theirs.unmark("d")
+        assert sorted(await mine.marked()) == ["d", "e"]
+        await mine.unmark("d")
+        await theirs.mark("d")
+
+
+async def test_another_process_takes_over() -> None:
+    """Another process takes over the documents of a killed process. The killed one can write nothing afterwards."""
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server))
+        other = await stack.enter_async_context(opened(server))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        await kill(one)
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.put_record(Document("d", generation=2))
+        for call in (
+            mine.put_record(Document("d", generation=1)),
+            mine.remove_record("d"),
+            mine.remove_chunks("d", None),
+            mine.unmark("d"),
+        ):
+            with pytest.raises(Unavailable):
+                await call
+        assert await theirs.versions() == {"d": 2}
+        assert await theirs.marked() == ["d"]
+
+
+async def test_a_record_that_has_changed_is_not_replaced() -> None:
+    """A process does not replace a record that another process has written since the mark."""
+    async with two(lease=30.0) as (mine, theirs):
+        await mine.mark("d")
+        await mine.put_record(Document("d", generation=1))
+        await theirs.put_record(Document("d", generation=5))  # without a mark, which no retriever does
+        with pytest.raises(Unavailable, match="another process"):
+            await mine.put_record(Document("d", generation=2))
+        assert await theirs.versions() == {"d": 5}
+
+
+async def test_a_late_removal_spares_a_newer_version() -> None:
+    """A process pauses for longer than its lease just before it removes passages. It removes none that another
+    process has stored since.
+    """
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server, lease=LEASE))
+        other = await stack.enter_async_context(opened(server, lease=LEASE))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        await mine.add_chunks(*version(1, 3))
+        await mine.add_chunks(*version(2, 3))
+        await mine.put_record(version(2, 3)[0])
+        arrived, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(name: str) -> None:
+            if name == "Delete" and not arrived.is_set():
+                arrived.set()
+                await may_go_on.wait()
+
+        server.before = held
+        removal = asyncio.create_task(mine.remove_chunks("d", keep=2))
+        await arrived.wait()
+        await kill(one)
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.add_chunks(*version(3, 3))
+        await theirs.put_record(version(3, 3)[0])
+        await theirs.remove_chunks("d", keep=3)
+        await theirs.unmark("d")
+        may_go_on.set()
+        await removal
+        assert len(await theirs.chunks_of(Version("d", 3), 0, 10)) == 3
+        assert await theirs.count_chunks(EVERYTHING) == 3
+
+
+@pytest.mark.parametrize("generation", [0, 5], ids=["new", "replaced"])
+async def test_a_late_record_does_not_bring_back_a_document(generation: int) -> None:
+    """A process pauses before it writes a record. Meanwhile another one removes the document and its passages. The
+    late record is not there in the end, and the writer is told.
+    """
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server))
+        other = await stack.enter_async_context(opened(server))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        if generation:
+            await mine.put_record(version(generation, 0)[0])
+        document, chunks = version(generation + 1, 2)
+        await mine.add_chunks(document, chunks)
+        arrived, may_go_on = asyncio.Event(), asyncio.Event()
+        upserts = itertools.count(1)
+
+        async def held(name: str) -> None:
+            if name == "Upsert" and next(upserts) == 2:  # the first one renews the lease
+                arrived.set()
+                await may_go_on.wait()
+
+        await kill(one)
+        server.before = held
+        writing = asyncio.create_task(mine.put_record(document))
+        await arrived.wait()
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.remove_record("d")
+        await theirs.remove_chunks("d", None)
+        await theirs.unmark("d")
+        may_go_on.set()
+        with pytest.raises(Unavailable):
+            await writing
+        assert await theirs.versions() == {}
