@@ -370,7 +370,7 @@ settings: $(READY) ## Write docs/settings.md, the table of routes in docs/securi
 	@$(BIN)/python tools/document_settings.py
 	@$(BIN)/python tools/broker_permissions.py
 
-call-counts: $(READY) ## Write the Python calls of a token and of a turn as the new baseline, tools/call_counts.json
+call-counts: $(READY) ## Write the calls of a token, of a turn and of a document as the new baseline, tools/call_counts.json
 	@PYTHONHASHSEED=0 $(BIN)/python tools/call_counts.py --update
 
 lock: $(READY) ## Renew requirements/*.txt after a change of dependencies

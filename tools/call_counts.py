@@ -1,11 +1,11 @@
-"""Count the Python calls of a streamed token and of a retrieval turn, and the gRPC calls of a turn.
+"""Count the calls of a streamed token, of a retrieval turn and of a small document.
 
 Usage: python tools/call_counts.py [--update]
 
 The services' own code runs in this process; fakes replace the other processes. Times depend on the machine; these
 counts do not. Without an option, the program compares the counts with the baseline, call_counts.json. It fails if
-a count is more than a fifth higher, or if a turn makes more gRPC calls. --update writes the counts as the new
-baseline.
+a count of Python calls is more than a fifth higher, or if there are more gRPC calls or more records of a job.
+--update writes the counts as the new baseline.
 """
 
 import argparse
@@ -17,7 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from call_counting import gateway, generator, retriever
+from call_counting import documents, gateway, generator, retriever
+from call_counting.documents import RECORDS
 from call_counting.profiler import RPC
 from servicekit import logs, telemetry
 from servicekit.settings import ServiceSettings
@@ -29,7 +30,7 @@ _SECONDS = 200
 
 async def counts() -> dict[str, float]:
     """Return all counts by name."""
-    return await gateway.counts() | await generator.counts() | await retriever.counts()
+    return await gateway.counts() | await generator.counts() | await retriever.counts() | await documents.counts()
 
 
 def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
@@ -39,7 +40,7 @@ def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list
         before = baseline.get(name)
         if before is None:
             found.append(f"{name}: the baseline has no such count")
-        elif count > before * (1 if name.startswith(RPC) else MOST_GROWTH):
+        elif count > before * (1 if name.startswith((RPC, RECORDS)) else MOST_GROWTH):
             found.append(f"{name}: {count:g}, the baseline is {before:g}")
     return found
 

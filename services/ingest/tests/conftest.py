@@ -83,7 +83,9 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         spaces: Model and dimension by tenant and index, as its first document had them.
         settings: The settings of all indexes.
         reading: While this is cleared, no chunks are read from a stream.
-        defect: The error that `GetDocument` raises.
+        defect: The error that `GetDocument` and a look-up raise.
+        is_old: Whether `GetIndex` knows no look-up, as in older versions.
+        lookups: Number of documents that `GetIndex` has looked up.
     """
 
     def __init__(self) -> None:
@@ -95,6 +97,8 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         self.reading = asyncio.Event()
         self.reading.set()
         self.defect: Exception | None = None
+        self.is_old = False
+        self.lookups = 0
 
     async def GetIndex(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.GetIndexRequest, context: Any
@@ -102,7 +106,15 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         space = self.spaces.get((request.principal.tenant, request.index))
         if space is None:
             raise NotFound("No such index.")
-        return retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1], settings=self.settings)
+        found = retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1], settings=self.settings)
+        if request.document_id and not self.is_old:
+            if self.defect is not None:
+                raise self.defect
+            self.lookups += 1
+            key = (request.principal.tenant, request.index, request.document_id)
+            document = self.documents[key][0] if key in self.documents else None
+            found.lookup.CopyFrom(retriever_pb2.DocumentLookup(document=document))
+        return found
 
     async def GetDocument(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.GetDocumentRequest, context: Any

@@ -354,6 +354,30 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
         await index.store(older, older.document, SPACE, batches(3), 5)
 
 
+async def test_an_index_and_a_document_are_looked_up(index: Index) -> None:
+    """A look-up returns what `traits` and `find` return: without the index, without the document, and with both."""
+    job = make_job(b"x")
+    assert await index.look_up(job, job.document.document_id) == (None, None)
+    await index.store(job, job.document, SPACE, batches(1), 5)
+    assert await index.look_up(job, "other") == (Traits(SPACE), None)
+    assert await index.look_up(job, job.document.document_id) == (Traits(SPACE), job.document)
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
+async def test_an_older_retriever_is_asked_for_the_document(
+    retriever: Any, retriever_target: str, is_old: bool
+) -> None:
+    """A retriever that does not know the look-up is asked by a second call. During an upgrade both versions run."""
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    async with open_channel(retriever_target, [descriptor]) as channel:
+        index, job = RetrieverIndex(channel), make_job(b"x")
+        await index.store(job, job.document, SPACE, batches(1), 5)
+        retriever.is_old = is_old
+        assert await index.look_up(job, job.document.document_id) == (Traits(SPACE), job.document)
+        assert await index.look_up(job, "other") == (Traits(SPACE), None)
+        assert retriever.lookups == (0 if is_old else 2)
+
+
 async def test_files_within_a_document(index: Index) -> None:
     """All files within a document are listed, and removed with the files inside them. Other documents stay."""
     job = make_job(b"x", "mail.eml")
@@ -437,6 +461,8 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
             await index.find(JOB, "a")
         with pytest.raises(Unavailable):
             await index.traits(JOB)
+        with pytest.raises(Unavailable):
+            await index.look_up(JOB, "a")
         async with asyncio.timeout(60):
             with pytest.raises(Unavailable):
                 await index.store(JOB, JOB.document, SPACE, batches(3), 30)

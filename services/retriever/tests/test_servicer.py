@@ -164,6 +164,12 @@ async def test_a_document_is_stored_read_and_deleted(stub: Any, edge_bench: Benc
     assert (list(listed.documents), listed.next_page_token, listed.total) == ([document], "", 1)
     index = await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index=INDEX), soon())
     assert (index.embedding_model, index.dimension) == (edge_bench.embedder.model, DIMENSION)
+    assert not index.HasField("lookup")
+    for document_id, there in (("d", document), ("another", None)):
+        asked = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX, document_id=document_id)
+        assert (await rpc.unary(stub.GetIndex, asked, soon())).lookup == retriever_pb2.DocumentLookup(
+            document=there
+        )
     with pytest.raises(NotFound):
         await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index="another"), soon())
     indexes = await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=ME), soon())
@@ -528,6 +534,8 @@ async def test_access_lists_hold_for_every_call(
     (index,) = (await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=who), soon())).indexes
     assert (index.document_count, index.chunk_count) == ((2, 5) if sees else (1, 2))
 
+    looking = retriever_pb2.GetIndexRequest(principal=who, index=INDEX, document_id="secret")
+    assert (await rpc.unary(stub.GetIndex, looking, soon())).lookup.HasField("document") == sees
     reading = retriever_pb2.GetDocumentRequest(principal=who, index=INDEX, document_id="secret", text_length=1000)
     update = retriever_pb2.UpdateDocumentRequest(
         principal=who,

@@ -141,6 +141,14 @@ class Index(Protocol):
         """
         ...
 
+    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
+        """Return what `traits` and `find` return, in one call.
+
+        Raises:
+            Unavailable, DeadlineExceeded: The retriever does not answer.
+        """
+        ...
+
     async def update(self, job: Job, document: Document) -> bool:
         """Update the metadata, access, category, language and generation of a document with unchanged content.
 

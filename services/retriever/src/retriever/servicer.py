@@ -115,18 +115,23 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def GetIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
     ) -> retriever_pb2.GetIndexResponse:
-        """Return an index's model, settings and, on request, counts."""
+        """Return an index's model, settings and, on request, counts and a document's record."""
         principal = Principal.from_proto(request.principal)
         if request.count:
             found = await self._catalogue.summary(principal, request.index)
         else:
             found = IndexSummary(await self._catalogue.index(principal, request.index), 0, 0)
+        lookup = None
+        if request.document_id:
+            document = await self._catalogue.find(principal, request.index, request.document_id)
+            lookup = retriever_pb2.DocumentLookup(document=messages.from_document(document) if document else None)
         return retriever_pb2.GetIndexResponse(
             embedding_model=found.spec.embedding_model,
             dimension=found.spec.dimension,
             settings=messages.from_settings(found.spec),
             document_count=found.documents,
             chunk_count=found.chunks,
+            lookup=lookup,
         )
 
     async def CreateIndex(  # noqa: N802  # gRPC's name

@@ -38,20 +38,30 @@ class RetrieverIndex:
 
     async def traits(self, job: Job) -> Traits | None:
         """See `ingest.ports.Index.traits`."""
-        request = retriever_pb2.GetIndexRequest(principal=job.principal.to_proto(), index=job.index)
+        response = await self._properties(job)
+        return None if response is None else _traits(response)
+
+    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
+        """See `ingest.ports.Index.look_up`."""
+        response = await self._properties(job, document_id)
+        if response is None:
+            return None, None
+        if not response.HasField("lookup"):  # a retriever of an older version
+            return _traits(response), await self.find(job, document_id)
+        found = response.lookup
+        return _traits(response), document_from_message(found.document) if found.HasField("document") else None
+
+    async def _properties(self, job: Job, document_id: str = "") -> retriever_pb2.GetIndexResponse | None:
+        request = retriever_pb2.GetIndexRequest(
+            principal=job.principal.to_proto(), index=job.index, document_id=document_id
+        )
         try:
-            response = await rpc.unary(
+            response: retriever_pb2.GetIndexResponse = await rpc.unary(
                 self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
             )
         except NotFound:
             return None
-        settings = response.settings
-        return Traits(
-            VectorSpace(response.embedding_model, response.dimension),
-            settings.chunk_tokens if settings.HasField("chunk_tokens") else None,
-            settings.chunk_overlap if settings.HasField("chunk_overlap") else None,
-            ocr=not settings.HasField("ocr") or settings.ocr,
-        )
+        return response
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""
@@ -144,3 +154,13 @@ class RetrieverIndex:
             chunks = retriever_pb2.UpsertChunks(chunks=chunks_to_messages(batch.chunks, batch.vectors))
             yield retriever_pb2.UpsertRequest(chunks=chunks)
         yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))
+
+
+def _traits(response: retriever_pb2.GetIndexResponse) -> Traits:
+    settings = response.settings
+    return Traits(
+        VectorSpace(response.embedding_model, response.dimension),
+        settings.chunk_tokens if settings.HasField("chunk_tokens") else None,
+        settings.chunk_overlap if settings.HasField("chunk_overlap") else None,
+        ocr=not settings.HasField("ocr") or settings.ocr,
+    )

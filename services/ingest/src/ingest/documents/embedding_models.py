@@ -7,7 +7,7 @@ from embedding.port import Embedder
 from servicekit.errors import Conflict
 
 from ingest.documents.chunking import Chunker, Shape
-from ingest.domain import Job, VectorSpace
+from ingest.domain import Job, Traits, VectorSpace
 from ingest.ports import Index
 
 
@@ -58,7 +58,14 @@ class IndexingModels:
             Conflict: The model is not configured, or is configured with another dimension.
             Unavailable, DeadlineExceeded: The index cannot be asked.
         """
-        traits = await self._index.traits(job)
+        return self.fitting(job, await self._index.traits(job))
+
+    def fitting(self, job: Job, traits: Traits | None) -> IndexingModel:
+        """Return the model and the chunker for an index with these properties; None for a new index.
+
+        Raises:
+            Conflict: As `of`.
+        """
         if traits is None:
             return self._indexing(self._default, None, None, ocr=True)
         space = traits.space

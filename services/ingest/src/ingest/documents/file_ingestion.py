@@ -27,7 +27,7 @@ from ingest.documents.file_report import FileReport
 from ingest.documents.index_writer import Alone, Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
-from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, with_facts
+from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, Traits, with_facts
 from ingest.parsing.content import Room
 from ingest.parsing.process import ParserDefect
 from ingest.parsing.registry import READABLE
@@ -88,7 +88,7 @@ class FileIngestion:
             Unavailable, DeadlineExceeded: A dependency does not answer.
             Settled: Another worker has the job, or it has ended.
         """
-        there = await self._index.find(job, job.document.document_id)
+        traits, there = await self._index.look_up(job, job.document.document_id)
         if there is not None:
             if there.generation == job.document.generation:
                 # A previous attempt has stored the document.
@@ -110,20 +110,21 @@ class FileIngestion:
                 if job.url:  # its original may be the removed one
                     job = await self._downloads.brought(job, None, report)
         source = fetched(self._originals, job.object_name, job.document.size_bytes, job.document.sha256)
-        await self._replace(job, FileReport(report, self._room), there, source, ())
+        await self._replace(job, FileReport(report, self._room), traits, there, source, ())
         return State.SUCCEEDED
 
     async def _replace(
         self,
         job: FileJob,
         report: FileReport,
+        traits: Traits | None,
         there: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
         """Store the document in place of the existing version; see `_make`."""
         try:
-            await self._make(job, report, there, source, outer)
+            await self._make(job, report, traits, there, source, outer)
         except (InvalidRequest, Settled) as error:
             # The document cannot be read, or the job was cancelled, so its pictures are not needed.
             over = error.state is not None if isinstance(error, Settled) else True
@@ -138,6 +139,7 @@ class FileIngestion:
         self,
         job: FileJob,
         report: FileReport,
+        traits: Traits | None,
         there: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
@@ -150,11 +152,12 @@ class FileIngestion:
         Args:
             job: The job with the document.
             report: The report of the job.
+            traits: The properties of the index; None for a new index.
             there: The existing version.
             source: Opens the file.
             outer: Names of the file and of the files around it, without the outermost one.
         """
-        model = await self._models.of(job)
+        model = self._models.fitting(job, traits)
         with Scratch() as scratch:
             read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
             document = read.document
@@ -180,7 +183,7 @@ class FileIngestion:
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
         """Ingest a file within a file and return whether it is in the index; an unreadable file is a warning."""
-        there = await self._index.find(job, job.document.document_id)
+        traits, there = await self._index.look_up(job, job.document.document_id)
         if there is not None and there.generation >= job.document.generation:
             return True  # stored by a previous attempt, or by a newer version of the outer file
         if there is not None and there.reads_as(job.document) and not there.may_have_members:
@@ -190,7 +193,7 @@ class FileIngestion:
                 return True
         await self._originals.put(job.object_name, member.path, Fetched())
         try:
-            await self._replace(job, report, there, contextlib.nullcontext(member.path), outer)
+            await self._replace(job, report, traits, there, contextlib.nullcontext(member.path), outer)
         except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
             # Drop the list of readable formats, which would be repeated for each file.
             message = error.message.removesuffix(READABLE).rstrip()

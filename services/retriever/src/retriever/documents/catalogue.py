@@ -36,14 +36,21 @@ class Catalogue:
         self._indexes = indexes
 
     @retry_when_replaced
+    async def find(self, principal: Principal, index_name: str, document_id: str) -> Document | None:
+        """Return one record, or None if it does not exist or the caller may not see it.
+
+        Raises:
+            NotFound: The index does not exist.
+        """
+        return await _visible(await self._indexes.get(principal.tenant, index_name), principal, document_id)
+
     async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
         """Return one record.
 
         Raises:
             NotFound: The index or the document does not exist, or the caller may not see it.
         """
-        index = await self._indexes.get(principal.tenant, index_name)
-        found = await _visible(index, principal, document_id)
+        found = await self.find(principal, index_name, document_id)
         if found is None:
             raise NotFound(
                 f"No such document: '{document_id}' exists in index '{index_name}'.", resource=document_id

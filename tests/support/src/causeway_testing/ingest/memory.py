@@ -172,6 +172,10 @@ class MemoryIndex:
         found = self.documents.get((job.principal.tenant, job.index, document_id))
         return found[0] if found else None
 
+    async def look_up(self, job: Job, document_id: str) -> tuple[Traits | None, Document | None]:
+        """See `ingest.ports.Index.look_up`."""
+        return await self.traits(job), await self.find(job, document_id)
+
     async def update(self, job: Job, document: Document) -> bool:
         """See `ingest.ports.Index.update`."""
         there = await self.find(job, document.document_id)

@@ -1076,10 +1076,13 @@ class GetIndexRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     index: _builtins.str
     """Its name; one that does not exist is NOT_FOUND."""
     count: _builtins.bool
     """Count the documents and chunks that the principal may see."""
+    document_id: _builtins.str
+    """Also look up this document; empty: no document."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1090,14 +1093,39 @@ class GetIndexRequest(_message.Message):
         principal: _principal_pb2.Principal | None = ...,
         index: _builtins.str = ...,
         count: _builtins.bool = ...,
+        document_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "index", b"index", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "document_id", b"document_id", "index", b"index", "principal", b"principal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetIndexRequest: _TypeAlias = GetIndexRequest  # noqa: Y015
+
+@_typing.final
+class DocumentLookup(_message.Message):
+    """The result of the search for a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def document(self) -> _document_pb2.Document:
+        """Its record; absent if the document does not exist or the principal may not see it."""
+
+    def __init__(
+        self,
+        *,
+        document: _document_pb2.Document | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DocumentLookup: _TypeAlias = DocumentLookup  # noqa: Y015
 
 @_typing.final
 class GetIndexResponse(_message.Message):
@@ -1110,6 +1138,7 @@ class GetIndexResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    LOOKUP_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model of its vectors."""
     dimension: _builtins.int
@@ -1122,6 +1151,10 @@ class GetIndexResponse(_message.Message):
     def settings(self) -> Global___IndexSettings:
         """Its settings."""
 
+    @_builtins.property
+    def lookup(self) -> Global___DocumentLookup:
+        """The requested document. Absent if the request names no document, or from a server that does not know the field."""
+
     def __init__(
         self,
         *,
@@ -1130,10 +1163,11 @@ class GetIndexResponse(_message.Message):
         settings: Global___IndexSettings | None = ...,
         document_count: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
+        lookup: Global___DocumentLookup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lookup", b"lookup", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dimension", b"dimension", "document_count", b"document_count", "embedding_model", b"embedding_model", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dimension", b"dimension", "document_count", b"document_count", "embedding_model", b"embedding_model", "lookup", b"lookup", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
