@@ -1,4 +1,4 @@
-"""What starts a Qdrant server's program for tests, tried with the stand-in as a program."""
+"""Tests of the code that starts a Qdrant server for tests, with the stand-in as the program."""
 
 import sys
 from pathlib import Path
@@ -24,19 +24,20 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_needed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a program the message says which variable names it, and where it comes from."""
+def test_a_missing_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a program, the message names the variable and the sources of the program."""
     monkeypatch.delenv("CAUSEWAY_QDRANT_SERVER", raising=False)
     with pytest.raises(NoServer, match=r"CAUSEWAY_QDRANT_SERVER is not set.*1\.19 or newer"):
         server_program()
-    monkeypatch.setenv("CAUSEWAY_QDRANT_SERVER", str(tmp_path))
-    monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(NoServer, match="no program"):
-        server_program()
+    (tmp_path / "text").touch()
+    for name in ("text", "missing", "."):
+        monkeypatch.setenv("CAUSEWAY_QDRANT_SERVER", str(tmp_path / name))
+        with pytest.raises(NoServer, match="not a program"):
+            server_program()
 
 
 async def test_one_node_keeps_its_data(program: Path, tmp_path: Path) -> None:
-    """What a server of one node was told is there when it is killed and started again."""
+    """A server of one node has its data after it was killed and started again."""
     async with started(program, tmp_path / "data", 1) as [node]:
         store = await QdrantStore.open(Connection.to(f"http://{node.address}", None, 10.0), Layout())
         collection = await store.create(SPEC)
@@ -49,7 +50,7 @@ async def test_one_node_keeps_its_data(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_three_nodes_fail_one_by_one(program: Path, tmp_path: Path) -> None:
-    """Nodes of a cluster know each other. One that was killed or frozen has what it missed when it is back."""
+    """The nodes of a cluster know each other. A node that was killed or frozen gets the missed writes."""
     async with started(program, tmp_path / "data", 3) as nodes:
         hosts = [node.address for node in nodes]
         assert [node.host for node in nodes] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]

@@ -1,4 +1,4 @@
-"""For tests: a Qdrant server's program, started on loopback: one node, or three on addresses of their own."""
+"""For tests: starts the program of a Qdrant server on loopback, with one node, or with three on own addresses."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ _RECOVER_SECONDS = 120.0
 
 
 def kinds(*otherwise: str) -> list[str]:
-    """Return the kinds of stores that a test runs with: the server that runs already, where there is one."""
+    """Return the kinds of stores of a test. If a server is running, return those of the server instead."""
     servers = ["qdrant-server", "qdrant-server-shared"]
     return servers if "CAUSEWAY_TEST_QDRANT" in os.environ else list(otherwise)
 
 
 @asynccontextmanager
 async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], QdrantStore]]:
-    """What opens a store on the server of this process's variables; all under one prefix is removed at the end."""
+    """Give a function that opens a store on the server of the environment. Remove its collections at the end."""
     url = os.environ["CAUSEWAY_QDRANT_URL"]
     hosts = list(filter(None, os.environ.get("CAUSEWAY_QDRANT_HOSTS", "").split(",")))
     count = max(1, len(hosts))
@@ -46,7 +46,7 @@ async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], 
 
 
 class NoServer(Exception):
-    """There is no program to start."""
+    """No program can be started."""
 
 
 def server_program() -> Path:
@@ -63,20 +63,20 @@ def server_program() -> Path:
             f"and set {VARIABLE} to its path."
         )
     path = Path(named).resolve()
-    if not os.access(path, os.X_OK):
-        raise NoServer(f"{VARIABLE} names {path}, which is no program that this user may run.")
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise NoServer(f"{VARIABLE} names {path}. This is not a program that this user can run.")
     return path
 
 
 class ServerNode:
-    """One node: a process.
+    """A process that is one node.
 
     Args:
-        program: The server's.
-        host: Address that it listens on.
-        directory: Its own, for data and log.
-        ports: Of gRPC, HTTP and the other nodes.
-        peer: The first node of its cluster; itself where it is the first one; None: there is no cluster.
+        program: The program of the server.
+        host: The address to listen on.
+        directory: The directory for data and log.
+        ports: The ports of gRPC, HTTP and the other nodes.
+        peer: The first node of the cluster, or None for a single node. The first node gets itself by `lead`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ServerNode:
         """Start the process, and wait until it answers.
 
         Raises:
-            AssertionError: It does not; with the last lines of its log.
+            AssertionError: It ended. The error has the last lines of its log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         options = [] if self._peer is None else ["--uri", self.uri]
@@ -144,15 +144,15 @@ class ServerNode:
             )
 
     def kill(self) -> None:
-        """End the process without a chance to do anything."""
+        """Kill the process."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ask the process to end, and wait for it."""
+        """Ask the process to end, and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Stop the process without ending its connections."""
+        """Stop the process. Its connections stay."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -160,7 +160,7 @@ class ServerNode:
         self._signal(signal.SIGCONT)
 
     async def peers(self) -> int:
-        """Return how many nodes it knows."""
+        """Return the number of nodes that it knows."""
         return len((await self._get("/cluster"))["peers"])
 
     async def is_recovered(self) -> bool:
@@ -172,7 +172,7 @@ class ServerNode:
         )
 
     async def _get(self, path: str) -> dict[str, list[dict[str, str]]]:
-        # Nothing here speaks TLS, and loading certificates would take long.
+        # No server here uses TLS, and loading certificates would take long.
         async with httpx.AsyncClient(
             base_url=f"http://{self.host}:{self.http}", timeout=10, verify=False
         ) as client:
@@ -203,7 +203,7 @@ class ServerNode:
 
 @asynccontextmanager
 async def started(program: Path, directory: Path, count: int) -> AsyncIterator[list[ServerNode]]:
-    """A server of one node on 127.0.0.1, or a cluster on 127.0.0.2 and the addresses after it."""
+    """Start a server of one node on 127.0.0.1, or a cluster on 127.0.0.2 and the addresses after it."""
     ports = free_ports(3 * count)
     nodes: list[ServerNode] = []
     try:
@@ -224,7 +224,7 @@ async def started(program: Path, directory: Path, count: int) -> AsyncIterator[l
 
 
 async def recovered(nodes: Sequence[ServerNode]) -> None:
-    """Wait until every node says that all copies are active."""
+    """Wait until every node reports that all copies are active."""
     for node in nodes:
         await _until(node.is_recovered, _RECOVER_SECONDS)
 
