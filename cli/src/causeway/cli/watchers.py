@@ -115,11 +115,11 @@ class BarsWatcher:
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the number of files by state; on a terminal, also print a table of all files."""
+    """Print the number of files by state; on a terminal, also print a table of all files, with failed ones last."""
     if out.is_terminal:
         rows = [
             (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
-            for outcome in outcomes
+            for outcome in sorted(outcomes, key=lambda outcome: not outcome.ok)
         ]
         render.table(out, ("File", "State", ""), rows)
         for outcome in outcomes:

@@ -92,7 +92,12 @@ async def _ingest(platform: Client, sources: Sequence[Source], order: Order, *, 
         try:
             outcomes = await Mirror(client, order, _shown(out, err, as_json=as_json)).bring(sources)
         except asyncio.CancelledError:
-            render.line(err, "interrupted; submitted files are still ingested: see `causeway jobs`", "yellow")
+            render.line(
+                err,
+                "interrupted; submitted files are still ingested: see `causeway jobs`; "
+                "the same command sends the other files",
+                "yellow",
+            )
             raise
     if not as_json:
         summary(out, outcomes)
