@@ -159,6 +159,11 @@ class EmbeddingModels:
         """Return a model by its name, or None."""
         return self._models.get(name)
 
+    def unknown(self, name: str) -> str:
+        """Return the error message about a model that is not configured, with the names of those that are."""
+        known = ", ".join(f"'{model.name}'" for model in self)
+        return f"No such embedding model: '{name}'. Configured are: {known}.{self.hint(name)}"
+
     def hint(self, name: str) -> str:
         """Return the instructions to install an unconfigured model, or an empty text if they are unknown."""
         if name != MULTILINGUAL:

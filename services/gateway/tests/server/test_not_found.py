@@ -11,6 +11,19 @@ def test_a_base_url_without_v1_is_explained(path: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/v1/files", "POST /documents"),
+        ("/harbour/v1/vector_stores/x/files", "index"),
+        ("/v1/threads", "/v1/responses"),
+    ],
+)
+def test_a_route_of_openai_that_is_missing_names_its_replacement(path: str, instead: str) -> None:
+    """The error for files, vector stores and assistants says what to use."""
+    assert instead in nothing_at({"path": path}).message.removeprefix(f"The path {path} does not exist. ")
+
+
 @pytest.mark.parametrize("path", ["/v1/models/other/models", "/v1/images/generations", "/nowhere"])
 def test_other_paths_are_only_named(path: str) -> None:
     """The error for another unknown path names only the path."""

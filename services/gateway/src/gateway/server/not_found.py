@@ -10,6 +10,13 @@ _INDEX = re.compile(
 )
 # Routes of OpenAI's API, whose clients get `/v1` as a part of the base URL.
 _BELOW_V1 = re.compile(r"/(?:chat/completions|completions|embeddings|models|responses)$")
+# Routes of OpenAI's API that Causeway does not have, and what takes their place.
+_INSTEAD = {
+    "files": "Upload documents with POST /documents (docs/ingest.md).",
+    "vector_stores": "An index takes the place of a vector store. POST /documents fills it.",
+    "assistants": "Use /v1/responses.",
+    "threads": "Use /v1/responses.",
+}
 
 
 def nothing_at(scope: Scope) -> CausewayError:
@@ -17,8 +24,14 @@ def nothing_at(scope: Scope) -> CausewayError:
     if name := _misnamed(scope):
         return InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
     path = scope["path"]
-    hint = " The base URL of an OpenAI client ends in /v1." if _BELOW_V1.search(path) and "/v1/" not in path else ""
-    return NotFound(f"The path {path} does not exist.{hint}", resource=path)
+    return NotFound(f"The path {path} does not exist. {_hint(path)}".rstrip(), resource=path)
+
+
+def _hint(path: str) -> str:
+    _, has_v1, below = path.partition("/v1/")
+    if has_v1:
+        return _INSTEAD.get(below.partition("/")[0], "")
+    return "The base URL of an OpenAI client ends in /v1." if _BELOW_V1.search(path) else ""
 
 
 def _misnamed(scope: Scope) -> str:

@@ -57,7 +57,7 @@ class Embeddings:
         """
         found = self._models.get(model) if model else self._models.default
         if found is None:
-            raise NotFound(f"No such embedding model: '{model}'.", resource=model)
+            raise NotFound(self._models.unknown(model), resource=model)
         embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)

@@ -316,11 +316,7 @@ class Rebuilds:
     def _model(self, name: str) -> EmbeddingModel:
         model = self._models.get(name)
         if model is None:
-            known = ", ".join(f"'{each.name}'" for each in self._models)
-            raise InvalidRequest(
-                f"No such embedding model: '{name}'. Configured are: {known}.{self._models.hint(name)}",
-                field="settings.embedding_model",
-            )
+            raise InvalidRequest(self._models.unknown(name), field="settings.embedding_model")
         return model
 
 
