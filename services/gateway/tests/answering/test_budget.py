@@ -50,7 +50,7 @@ def test_passages_and_prompt_fit_the_window(window: int, prompt: int, limit: int
 
 
 @given(WINDOWS, PROMPTS, LIMITS, RATIOS)
-def test_the_share_is_the_ratios_of_what_is_available(
+def test_the_passages_get_the_ratio_of_the_tokens(
     window: int, prompt: int, limit: int | None, ratio: float
 ) -> None:
     """The passages get the ratio of the available tokens, or at most one node more."""
@@ -81,7 +81,7 @@ def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
     ("similarity", "threshold", "near"),
     [(0.29, 0.3, False), (0.3, 0.3, True), (None, 0.3, True), (-1.0, -1.0, True), (-1.0, None, True)],
 )
-def test_what_is_near_enough(similarity: float | None, threshold: float | None, near: bool) -> None:
+def test_the_threshold(similarity: float | None, threshold: float | None, near: bool) -> None:
     """A passage is near enough from the threshold on, or without a similarity or a threshold."""
     assert near_enough(passage(similarity), threshold) == near
 
@@ -111,7 +111,7 @@ def test_a_limit_is_lowered_under_the_callers_name(members: bytes, lowered: byte
 @pytest.mark.parametrize(
     "members", [b"{}", b' { "max_tokens" : 5 } ', b'{"max_tokens":null}', b'{"max_completion_tokens":1,"x": 2}']
 )
-def test_what_asks_for_no_more_stays_as_it_came(members: bytes) -> None:
+def test_parameters_without_a_higher_limit_stay_unchanged(members: bytes) -> None:
     """Parameters without a higher limit stay unchanged, byte for byte."""
     assert limited(members, 5) == members
 
@@ -123,7 +123,7 @@ def test_a_limit_only_ever_shrinks(most: int, asked: int) -> None:
 
 
 @given(WINDOWS, PROMPTS, LIMITS, RATIOS)
-def test_answer_passages_and_history_share_what_the_question_leaves(
+def test_answer_passages_and_history_share_the_rest(
     window: int, fixed: int, limit: int | None, ratio: float
 ) -> None:
     """The answer and the rest share the tokens that the question leaves, and passages fit the rest."""
@@ -134,7 +134,7 @@ def test_answer_passages_and_history_share_what_the_question_leaves(
     assert 0 <= shared.passages <= shared.free
 
 
-def test_passages_have_their_share_and_one_at_least() -> None:
+def test_passages_get_their_ratio_and_at_least_one_node() -> None:
     """The passages get their ratio, and at least one node if it fits."""
     assert shares(8192, 500, 1000, 0.6).passages == int((8192 - 500 - 150 - 1000) * 0.6)
     assert shares(1500, 500, 1000, 0.2).passages == 425

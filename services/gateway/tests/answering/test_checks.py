@@ -47,7 +47,7 @@ def passage(number: int, text: str) -> Passage:
     return Passage(f"p{number}", "docs", "d", "a.md", "a.md", text, 1.0)
 
 
-async def test_without_detectors_nobody_is_asked() -> None:
+async def test_without_detectors_the_guardrails_are_not_called() -> None:
     """Without detectors, the guardrails are not called, and the turn and the passages stay unchanged."""
     guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
     assert await of_input(asked, guardrails) == (asked, ())
@@ -75,7 +75,7 @@ async def test_users_and_tools_are_judged() -> None:
     assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, item) for item in (1, 3, 4)]
 
 
-async def test_a_blocked_question_says_what_was_found() -> None:
+async def test_a_blocked_question_names_the_finding() -> None:
     """A blocked question causes an error that names the finding."""
     with pytest.raises(Blocked, match="secret") as caught:
         await of_input(turn(Action.BLOCK, "my secret"))
@@ -141,7 +141,7 @@ async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
     assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
 
 
-async def test_captions_tell_no_more_than_their_passage() -> None:
+async def test_captions_of_redacted_text_are_removed() -> None:
     """Captions that are no longer in their redacted passage are removed."""
     captions = ("A secret.", "In the clear.")
     found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
@@ -149,7 +149,7 @@ async def test_captions_tell_no_more_than_their_passage() -> None:
     assert [each.captions for each in kept] == [("In the clear.",), captions]
 
 
-async def test_a_detector_that_was_passed_over_is_told_of() -> None:
+async def test_the_failure_of_a_detector_is_an_event() -> None:
     """The failure of a detector is returned as an event without findings of its own."""
     failure = DetectorFailure("pii", "no answer")
 
@@ -162,7 +162,7 @@ async def test_a_detector_that_was_passed_over_is_told_of() -> None:
     assert [event.failures for event in found] == [(), (failure,)]
 
 
-async def test_who_only_reports_is_asked_apart() -> None:
+async def test_reporting_detectors_are_called_separately() -> None:
     """Reporting detectors are called by `reports` with the original text, and others by `of_input`, each once."""
     guardrails, timeline = FakeGuardrails(), Timeline()
     report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
@@ -178,7 +178,7 @@ async def test_who_only_reports_is_asked_apart() -> None:
     assert len(guardrails.judged) == 2
 
 
-async def test_what_is_found_is_told_by_the_requests_messages() -> None:
+async def test_findings_have_positions_in_the_requests_messages() -> None:
     """Findings have the positions of the request's messages, also in a question made of several messages."""
     said = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
     asked = replace(
@@ -220,7 +220,7 @@ class Failing(FakeGuardrails):
 
 
 @pytest.mark.parametrize(("status", "http"), [(0, 503), (500, 503), (429, 429), (504, 504)])
-async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, http: int) -> None:
+async def test_a_failing_detector_is_no_client_error(status: int, http: int) -> None:
     """A failing detector is answered with 503, 429 or 504 instead of 400."""
     guardrails, timeline = Failing(), Timeline()
     guardrails.status = status
@@ -231,7 +231,7 @@ async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, htt
     assert timeline.detections[0].failures == (DetectorFailure("words", "it failed", status),)
 
 
-async def test_what_is_found_is_noted_at_once() -> None:
+async def test_findings_are_recorded_at_once() -> None:
     """Findings of each direction are recorded at once."""
     timeline, checks = Timeline(), Checks(FakeGuardrails())
     await checks.reports(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
@@ -246,7 +246,7 @@ async def test_what_is_found_is_noted_at_once() -> None:
     ]
 
 
-async def test_a_report_of_a_passage_does_not_quote_what_was_taken_out() -> None:
+async def test_a_report_of_a_passage_does_not_quote_redacted_text() -> None:
     """A report of a passage does not quote text that another detector redacted."""
 
     class Both(FakeGuardrails):

@@ -10,7 +10,7 @@ PARTS = [*(f"[{name}]" for name in NAMES), *NAMES, "[", "]", "a", " ", "[a.pdf",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=12).map("".join), st.data())
 @example("[a.pdf]", None)
-def test_marks_are_found_however_the_text_is_cut(text: str, data: st.DataObject | None) -> None:
+def test_marks_are_found_with_every_split(text: str, data: st.DataObject | None) -> None:
     """The same marks are found with every split of the text, and no text is lost."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8))) if data else list(range(len(text)))
     scanner = MarkScanner(NAMES)
@@ -25,7 +25,7 @@ def test_marks_are_found_however_the_text_is_cut(text: str, data: st.DataObject 
     assert all(mark[1:-1] in NAMES for mark in marks)
 
 
-def test_no_more_is_held_back_than_a_mark_takes() -> None:
+def test_text_that_cannot_be_a_mark_is_released() -> None:
     """The scanner releases text as soon as it cannot become a mark."""
     scanner = MarkScanner(["a.pdf"])
     assert scanner.feed("x[a.pd") == [("x", False)]

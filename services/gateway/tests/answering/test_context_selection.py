@@ -139,14 +139,14 @@ async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
     assert sent(fit) == 8192 - await world.prompt_tokens(fit, selection) < 7692 - 3500
 
 
-async def test_with_nothing_selected_the_first_limit_holds() -> None:
+async def test_without_passages_the_first_limit_applies() -> None:
     """Without passages, the limit is the rest of the window."""
     fit, selection = await Window(8192).select(turn(500, 8000))
     assert selection == Selection(())
     assert sent(fit) == 7692
 
 
-async def test_what_goes_as_it_came_is_counted_as_it_came() -> None:
+async def test_a_pass_through_is_counted_by_its_own_messages() -> None:
     """A request that is passed through is counted by its own messages, and not by the joined question."""
     asked = replace(
         turn(500, 8000), original=replace(turn(500, 8000).original, messages=(Message("user", words(510)),))
@@ -165,7 +165,7 @@ async def test_both_names_of_the_limit_are_lowered() -> None:
     assert fit.parameters_json == b'{"max_tokens":7692,"max_completion_tokens":7692}'
 
 
-async def test_a_limit_that_fits_stays_as_it_is() -> None:
+async def test_a_limit_that_fits_stays_unchanged() -> None:
     """A limit that fits stays unchanged, and no warning is logged."""
     asked = turn(500, 1000)
     with structlog.testing.capture_logs() as lines:
@@ -174,7 +174,7 @@ async def test_a_limit_that_fits_stays_as_it_is() -> None:
     assert [line for line in lines if line["log_level"] == "warning"] == []
 
 
-async def test_a_conversation_takes_from_the_budget() -> None:
+async def test_the_history_takes_tokens_from_the_passages() -> None:
     """The history takes tokens from the passages."""
     world = Window(2000, passage(1, 900), passage(2, 100))
     _, alone = await world.select(turn(10))
@@ -184,7 +184,7 @@ async def test_a_conversation_takes_from_the_budget() -> None:
     assert [each.id for each in after_history.passages] == ["p2"]
 
 
-async def test_each_passages_fate_is_logged_and_counted() -> None:
+async def test_each_passage_is_logged_and_counted() -> None:
     """Each passage is logged as kept, under the threshold or too large, and counted."""
     world = Window(8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None))
     with structlog.testing.capture_logs() as lines:
@@ -249,7 +249,7 @@ class Counting(FakeGenerator):
 
 
 @pytest.mark.parametrize(("window", "calls"), [(8192, 1), (128_000, 2)])
-async def test_a_known_window_spares_a_call(window: int, calls: int) -> None:
+async def test_a_known_window_saves_a_call(window: int, calls: int) -> None:
     """A known window saves one call of counting if it does not change the number of fetched passages."""
     generator = Counting(window=window)
     stage = ContextSelection(InOrder({"docs": [passage(at, 300) for at in range(1, 40)]}), generator, NODE_TOKENS)

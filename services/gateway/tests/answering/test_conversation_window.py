@@ -64,7 +64,7 @@ async def prompt_tokens(made: Fit) -> int:
     return (await FakeGenerator().count_tokens(LOCAL, "", (), messages, Deadline.after(5))).messages
 
 
-async def test_what_fits_stays_as_it_is() -> None:
+async def test_a_turn_that_fits_stays_unchanged() -> None:
     """A turn that fits stays the same object."""
     asked = turn(10, 10, 10)
     made = await fit(8192, asked, passage(1, 100))
@@ -81,7 +81,7 @@ async def test_the_oldest_exchanges_are_left_out() -> None:
     assert made.selection == Selection((passage(1, 300),), 300)
 
 
-async def test_without_a_search_the_history_gets_all_the_room() -> None:
+async def test_without_a_search_the_history_gets_all_tokens() -> None:
     """Without a search, the history gets the tokens of the passages too."""
     asked = replace(turn(10, *[500] * 6), retrieval=Retrieval())
     made = await fit(4500, asked)
@@ -99,14 +99,14 @@ async def test_sources_come_before_history_up_to_their_share() -> None:
     assert 0 < len(made.turn.history) < 20
 
 
-async def test_a_short_answer_does_not_make_the_sources_few() -> None:
+async def test_a_short_answer_does_not_reduce_the_sources() -> None:
     """A short answer does not reduce the number of passages."""
     passages = [passage(number, 300) for number in range(1, 4)]
     made = await fit(8192, turn(10, max_tokens=100), *passages)
     assert made.selection == Selection(tuple(passages), 900)
 
 
-async def test_the_systems_messages_and_what_belongs_to_the_question_stay() -> None:
+async def test_messages_of_the_system_and_the_question_stay() -> None:
     """The system's messages and the messages of the question stay."""
     asked = turn(10, 900, 900)
     rules, file = Message("system", words(100)), Message("user", words(800))
@@ -118,7 +118,7 @@ async def test_the_systems_messages_and_what_belongs_to_the_question_stay() -> N
 
 async def test_a_question_that_is_too_long_is_refused() -> None:
     """A question that is too long is refused. A history that is too long is cut."""
-    # Behind the question stands "Sources:".
+    # The question is followed by "Sources:".
     for asked in (turn(10), turn(9, 5000, 5000)):
         assert (await fit(11, asked)).turn.history == ()
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
@@ -156,7 +156,7 @@ async def test_prompt_and_answer_fit_the_window(
         assert limit == most or length + limit == window
 
 
-async def test_a_picture_takes_room_that_its_text_does_not_show() -> None:
+async def test_a_picture_counts_with_its_size() -> None:
     """A picture in the history counts with its size."""
     asked = turn(10, 10, 10)
     picture = replace(asked.history[0], text="", content_json=b"[]")
@@ -193,12 +193,12 @@ def test_an_exchange_ends_with_its_answer() -> None:
     assert exchanges(said("uauuauaa")) == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
 
-def test_the_systems_messages_belong_to_none() -> None:
+def test_system_messages_belong_to_no_exchange() -> None:
     """The system's messages belong to no exchange."""
     assert exchanges(said("suadsua")) == [[1, 2], [5, 6]]
 
 
-def test_what_came_since_the_latest_answer_belongs_to_the_question() -> None:
+def test_messages_after_the_latest_answer_belong_to_the_question() -> None:
     """Messages after the latest answer belong to the question and to no exchange."""
     assert exchanges(said("uauu")) == [[0, 1]]
     assert exchanges(said("uu")) == []
@@ -219,7 +219,7 @@ def test_the_latest_exchanges_stay() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(0, 50)), max_size=20), st.integers(-10, 300))
-def test_what_stays_fits(messages: list[tuple[str, int]], room: int) -> None:
+def test_the_kept_exchanges_fit(messages: list[tuple[str, int]], room: int) -> None:
     """The kept exchanges are the last ones, fit the space, and one more would not fit."""
     history = [Message(role, "x") for role, _ in messages]
     found = exchanges(history)
@@ -257,7 +257,7 @@ async def fit_by(generator: Counted, asked: Turn, *passages: Passage) -> Fit:
     return await stage.fit(asked, Selection(passages), Timeline(), Deadline.after(5))
 
 
-async def test_what_fits_by_its_bytes_is_not_counted() -> None:
+async def test_a_turn_that_fits_by_its_bytes_is_not_counted() -> None:
     """A turn that fits by its bytes is not counted, once the window is known. Other turns are."""
     generator = Counted(window=4096)
     asked = plain(10, 10, 10)
@@ -283,7 +283,7 @@ async def test_what_fits_by_its_bytes_is_not_counted() -> None:
     sizes=st.lists(st.integers(2, 400), max_size=4),
     max_tokens=st.none() | st.integers(1, 3000),
 )
-async def test_bounds_decide_as_counts_do(
+async def test_bounds_and_counts_decide_alike(
     window: int, question: int, history: list[int], sizes: list[int], max_tokens: int | None
 ) -> None:
     """Bounds and counts give the same passages and the same history."""

@@ -16,7 +16,7 @@ TURN = Turn(
 )
 
 
-def test_a_turn_is_told_as_its_conversation() -> None:
+def test_the_context_of_a_turn_is_its_conversation() -> None:
     """The context has all messages with their members, the question last, the tools, headers and passages."""
     passage = Passage("p", "docs", "d", "a.md", "a.md", "It is noon.", 1.0)
     around = detection_context.of_turn(TURN, (passage,))
@@ -30,7 +30,7 @@ def test_a_turn_is_told_as_its_conversation() -> None:
     assert (around.passages, around.prompt, around.headers) == (("It is noon.",), "And now?", {"x-tenant": "t"})
 
 
-def test_where_the_last_word_is_a_tools_the_users_latest_is_the_prompt() -> None:
+def test_the_users_latest_message_is_the_prompt() -> None:
     """The latest message of the user is the prompt if the last message is a tool's."""
     turn = Turn(LOCAL, "", (Message("user", "Why?"), Message("tool", "{}")), parameters_json=b'{"tools":null}')
     around = detection_context.of_turn(turn)
@@ -38,6 +38,6 @@ def test_where_the_last_word_is_a_tools_the_users_latest_is_the_prompt() -> None
     assert [each["role"] for each in json.loads(around.messages_json)] == ["user", "tool"]
 
 
-def test_a_search_query_rests_on_the_conversation() -> None:
+def test_the_context_of_a_search_query_is_the_conversation() -> None:
     """The context of a search query has the earlier messages as its passages."""
     assert detection_context.of_query(TURN).passages == ("Be brief.", "And now?")

@@ -52,7 +52,7 @@ async def test_a_detector_of_another_kind() -> None:
         await admit(turn(words=DetectorKind.CONTENTS, talk=DetectorKind.CONTENTS))
 
 
-async def test_what_is_known_is_told() -> None:
+async def test_known_detectors_are_returned() -> None:
     """The known detectors are returned. A turn without kinds asks for none."""
     _, known = await admit(turn(words=DetectorKind.CONTENTS))
     assert [info.detector_id for info in known] == ["talk", "words"]
@@ -63,7 +63,7 @@ async def test_what_is_known_is_told() -> None:
 @pytest.mark.parametrize(
     ("names", "chunking"), [(("talk",), Chunking.MINIMAL), (("talk", "words"), Chunking.SENTENCE)]
 )
-async def test_the_detectors_decide_where_an_answer_is_cut(names: tuple[str, ...], chunking: Chunking) -> None:
+async def test_the_detectors_decide_on_the_split_of_an_answer(names: tuple[str, ...], chunking: Chunking) -> None:
     """An answer is cut into sentences if one of its detectors judges sentences."""
     asked = turn(*names, chunking=Chunking.DETECTORS)
     decided, _ = await admit(asked)

@@ -10,7 +10,7 @@ from gateway.domain import Batch, Delta, Event, Finish, FollowUps, Start, Usage
 from hypothesis import given
 from hypothesis import strategies as st
 
-# Marks, line ends and words, so that all that can meet does meet.
+# Marks, line ends and words, in all combinations.
 texts = st.lists(
     st.sampled_from(
         [
@@ -34,7 +34,7 @@ texts = st.lists(
     ),
     max_size=12,
 ).map("".join)
-# A question as the specification of it says: a bullet before it, two marks or some more, words on one line.
+# The specification's form of a question: an optional bullet, two or more marks, words on one line.
 _WORDS = rf"(?:(?!<<|>>)[^\n\0]){{1,{LONGEST_QUESTION}}}"
 _BREAK = r"[\r\n]{1,2}"
 _OPEN = r"(?:(?<=\n)[ \t]{0,8}(?:[-*\u2022]|\d{1,2}[.)])[ \t]{1,8})?<{2,4}"
@@ -81,7 +81,7 @@ def test_questions_are_cut_out(text: str, shown: str, questions: list[str]) -> N
 
 
 @given(texts, st.data())
-def test_it_does_not_matter_how_the_text_is_cut(text: str, data: st.DataObject) -> None:
+def test_every_split_of_the_text_gives_the_same(text: str, data: st.DataObject) -> None:
     """The text and the questions are the same with every split."""
     whole = split(text)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
@@ -103,7 +103,7 @@ def test_nothing_but_questions_is_missing(text: str) -> None:
 
 
 @given(texts)
-def test_what_is_shown_is_shown_early(text: str) -> None:
+def test_text_without_marks_is_released_at_once(text: str) -> None:
     """Text without marks is released at once, except white space and a bullet at its end."""
     plain = text.replace("<", "")
     early = re.sub(r"\n[ \t]{0,8}(?:\d{1,2}|(?:-|\d{1,2}[.)])[ \t]{0,8})\Z", "", plain).rstrip()
@@ -134,14 +134,14 @@ def shown(found: Sequence[Event], choice: int = 0) -> str:
     return "".join(event.text for event in found if isinstance(event, Delta) and event.choice == choice)
 
 
-async def test_questions_come_behind_everything() -> None:
+async def test_questions_follow_the_text() -> None:
     """The questions follow the text and precede the finish."""
     found = await events([Start()], [Delta(0, ANSWER)], [Finish(0, "stop"), Usage(1, 2)])
     assert found == [Start(), Delta(0, "At nine."), QUESTIONS, Finish(0, "stop"), Usage(1, 2)]
 
 
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=8), st.lists(st.booleans(), min_size=10, max_size=10))
-async def test_it_does_not_matter_how_tokens_and_batches_are_cut(cuts: list[int], apart: list[bool]) -> None:
+async def test_every_split_of_tokens_and_batches_gives_the_same(cuts: list[int], apart: list[bool]) -> None:
     """The text and the questions are the same with every split into tokens and batches."""
     ends = [0, *sorted(cuts), len(ANSWER)]
     batches: list[list[Event]] = [[]]
@@ -154,25 +154,25 @@ async def test_it_does_not_matter_how_tokens_and_batches_are_cut(cuts: list[int]
     assert found[-2:] == [QUESTIONS, Finish(0, "stop")]
 
 
-async def test_text_that_needs_nothing_cut_is_not_made_anew() -> None:
+async def test_an_event_without_marks_stays_the_same_object() -> None:
     """An event without marks stays the same object."""
     delta = Delta(0, "At")
     assert (await events([delta], [Finish(0, "stop")]))[0] is delta
 
 
-async def test_what_was_no_question_is_shown_before_the_end() -> None:
+async def test_a_mark_without_a_question_is_released_before_the_finish() -> None:
     """A mark that does not become a question is released before the finish."""
     found = await events([Delta(0, "a <")], [Delta(0, "\n")], [Finish(0, "stop")])
     assert shown(found) == "a <\n"
     assert found[-1] == Finish(0, "stop")
 
 
-async def test_a_stream_that_just_ends_shows_all() -> None:
+async def test_a_stream_without_a_finish_releases_its_text() -> None:
     """A stream without a finish releases its text without an incomplete question, and gets no finish."""
     assert shown(await events([Delta(0, "a <<b")])) == "a"
 
 
-async def test_what_stands_beside_the_text_stays() -> None:
+async def test_members_beside_the_text_stay() -> None:
     """Members beside the text and deltas without text stay."""
     found = await events([Delta(0, "<<a>>", b"", b'{"logprobs":1}'), Delta(0, "", b'{"reasoning":"x"}')])
     assert found == [
@@ -182,7 +182,7 @@ async def test_what_stands_beside_the_text_stays() -> None:
     ]
 
 
-async def test_a_model_that_stops_itself_has_no_questions() -> None:
+async def test_a_filtered_answer_has_no_questions() -> None:
     """An answer that ends with `content_filter` has no questions."""
     found = await events([Delta(0, ANSWER)], [Finish(0, "content_filter")])
     assert found == [Delta(0, "At nine."), Finish(0, "content_filter")]
@@ -209,7 +209,7 @@ async def test_choices_do_not_mix() -> None:
     assert found[-2] == FollowUps(("b?",))
 
 
-async def test_leaving_closes_what_it_reads() -> None:
+async def test_leaving_closes_the_source() -> None:
     """The source is closed as soon as the reader leaves."""
     closed = asyncio.Event()
 

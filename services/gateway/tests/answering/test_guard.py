@@ -48,14 +48,14 @@ def finding(start: int, end: int, action: Action = Action.REDACT, replacement: s
 
 @dataclass
 class Detector:
-    """A watch that clears as it is told to: a share of what it has not cleared yet, after each piece.
+    """A watch that clears a share of the uncleared text after each piece.
 
     Attributes:
-        spans: What it finds, by choice; told when their end is cleared, and never cut by a clearance.
-        shares: 0 to 100, one after each piece, over and over; the last piece is cleared whole.
-        blocks_at: Choice and code point whose arrival makes it block.
-        beside: It looks at what is beside a text.
-        deaf: It takes pieces, but says nothing until this is set.
+        spans: The findings by choice. A finding is reported when its end is cleared, and no clearance splits it.
+        shares: Percentages, used in turn after each piece. The last piece is cleared completely.
+        blocks_at: The choice and the code point whose arrival causes a block.
+        beside: Whether the members beside a text are judged.
+        deaf: If given, the watch accepts pieces and answers nothing until this event is set.
     """
 
     spans: dict[int, list[Finding]] = field(default_factory=dict)
@@ -178,9 +178,7 @@ SHARES = st.lists(st.integers(0, 100), min_size=1, max_size=5)
 
 @given(BATCHES, SHARES, st.sets(CHOICES))
 @settings(max_examples=100)
-def test_what_is_clean_comes_out_as_it_went_in(
-    batches: list[list[Delta]], shares: list[int], finished: set[int]
-) -> None:
+def test_clean_text_stays_unchanged(batches: list[list[Delta]], shares: list[int], finished: set[int]) -> None:
     """Clean text leaves unchanged with every split and rhythm, and each choice keeps its order."""
     finishes: list[Event] = [Finish(choice, "stop", b'{"stop_reason":1}') for choice in sorted(finished)]
     usage = Usage(1, 2)
@@ -226,9 +224,7 @@ def redactions(draw: st.DrawFn) -> tuple[str, list[Finding], list[int]]:
 
 @given(redactions(), SHARES, st.booleans())
 @settings(max_examples=150)
-def test_what_is_found_comes_out_redacted(
-    case: tuple[str, list[Finding], list[int]], shares: list[int], finish: bool
-) -> None:
+def test_findings_are_redacted(case: tuple[str, list[Finding], list[int]], shares: list[int], finish: bool) -> None:
     """Findings are replaced exactly once with every split of pieces and clearances."""
     text, spans, splits = case
     edges = [0, *splits, len(text)]
@@ -242,7 +238,7 @@ def test_what_is_found_comes_out_redacted(
 
 
 @pytest.mark.parametrize("second", [(4, 8), (3, 5), (2, 8), (2, 3)])
-async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
+async def test_overlapping_findings_are_replaced_together(second: tuple[int, int]) -> None:
     """Overlapping findings are replaced together, without a rest of either."""
     spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
 
@@ -257,7 +253,7 @@ async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
     assert said(events) == "ab_[A]_yz"
 
 
-async def test_a_model_may_say_everything_at_once() -> None:
+async def test_a_long_text_in_one_event() -> None:
     """Text beyond every bound in one event is judged in pieces and released completely with its redaction."""
     text = "0123456789" * 40_000
     watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
@@ -273,7 +269,7 @@ async def test_a_report_changes_nothing() -> None:
     assert [type(event) for event in events] == [Detections, Delta, Finish]
 
 
-async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> None:
+async def test_a_redacted_delta_keeps_its_other_members() -> None:
     """A delta whose text is redacted keeps its members that do not repeat the text."""
     watch = Detector({0: [finding(0, 3, replacement="")]})
     raw = b'{"content_filter_results":{"hate":1},"logprobs":{"content":[{"token":"abc"}]},"token_ids":[5]}'
@@ -294,22 +290,22 @@ async def test_log_probabilities_are_left_out() -> None:
         assert [event.left_out for event in events if isinstance(event, Detections)] == [left_out] * bool(left_out)
 
 
-async def test_a_choice_without_text_brings_its_members_once() -> None:
+async def test_members_of_a_choice_without_text_leave_once() -> None:
     """The members of a choice without text leave once, before its finish."""
     events = await guarded(Detector(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
     assert events == [Delta(0, "", b'{"annotations":["x"]}'), Finish(0, "stop")]
 
 
-async def test_an_answer_in_one_piece_with_more_texts_than_detectors_take() -> None:
+async def test_a_whole_answer_with_too_many_texts() -> None:
     """Members with more texts than detectors accept are left out and named. The content stays."""
     inner = [json.dumps({"a": "b"}) for _ in range(MOST)]
     body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
     events = await guarded(Detector(), [Completion(json.dumps(body).encode())])
     assert [event.left_out for event in events if isinstance(event, Detections)] == [("many", "few")]
-    assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # it is the answer
+    assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # the event is the answer
 
 
-async def test_what_stands_beside_an_answer_is_bounded() -> None:
+async def test_members_beside_an_answer_are_bounded() -> None:
     """Members larger than detectors can judge are left out and named."""
     piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
     deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
@@ -366,7 +362,7 @@ async def test_calls_wait_for_the_verdict() -> None:
     assert not any(event.delta_json for event in events if isinstance(event, Delta))
 
 
-async def test_what_nobody_judges_does_not_leave() -> None:
+async def test_members_that_are_not_judged_do_not_leave() -> None:
     """Members that no protecting detector judges are left out and named."""
     thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
     parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}],"audio":{"data":"c2VjcmV0"}}')
@@ -438,7 +434,7 @@ async def test_a_chunk_is_one_event() -> None:
     ]
 
 
-async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> None:
+async def test_the_usage_so_far_precedes_its_chunk() -> None:
     """In chunks, the usage so far leaves before its chunk, and again at the end."""
     script: list[Batch] = [
         [Delta(0, "a"), Usage(3, 1)],
@@ -450,14 +446,14 @@ async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> No
     assert events == [Usage(3, 2), Delta(0, "ab"), Usage(3, 2), Finish(0, "stop"), Usage(3, 2)]
     events = await guarded(Detector(), *script)
     assert events == [Delta(0, "a"), Delta(0, "b"), Finish(0, "stop"), Usage(3, 2)]
-    # Without numbers nothing is made up.
+    # Without counts, no count is invented.
     assert await guarded(Detector(), [Delta(0, "a")], [Finish(0, "stop")], chunked=True) == [
         Delta(0, "a"),
         Finish(0, "stop"),
     ]
 
 
-async def test_a_report_does_not_quote_what_was_taken_out() -> None:
+async def test_a_report_does_not_quote_redacted_text() -> None:
     """A report does not quote text that another finding replaces."""
     hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]
     shown = finding(6, 8, Action.REPORT, "")
@@ -521,7 +517,7 @@ async def test_nothing_leaves_after_a_block() -> None:
 
 @given(st.text(min_size=1, max_size=30), st.integers(0, 29), SHARES, st.integers(1, 5))
 @settings(max_examples=80)
-def test_a_block_lets_out_only_what_was_cleared_before(text: str, at: int, shares: list[int], step: int) -> None:
+def test_a_block_releases_only_cleared_text(text: str, at: int, shares: list[int], step: int) -> None:
     """A block releases only a beginning of the text that was cleared before."""
     watch_cleared: list[int] = []
 
@@ -548,7 +544,7 @@ async def test_a_block_wins_over_a_model_that_fails() -> None:
     assert events[-1] == Finish(0, "content_filter")
 
 
-async def test_a_detector_that_was_passed_over_is_told() -> None:
+async def test_the_failure_of_a_detector_is_an_event() -> None:
     """The failure of a detector is returned as an event."""
 
     class Failing(Detector):
@@ -564,7 +560,7 @@ async def test_a_detector_that_was_passed_over_is_told() -> None:
     ]
 
 
-async def test_a_failing_model_is_raised_after_what_was_cleared() -> None:
+async def test_a_failing_model_is_raised_after_the_cleared_text() -> None:
     """A failure of the model is raised after the cleared text."""
     watch = Detector()
     out: list[Event] = []
@@ -647,7 +643,7 @@ async def test_the_model_is_not_read_far_ahead(share: int) -> None:
             await asyncio.sleep(0)
         assert tap.taken == before <= HELD_CHARACTERS + 2 * 1000
         if share:
-            # Reading on makes room.
+            # Further reading makes room.
             await reading
             await anext(out)
             await eventually(lambda: tap.taken > before)
@@ -704,7 +700,7 @@ async def beside(*batches: Batch | CausewayError, words: Sequence[str] = ("secre
     return events
 
 
-async def test_reasoning_is_judged_as_it_comes() -> None:
+async def test_reasoning_is_judged_in_pieces() -> None:
     """Reasoning leaves as it is cleared, with words redacted across its pieces, before the text."""
     gate = asyncio.Event()
 
@@ -777,7 +773,7 @@ async def test_members_beside_the_choices_are_judged() -> None:
     assert [(each.start, each.text) for each in findings] == [(None, "")] * 3
 
 
-async def test_a_whole_answer_keeps_what_is_not_replaced() -> None:
+async def test_a_whole_answer_keeps_its_other_bytes() -> None:
     """An answer without findings stays byte for byte. Otherwise only the found words change."""
     raw = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}], "usage": null}'
     assert await beside([Completion(raw)]) == [Completion(raw)]

@@ -42,7 +42,7 @@ def found(item: int, *findings: Finding, failures: tuple[DetectorFailure, ...] =
     return Detections(Direction.INPUT, item, findings, failures)
 
 
-def test_without_places_nothing_moves() -> None:
+def test_without_places_positions_stay() -> None:
     """Findings of a turn without places keep their positions."""
     given_ = (found(3, finding("abc", 0, 2)),)
     assert in_request(replace(turn("abc"), original=replace(turn("abc").original, places=())), given_) == given_
@@ -58,7 +58,7 @@ def test_a_question_of_one_message() -> None:
     )
 
 
-def test_what_is_about_the_whole_question() -> None:
+def test_findings_about_the_whole_question() -> None:
     """A finding without a span and a failure belong to the last message of the question."""
     whole = finding("abc", None, None)
     assert in_request(turn("abc", "d"), [found(2, whole, failures=(FAILURE,))]) == (
@@ -66,7 +66,7 @@ def test_what_is_about_the_whole_question() -> None:
     )
 
 
-def test_what_reaches_over_two_messages() -> None:
+def test_a_finding_across_two_messages() -> None:
     """A finding across two messages is divided, and each part has its text."""
     asked = turn("abc", "defg")
     assert in_request(asked, [found(2, finding(asked.question, 1, 7))]) == (
@@ -85,7 +85,7 @@ def test_spans_quote_their_messages(parts: list[str], data: st.DataObject) -> No
     told = in_request(asked, [found(2, finding(asked.question, start, end))])
     covered = [asked.original.messages[each.item].text[f.start : f.end] for each in told for f in each.findings]
     assert covered == [f.text for each in told for f in each.findings]
-    # The breaks between messages belong to none.
+    # The breaks between messages belong to no message.
     ends = [sum(map(len, parts[: n + 1])) + n * len(PART_BREAK) for n in range(len(parts) - 1)]
     breaks = {at for each in ends for at in range(each, each + len(PART_BREAK))}
     assert "".join(covered) == "".join(asked.question[at] for at in range(start, end) if at not in breaks)

@@ -11,7 +11,7 @@ TURN = Turn(
 FOUND = Selection((Passage("p", "docs", "d", "a.md", "a.md", "text", 1.0),))
 
 
-def test_each_note_stands_where_it_belongs() -> None:
+def test_each_missing_part_has_its_note() -> None:
     """Each missing part of the request has a note under its subject."""
     fit = replace(TURN, prompting=replace(TURN.prompting, follow_ups=False))
     assert notes(TURN, fit, query="It failed.", found=FOUND, left_out=3, pictures="None.") == (
@@ -23,12 +23,12 @@ def test_each_note_stands_where_it_belongs() -> None:
     )
 
 
-def test_where_all_is_as_it_was_asked_there_is_nothing_to_say() -> None:
+def test_a_complete_turn_has_no_notes() -> None:
     """A turn without missing parts has no notes."""
     assert notes(TURN, TURN, query="", found=None, left_out=0, pictures="") == ()
 
 
-def test_one_message_is_one_message() -> None:
+def test_the_note_on_one_message_is_singular() -> None:
     """The note on one message uses the singular."""
     [note] = notes(TURN, TURN, query="", found=None, left_out=1, pictures="")
     assert "the oldest message of" in note.text
@@ -68,7 +68,7 @@ def test_a_minimum_alone_runs_no_reranker() -> None:
     assert not_ranked(found(None), Retrieval(minimum_reranker_score=0.0)) == ""
 
 
-def test_nothing_is_not_ranked() -> None:
+def test_without_ranking_there_is_no_note() -> None:
     """No note appears without a request for ranking, without passages, or with a reranker's scores."""
     assert not_ranked(found(None), Retrieval(semantic_captions=True)) == ""
     assert not_ranked(None, WANTED) == not_ranked(Selection(()), WANTED) == ""

@@ -85,7 +85,7 @@ async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> Non
         {"send_image_sources": False, "use_gpt4v": True},
     ],
 )
-async def test_nobody_gets_what_was_not_asked_for(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
+async def test_without_a_request_there_are_no_pictures(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
     """A request without pictures gets neither pictures nor a note."""
     context = await ask(overrides)
     assert fakes.generator.prompts[-1].messages[-1].content_json == b""
@@ -153,7 +153,9 @@ def small(fakes: Any) -> None:
         (small, page_pictures.NO_ROOM),
     ],
 )
-async def test_why_there_are_none(ask: Any, fakes: Any, change: Callable[[Any], None], note: str) -> None:
+async def test_a_note_has_the_reason_for_missing_pictures(
+    ask: Any, fakes: Any, change: Callable[[Any], None], note: str
+) -> None:
     """The model gets the text instead of missing pictures, and a note has the reason."""
     change(fakes)
     context = await ask({"use_gpt4v": True, "gpt4v_input": "images"})
@@ -163,7 +165,7 @@ async def test_why_there_are_none(ask: Any, fakes: Any, change: Callable[[Any], 
     assert notes(context) == [note]
 
 
-async def test_there_are_no_more_than_there_is_room_for(ask: Any, fakes: Any) -> None:
+async def test_the_best_pages_that_fit_are_shown(ask: Any, fakes: Any) -> None:
     """The best pages are shown as far as they fit, and a note has the number of the others."""
     fakes.generator.window = 3 * budget.PICTURE_TOKENS
     context = await ask(WANTED | {"max_tokens": 1024})
@@ -183,7 +185,7 @@ async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes
     assert fakes.pictures.contents == {}
 
 
-async def test_uploads_ask_for_them(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_form_can_request_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
     """Pictures are stored if a field of the form requests them."""
     for fields in ({}, {"pictures": "true"}):
         files = {"file": ("a.pdf", b"%PDF-")}
@@ -192,7 +194,7 @@ async def test_uploads_ask_for_them(client: httpx.AsyncClient, fakes: Any) -> No
     assert [upload.pictures for upload in fakes.ingest.uploads] == [False, True]
 
 
-async def test_front_ends_are_told(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_configuration_offers_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
     """The configuration offers pictures if the model accepts them."""
     for takes in (True, False):
         fakes.generator.takes_pictures = takes

@@ -181,7 +181,7 @@ class Waiting(FakeGuardrails):
         return await super().detect(*args, **more)
 
 
-async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
+async def test_the_model_does_not_wait_for_reporting_detectors() -> None:
     """The model runs beside a reporting detector.
 
     The findings precede the answer, and nothing is passed through.
@@ -207,7 +207,7 @@ async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
     assert "report on input" in steps(events)
 
 
-async def test_a_reporter_that_fails_and_must_not() -> None:
+async def test_a_failing_reporting_detector_refuses_the_question() -> None:
     """A failing reporting detector refuses the question with its status and stops the model."""
     guardrails = Waiting(fails=True)
     world = World(guardrails=guardrails)
@@ -220,7 +220,7 @@ async def test_a_reporter_that_fails_and_must_not() -> None:
     assert world.generator.closed == 1
 
 
-async def test_a_stopped_question_is_told_of_with_what_others_report() -> None:
+async def test_a_blocked_question_has_the_findings_of_all_detectors() -> None:
     """A blocked question returns the findings of blocking and reporting detectors, each once."""
     guardrails = Waiting()
     guardrails.verdict.set()
@@ -236,7 +236,7 @@ async def test_a_stopped_question_is_told_of_with_what_others_report() -> None:
     assert of(Finish, events)[0].reason == "content_filter"
 
 
-async def test_who_leaves_takes_the_reporters_along() -> None:
+async def test_leaving_cancels_the_reporting_detectors() -> None:
     """The reporting detectors are cancelled when the client leaves."""
     cancelled = asyncio.Event()
 
@@ -272,7 +272,7 @@ HISTORY = (
 )
 
 
-async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
+async def test_a_redacted_question_is_searched_and_answered() -> None:
     """The redacted question is searched, and the model and the context have only the redacted words."""
     world = World()
     events = await world.events(
@@ -284,7 +284,7 @@ async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
     spoken = [message.text for message in prompt.messages if message.role in ("user", "tool")]
     assert spoken[:2] == ["an old [REDACTED]", "a [REDACTED] result"]
     assert spoken[2].startswith("a [REDACTED] ferry")
-    # The documents hold the word by themselves; a policy judges what a request says as the system.
+    # The documents contain the word themselves. A policy judges the system message of a request.
     assert prompt.messages[1].text == "[REDACTED] of the system"
     context = of(Context, events)[0]
     assert context.query == "a [REDACTED] ferry"
@@ -301,7 +301,7 @@ async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
     assert [each.id for each in of(Context, events)[0].passages] == ["p2"]
 
 
-async def test_a_stopped_passage_is_left_out() -> None:
+async def test_a_blocked_passage_is_left_out() -> None:
     """A blocked passage does not reach the model. The other passages do."""
     world = World()
     events = await world.events(turn(detectors=Detectors(context=words(Action.BLOCK))))
@@ -311,7 +311,7 @@ async def test_a_stopped_passage_is_left_out() -> None:
     assert "check context" in steps(events)
 
 
-async def test_a_redacted_passage_is_what_the_model_sees() -> None:
+async def test_the_model_gets_the_redacted_passage() -> None:
     """A redacted passage is redacted in the messages and in the sources."""
     world = World()
     await world.events(turn(detectors=Detectors(context=words(Action.REDACT))))
@@ -320,7 +320,7 @@ async def test_a_redacted_passage_is_what_the_model_sees() -> None:
     assert [source.text for source in prompt.sources] == ["the ferry leaves at nine", "a [REDACTED] ferry"]
 
 
-async def test_output_goes_through_its_detectors() -> None:
+async def test_the_answer_is_judged() -> None:
     """The answer is redacted, and its findings are returned as an event."""
     world = World(generator=FakeGenerator.saying("the sec", "ret", " is out"))
     events = await world.events(turn(detectors=Detectors(output=words(Action.REDACT))))
@@ -329,7 +329,7 @@ async def test_output_goes_through_its_detectors() -> None:
     assert of(Usage, events) == [Usage(7, 3)]
 
 
-async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
+async def test_the_tokens_of_a_blocked_answer_are_counted() -> None:
     """The tokens of a blocked answer are counted by the gateway, and its model is closed."""
     world = World(generator=FakeGenerator.saying("the ", "secret"))
     events = await world.events(turn(retrieval=Retrieval(), detectors=Detectors(output=words(Action.BLOCK))))
@@ -349,7 +349,7 @@ async def test_choices_are_counted_apart() -> None:
     assert usage.completion_tokens == 3
 
 
-async def test_an_answer_survives_that_nobody_counts() -> None:
+async def test_an_answer_without_a_count_is_complete() -> None:
     """An answer is complete without a usage if its tokens cannot be counted."""
 
     class Generator(FakeGenerator):
@@ -366,7 +366,7 @@ async def test_an_answer_survives_that_nobody_counts() -> None:
 ORIGINAL = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 
 
-async def test_a_pass_through_is_not_touched() -> None:
+async def test_a_pass_through_stays_unchanged() -> None:
     """A passed-through request and its chunks stay unchanged, and only the steps are added."""
     world = World(generator=FakeGenerator([[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]))
     events = await world.events(
@@ -404,7 +404,7 @@ async def test_nothing_found_is_a_pass_through(index: str) -> None:
         Detectors(context=words(Action.BLOCK)),
     ],
 )
-async def test_what_was_changed_or_must_be_checked_never_passes_through(detectors: Detectors) -> None:
+async def test_redaction_blocking_and_output_detectors_prevent_a_pass_through(detectors: Detectors) -> None:
     """A redacted question, a blocked passage or output detectors prevent the pass-through."""
     world = World()
     world.retriever.indexes["docs"] = [passage(2, "a secret ferry")] if detectors.context else []
@@ -419,14 +419,14 @@ async def test_what_was_changed_or_must_be_checked_never_passes_through(detector
     assert world.generator.prompts[0].passthrough_json == b""
 
 
-async def test_no_sources_are_no_reason_not_to_ask() -> None:
+async def test_without_sources_the_model_is_still_called() -> None:
     """A model of another dialect is asked with an empty list of sources."""
     world = World()
     await world.events(turn(retrieval=Retrieval(("empty",), top=3)))
     assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
 
 
-async def test_only_what_fits_is_used() -> None:
+async def test_only_passages_that_fit_are_used() -> None:
     """A passage that is too large is left out, and a smaller one after it is used."""
     world = World()
     world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
@@ -446,7 +446,7 @@ async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
         await world.events(replace(plain, question="one two three four"))
 
 
-async def test_the_last_event_says_what_became_of_the_passages() -> None:
+async def test_the_last_event_has_the_selection_of_passages() -> None:
     """The last event has the selection of passages, also an empty one. Without a search it has none."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
     world.retriever.indexes["docs"] = [passage(1, "ferry"), passage(2, "ferry " * 9000)]
@@ -464,7 +464,7 @@ async def test_the_last_event_says_what_became_of_the_passages() -> None:
 
 
 @pytest.mark.parametrize("passthrough", [True, False])
-async def test_an_index_that_is_only_named_must_exist(passthrough: bool) -> None:
+async def test_a_required_index_must_exist(passthrough: bool) -> None:
     """An unknown required index is refused before an objection and before the model is asked."""
     world = World()
     asked = Turn(
@@ -478,7 +478,7 @@ async def test_an_index_that_is_only_named_must_exist(passthrough: bool) -> None
     assert world.generator.prompts == []
 
 
-async def test_the_look_for_an_index_is_timed() -> None:
+async def test_the_check_of_an_index_is_timed() -> None:
     """The check of a required index is a step with its own time."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
     asked = Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True, required_indexes=("docs",)))
@@ -503,7 +503,7 @@ async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
     assert world.generator.prompts == []
 
 
-async def test_of_two_failures_the_inputs_counts() -> None:
+async def test_the_failure_of_the_input_check_takes_precedence() -> None:
     """The failure of the input check takes precedence over the failure of the retrieval."""
     detectors = Detectors(input=(Detector("nobody", Action.BLOCK),))
     for _ in range(5):
@@ -512,7 +512,7 @@ async def test_of_two_failures_the_inputs_counts() -> None:
 
 
 @pytest.mark.parametrize("script", [[], [[Start(b"{}")]]])
-async def test_a_model_that_says_nothing_is_a_failure(script: list[Batch]) -> None:
+async def test_a_model_without_output_is_a_failure(script: list[Batch]) -> None:
     """A model without output causes an error and not an empty answer."""
     for asked in (turn(), Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))):
         with pytest.raises(Unavailable, match="no answer"):
@@ -632,7 +632,7 @@ def rewriting(question: str = "and on Sundays", *, follow_ups: bool = False, **m
     return turn(question, history=CONVERSATION, prompting=prompting, **more)
 
 
-async def test_what_the_model_makes_of_the_question_is_searched() -> None:
+async def test_the_rewritten_query_is_searched() -> None:
     """The rewritten query is searched after the question, and the model gets the original question."""
     world = World(generator=scripted([ON_SUNDAYS], ["No."]))
     world.retriever.indexes["docs"].insert(0, passage(3, "Sundays and"))
@@ -654,7 +654,7 @@ async def test_a_question_that_needs_no_change_is_searched_once() -> None:
     assert world.retriever.queries == [QUESTION]
 
 
-async def test_a_search_query_that_could_not_be_made_is_noted() -> None:
+async def test_a_failed_rewriting_leaves_a_note() -> None:
     """A failed rewriting leaves a note, and the question is searched."""
     world = World(generator=scripted([""], ["No."]))
     events = await world.events(rewriting())
@@ -664,7 +664,7 @@ async def test_a_search_query_that_could_not_be_made_is_noted() -> None:
     assert world.retriever.queries == ["and on Sundays"]
 
 
-async def test_only_redacted_words_make_a_search_query() -> None:
+async def test_the_redacted_question_is_rewritten() -> None:
     """The rewriting gets the redacted question, and without a query the redacted question is searched."""
     detectors = Detectors(input=words(Action.REDACT))
     for query, searched in (("the ferry", "the ferry"), ("", "my [REDACTED]")):
@@ -674,7 +674,7 @@ async def test_only_redacted_words_make_a_search_query() -> None:
         assert world.retriever.queries == ["my secret", searched]
 
 
-async def test_no_search_query_is_made_before_the_verdict() -> None:
+async def test_a_blocked_question_is_not_rewritten() -> None:
     """A blocked question is not rewritten."""
     world = World(generator=scripted(["the ferry"], ["No."]))
     with pytest.raises(Blocked):
@@ -682,7 +682,7 @@ async def test_no_search_query_is_made_before_the_verdict() -> None:
     assert world.generator.prompts == []
 
 
-async def test_leaving_while_the_query_is_made_stops_the_model() -> None:
+async def test_leaving_stops_the_rewriting() -> None:
     """The rewriting stops when the client leaves, and no other step begins."""
     world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
     waiting = asyncio.ensure_future(anext(world.answer(rewriting())))
@@ -724,7 +724,7 @@ FOLLOWED = ("At ", "nine.", "\n<", "<And on", " Sundays?>", ">\n<<Where", "?>>")
 QUESTIONS = FollowUps(("And on Sundays?", "Where?"))
 
 
-async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
+async def test_follow_up_questions_are_requested_and_cut_out() -> None:
     """Follow-up questions are requested, cut out of the text and returned before the finish."""
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn(prompting=PromptOptions(follow_ups=True)))
@@ -734,7 +734,7 @@ async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
     assert of(FollowUps, events) == [QUESTIONS]
 
 
-async def test_where_nobody_wants_questions_nothing_is_cut_out() -> None:
+async def test_without_follow_up_questions_brackets_stay() -> None:
     """Double brackets stay in the text if no follow-up questions are requested."""
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn())
@@ -756,7 +756,7 @@ async def test_the_detectors_judge_the_questions_too() -> None:
 
 
 @pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
-async def test_what_cutting_the_questions_out_puts_together_is_judged(action: Action) -> None:
+async def test_the_text_without_the_questions_is_judged(action: Action) -> None:
     """The detectors judge the text without the questions, as the client reads it."""
     world = World(generator=FakeGenerator.saying("The sec<<Wh", "y?>>ret is nine."))
     events = await world.events(
@@ -780,7 +780,7 @@ async def test_a_blocked_answer_has_no_questions(said: str) -> None:
     assert [event.reason for event in of(Finish, events)] == ["content_filter"]
 
 
-async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
+async def test_a_model_that_only_quotes_gets_neither_request() -> None:
     """A model that only quotes gets neither rewriting nor follow-up questions, and notes say so."""
     world = World(generator=scripted(["a << b >> c"], only_quotes=True))
     events = await world.events(rewriting(follow_ups=True))
@@ -790,7 +790,7 @@ async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
     assert "".join(event.text for event in of(Delta, events)) == "a << b >> c"
 
 
-async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
+async def test_the_order_of_the_reranker_and_the_note_without_it() -> None:
     """Passages have the order of the reranker's scores. Without scores the answer has a note."""
     world, wanted = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
     events = await world.events(turn(retrieval=wanted))
@@ -809,7 +809,7 @@ async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
     assert note.text == "The reranker 'r' failed: the order is that of the search."
 
 
-async def test_the_answers_language_is_said_to_the_model() -> None:
+async def test_the_system_message_names_the_language() -> None:
     """The system message names the language of the answer."""
     world = World()
     await world.events(turn(prompting=PromptOptions(language="de")))
@@ -836,14 +836,14 @@ async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) 
 @pytest.mark.parametrize(
     ("detectors", "unary"), [(Detectors(), True), (Detectors(output=words(Action.REDACT)), False)]
 )
-async def test_a_unary_answer_is_asked_for_without_a_stream(detectors: Detectors, unary: bool) -> None:
+async def test_a_complete_answer_is_requested_without_a_stream(detectors: Detectors, unary: bool) -> None:
     """A complete answer is requested without a stream unless output detectors judge it."""
     world = World()
     await world.events(turn(unary=True, detectors=detectors))
     assert [prompt.unary for prompt in world.generator.prompts] == [unary]
 
 
-async def test_an_answer_in_one_piece_is_asked_for_in_one_piece() -> None:
+async def test_a_complete_answer_is_requested_with_the_redacted_messages() -> None:
     """A complete answer is requested with the redacted messages and the other members unchanged."""
     body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'
     said = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'

@@ -12,7 +12,7 @@ def turn(style: PromptStyle, **more: object) -> Turn:
     return Turn(LOCAL, "why?", HISTORY, retrieval=Retrieval(("docs",)), style=style, **more)  # type: ignore[arg-type]  # keywords of a test
 
 
-def test_sources_stand_after_the_question() -> None:
+def test_sources_follow_the_question() -> None:
     """The sources follow the question, and the lines of a passage keep their indentation."""
     system, *history, question = prompts.compose(turn(PromptStyle.SOURCES_AFTER_QUESTION), [PASSAGE])
     assert system == Message("system", prompts.ANSWER_FROM_SOURCES)
@@ -20,7 +20,7 @@ def test_sources_stand_after_the_question() -> None:
     assert question == Message("user", "why?\n\nSources:\na.pdf#page=2: one\n two  three")
 
 
-def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
+def test_a_system_prompt_replaces_the_default_one() -> None:
     """A system prompt of the request replaces the default one, also if it is empty."""
     for own in ("Be kind.", ""):
         system, *_ = prompts.compose(
@@ -29,7 +29,7 @@ def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
         assert system == Message("system", own)
 
 
-def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> None:
+def test_language_and_questions_follow_the_system_prompt() -> None:
     """The language and the request for questions follow the system prompt, also an empty one."""
     style = PromptStyle.SOURCES_AFTER_QUESTION
     for own, first in ((None, prompts.ANSWER_FROM_SOURCES), ("Be kind.", "Be kind."), ("", "")):
@@ -43,7 +43,7 @@ def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> N
         ]
 
 
-def test_the_context_stands_in_front_as_a_system_message() -> None:
+def test_the_context_is_a_system_message_in_front() -> None:
     """The sources are a system message before the history and the question."""
     system, *history, question = prompts.compose(turn(PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE), [PASSAGE])
     assert system.role == "system"
@@ -59,7 +59,7 @@ def test_without_passages_the_messages_are_the_callers() -> None:
     assert prompts.compose(Turn(LOCAL, "", HISTORY, style=style), []) == HISTORY
 
 
-def test_captions_stand_in_place_of_the_passage() -> None:
+def test_captions_replace_the_text_of_a_passage() -> None:
     """Captions replace the text of a passage if the text still contains them."""
     passage = replace(PASSAGE, captions=("one", "three"))
     assert prompts.data_point(passage) == "a.pdf#page=2: one three"

@@ -68,7 +68,7 @@ async def test_the_model_makes_the_query() -> None:
     assert "Be kind" not in asked
 
 
-async def test_a_model_that_thinks_is_asked_as_such_take_it() -> None:
+async def test_a_reasoning_model_gets_other_parameters() -> None:
     """A reasoning model gets the turn's effort, a larger limit and no temperature."""
     world = saying("ferry")
     await world.query(replace(TURN, parameters_json=b'{"n":1e400,"reasoning_effort":"low"}'))
@@ -76,7 +76,7 @@ async def test_a_model_that_thinks_is_asked_as_such_take_it() -> None:
     assert parameters == b'{"reasoning_effort":"low","max_completion_tokens":1000}'
 
 
-async def test_its_time_and_its_tokens_are_told() -> None:
+async def test_the_rewriting_has_its_time_and_tokens() -> None:
     """The rewriting is a step with its time and its tokens."""
     world = saying("ferry")
     await world.query()
@@ -93,14 +93,14 @@ async def test_its_time_and_its_tokens_are_told() -> None:
         replace(TURN, retrieval=Retrieval()),
     ],
 )
-async def test_where_there_is_nothing_to_rewrite_nobody_is_asked(asked: Turn) -> None:
+async def test_the_model_is_not_called_without_need(asked: Turn) -> None:
     """The model is not asked if rewriting is off, or without a history or a search."""
     world = saying("ferry")
     assert await world.query(asked) == Query(QUESTION)
     assert (world.generator.prompts, world.timeline.steps) == ([], ())
 
 
-async def test_a_long_conversation_is_not_sent_whole() -> None:
+async def test_a_long_conversation_is_cut() -> None:
     """The prompt has only the latest messages, and each is cut."""
     history = tuple(Message("user", f"{number} " + "x" * 50_000) for number in range(100))
     world = saying("ferry")
@@ -122,18 +122,18 @@ async def test_a_long_conversation_is_not_sent_whole() -> None:
         ("x" * LONGEST_QUERY, "x" * LONGEST_QUERY),
     ],
 )
-async def test_what_stands_around_the_query_is_taken_off(said: str, query: str) -> None:
+async def test_text_around_the_query_is_removed(said: str, query: str) -> None:
     """Quotation marks around the query, reasoning and extra white space are removed."""
     assert await saying(said).query() == Query(query)
 
 
 @pytest.mark.parametrize("said", ["", " \n", '""', "x" * (LONGEST_QUERY + 1), "<think>ferry</think>"])
-async def test_what_is_no_query_is_not_searched(said: str) -> None:
+async def test_an_empty_or_long_query_is_not_used(said: str) -> None:
     """An empty or too long query is not used."""
     assert await saying(said).query() == Query(QUESTION, query_rewriting.UNUSABLE)
 
 
-async def test_a_query_that_was_cut_short_is_not_searched() -> None:
+async def test_a_query_that_is_cut_short_is_not_used() -> None:
     """A query that is cut short is not used."""
     for reason in ("length", "content_filter"):
         world = World(FakeGenerator([[Delta(0, "ferry"), Finish(0, reason)]]))
@@ -154,12 +154,12 @@ async def test_a_failing_model_does_not_fail_the_answer(error: Any) -> None:
         assert await World(FakeGenerator(script)).query() == Query(QUESTION, query_rewriting.FAILED)
 
 
-async def test_a_model_that_breaks_off_has_made_no_query() -> None:
+async def test_a_query_without_a_finish_is_not_used() -> None:
     """A query without a finish is not used."""
     assert await World(FakeGenerator([[Delta(0, "ferry")]])).query() == Query(QUESTION, query_rewriting.FAILED)
 
 
-async def test_a_model_that_only_quotes_is_not_asked() -> None:
+async def test_a_model_that_only_quotes_is_not_called() -> None:
     """A model that only quotes is not asked."""
     world = World(FakeGenerator(FakeGenerator.words("ferry"), only_quotes=True))
     assert await world.query() == Query(QUESTION, query_rewriting.ONLY_QUOTES)
@@ -167,7 +167,7 @@ async def test_a_model_that_only_quotes_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize("action", list(Action))
-async def test_the_query_goes_through_the_output_detectors(action: Action) -> None:
+async def test_the_query_is_judged_by_the_output_detectors(action: Action) -> None:
     """A query that the output detectors would change is not used. A reported one is."""
     world = saying("my secret")
     turn = replace(TURN, detectors=Detectors(output=(Detector("words", action),)))
@@ -177,7 +177,7 @@ async def test_the_query_goes_through_the_output_detectors(action: Action) -> No
 
 
 @pytest.mark.parametrize(("left", "given"), [(12.0, 4.0), (300.0, 10.0)])
-async def test_the_model_has_little_time(left: float, given: float) -> None:
+async def test_the_time_for_the_rewriting_is_limited(left: float, given: float) -> None:
     """The model gets a third of the remaining time, and at most ten seconds."""
     seen: list[float] = []
 
@@ -190,7 +190,7 @@ async def test_the_model_has_little_time(left: float, given: float) -> None:
     assert given - 1 < seen[0] <= given
 
 
-async def test_nothing_is_asked_when_no_time_is_left() -> None:
+async def test_the_model_is_not_called_after_the_deadline() -> None:
     """The model is not asked after the deadline."""
     world = saying("ferry")
     assert await world.query(seconds=-1) == Query(QUESTION, query_rewriting.FAILED)

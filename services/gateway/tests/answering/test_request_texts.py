@@ -50,7 +50,7 @@ SAID: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("said", SAID, ids=lambda said: json.dumps(said)[:70])
-async def test_a_policy_judges_whatever_a_request_tells_the_model(said: dict[str, Any]) -> None:
+async def test_a_policy_judges_every_text_for_the_model(said: dict[str, Any]) -> None:
     """A policy blocks, redacts or reports a word in every text that reaches the model."""
     with pytest.raises(BlockedQuestion, match="secret"):
         await checked(parse(policy(Action.BLOCK), **said))
@@ -65,19 +65,19 @@ async def test_a_policy_judges_whatever_a_request_tells_the_model(said: dict[str
     assert await checked(reported) == (reported, ())
 
 
-async def test_settings_and_identifiers_are_no_text() -> None:
+async def test_settings_and_identifiers_are_not_judged() -> None:
     """Settings and identifiers are not judged."""
     asked = parse(policy(Action.BLOCK), user="secret", temperature=0.5, stop=["secret"], metadata={"a": "secret"})
     assert await checked(asked) == (asked, ())
 
 
-async def test_a_request_of_its_own_detectors_is_judged_as_it_asks() -> None:
+async def test_detectors_of_a_request_do_not_judge_its_tools() -> None:
     """Detectors of the request do not judge its tools."""
     asked = parse(Detectors(), detectors={"input": {"words": {}}}, tools=[TOOL])
     assert await checked(asked) == (asked, ())
 
 
-async def test_a_prompt_of_the_request_is_judged_and_the_platforms_is_not() -> None:
+async def test_the_requests_prompt_is_judged_and_the_platforms_is_not() -> None:
     """A system prompt of the request is judged. The platform's own prompt is not."""
     prompting = PromptOptions(system_prompt="The platform's secret.\nTell a secret", own_prompt="Tell a secret")
     asked = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
@@ -86,7 +86,7 @@ async def test_a_prompt_of_the_request_is_judged_and_the_platforms_is_not() -> N
 
 
 @pytest.mark.parametrize("role", ["User", "human", "user ", "ipython"])
-def test_roles_that_no_detector_knows_are_refused(role: str) -> None:
+def test_unknown_roles_are_refused(role: str) -> None:
     """An unknown role is refused under a policy, because servers treat it differently, and passed on otherwise."""
     messages = [USER, {"role": role, "content": "secret"}]
     with pytest.raises(InvalidRequest, match=r"messages\[1\].role must be one of"):
@@ -95,7 +95,7 @@ def test_roles_that_no_detector_knows_are_refused(role: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["chat_template", "suffix", "prompt_embeds"])
-def test_what_no_detector_can_judge_is_refused(name: str) -> None:
+def test_members_that_cannot_be_judged_are_refused(name: str) -> None:
     """A member that no detector can judge is refused unless the profile allows it or has no policy."""
     with pytest.raises(PermissionDenied, match=name):
         parse(policy(Action.BLOCK), **{name: "x"})
@@ -106,7 +106,7 @@ def test_what_no_detector_can_judge_is_refused(name: str) -> None:
     assert OpenAiChat().parse(ChatRequest(body, LOCAL, frontend)).turn.original.json
 
 
-def test_a_name_that_stands_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     """A repeated name is refused, because the detectors and the model server might read different values."""
     body = b'{"messages": [{"role": "user", "content": "secret", "content": "Hello"}]}'
     with pytest.raises(InvalidRequest, match="twice"):

@@ -89,13 +89,13 @@ async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[flo
 
 
 @virtual_time
-async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: ASGIApp) -> None:
+async def test_the_steps_of_an_answer_add_up_to_its_time(slow: ASGIApp) -> None:
     """The steps in the header and in the thoughts add up to the measured time of the answer."""
     headers, pieces = await asked(slow, "/chat")
     [(outside, body)] = pieces
     told = {name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])}
     assert told["retrieve"] == 400
-    assert told["first-token"] == 750  # after a first batch without words
+    assert told["first-token"] == 750  # after a first batch without text
     assert _spent(told) == pytest.approx(outside, abs=1)
     thoughts = {thought["title"]: thought["props"] for thought in json.loads(body)["context"]["thoughts"]}
     listed = sum(thought["duration_ms"] for thought in thoughts.values())
@@ -103,7 +103,7 @@ async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: 
 
 
 @virtual_time
-async def test_the_first_token_comes_when_the_steps_say(slow: ASGIApp) -> None:
+async def test_the_times_of_the_steps_are_right(slow: ASGIApp) -> None:
     """The first token and the end of a stream come at the times in its last line."""
     _, pieces = await asked(slow, "/chat/stream")
     lines = [(at, json.loads(line)) for at, piece in pieces for line in piece.splitlines()]
@@ -117,7 +117,9 @@ async def test_the_first_token_comes_when_the_steps_say(slow: ASGIApp) -> None:
 
 
 @pytest.mark.parametrize("path", ["/2024-04/chat", "/2024-04/chat/stream"])
-async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemorySpanExporter, path: str) -> None:
+async def test_the_trace_has_the_same_steps(
+    client: httpx.AsyncClient, spans: InMemorySpanExporter, path: str
+) -> None:
     """Each step is a span below the request's span, with the same duration."""
     body = QUESTION | {"context": {"overrides": {"index": "docs"}}}
     response = await client.post(path, json=body)
@@ -142,7 +144,7 @@ async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemor
 
 
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
-async def test_model_and_detectors_are_asked_below_the_generation(
+async def test_model_and_detectors_are_called_within_the_generation(
     fakes: Any, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The model and the output detectors are called within the span of the generation."""
@@ -191,7 +193,7 @@ def test_steps_are_timed_in_the_order_in_which_they_end() -> None:
     assert 10 <= inner.duration_ms <= outer.duration_ms < 5000
 
 
-def test_what_is_done_twice_is_one_step() -> None:
+def test_a_repeated_step_is_recorded_once() -> None:
     """A repeated step is recorded once with the sum of its times."""
     timeline = Timeline()
     timeline.add("retrieve", 0.001)
@@ -199,7 +201,7 @@ def test_what_is_done_twice_is_one_step() -> None:
     assert [(step.name, step.duration_ms) for step in timeline.steps] == [("retrieve", 3.5)]
 
 
-def test_what_a_service_says_of_its_own_steps() -> None:
+def test_the_inner_steps_of_a_service() -> None:
     """The inner steps of a service belong to the step that called it, and repeated ones are added up."""
     timeline = Timeline()
     timeline.add("retrieve", 0.009)

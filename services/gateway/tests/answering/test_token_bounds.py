@@ -20,7 +20,7 @@ def test_a_text_has_no_more_tokens_than_bytes(text: str) -> None:
     assert most_tokens(text) >= max(len(form.encode("utf-8", "replace")) for form in forms)
 
 
-def test_bounds_stand_for_counts() -> None:
+def test_bounds_replace_counts() -> None:
     """Each text has a bound, all messages have one together, and the members of the model stay."""
     bounds = bound(KNOWN, ["ferry", "é"], [Message("user", "pier")])
     assert bounds is not None
@@ -34,6 +34,6 @@ def test_bounds_stand_for_counts() -> None:
     [Message("user", "", b'[{"type":"image_url"}]'), Message("user", "pier", b"", b'{"tool_calls":[]}')],
     ids=["parts", "extra"],
 )
-def test_what_is_not_text_is_counted(message: Message) -> None:
+def test_messages_with_other_members_have_no_bound(message: Message) -> None:
     """Messages with pictures or other members have no bound."""
     assert bound(KNOWN, [], [message]) is None
