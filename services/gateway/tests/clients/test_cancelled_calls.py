@@ -15,14 +15,14 @@ async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
     async with NatsLink(url) as other, CancelledCalls(link.client, here), CancelledCalls(other.client, there):
         with there.running("one", lambda: ended.append("one")), there.running("two", lambda: ended.append("two")):
             async with asyncio.timeout(60):
-                while not ended:  # until the other one listens
+                while not ended:  # until the other gateway listens
                     await here.cancel("one")
                     await asyncio.sleep(0.01)
         assert set(ended) == {"one"}
         await here.cancel("one")
 
 
-async def test_without_nats_a_gateway_ends_its_own() -> None:
+async def test_without_nats_a_gateway_cancels_its_own_calls() -> None:
     """A gateway without NATS cancels its own calls, and the cancellation of an unknown call does not fail."""
 
     async def away() -> None:

@@ -153,7 +153,7 @@ async def test_a_long_conversation_is_kept(link: NatsLink) -> None:
     assert await history.read(ANN, "c", soon()) == answers
 
 
-async def test_there_is_a_most(history: History) -> None:
+async def test_the_number_of_conversations_is_limited(history: History) -> None:
     """A user with the maximum number of conversations must delete one before saving a new one."""
     for number in range(MOST):
         await history.save(ANN, str(number), "", b"[]", soon())
@@ -165,7 +165,7 @@ async def test_there_is_a_most(history: History) -> None:
     await history.save(ANN, "one more", "", b"[]", soon())
 
 
-async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
+async def test_calls_succeed_after_an_outage_of_nats(tmp_path: Path, ready: Ready) -> None:
     """Calls fail with Unavailable while NATS cannot be reached. Stored conversations are there afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:

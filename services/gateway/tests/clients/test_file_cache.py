@@ -41,7 +41,7 @@ async def test_a_file_is_fetched_once(tmp_path: Path) -> None:
     assert source.fetched == 1
 
 
-async def test_who_comes_while_it_is_fetched_waits_for_it(tmp_path: Path) -> None:
+async def test_concurrent_readers_share_a_fetch(tmp_path: Path) -> None:
     """Concurrent readers of a file share one fetch."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()
@@ -52,7 +52,7 @@ async def test_who_comes_while_it_is_fetched_waits_for_it(tmp_path: Path) -> Non
     assert source.fetched == 1
 
 
-async def test_the_one_not_used_for_longest_goes(tmp_path: Path) -> None:
+async def test_the_least_recently_used_file_is_removed(tmp_path: Path) -> None:
     """The least recently used file is removed when another file needs its space."""
     cache, sources = FileCache(tmp_path, 25), {name: Source() for name in "abc"}
     for name in "ababc":
@@ -75,7 +75,7 @@ async def test_a_file_in_use_stays(tmp_path: Path) -> None:
     assert on_disk(tmp_path) == 10
 
 
-async def test_one_larger_than_the_room_is_there_while_it_is_used(tmp_path: Path) -> None:
+async def test_a_file_larger_than_the_cache(tmp_path: Path) -> None:
     """A file larger than the cache exists while it is used, and is removed afterwards."""
     cache, source = FileCache(tmp_path, 5), Source()
     assert len(await use(cache, "a", source)) == 10
@@ -96,7 +96,7 @@ async def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert len(await use(cache, "a", source)) == 10
 
 
-async def test_a_reader_who_leaves_lets_the_next_one_fetch(tmp_path: Path) -> None:
+async def test_a_cancelled_fetch_leaves_no_file(tmp_path: Path) -> None:
     """A cancelled fetch leaves no file, and the next reader fetches again."""
     cache, source = FileCache(tmp_path, 100), Source()
     source.go.clear()

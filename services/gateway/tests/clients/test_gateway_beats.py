@@ -48,12 +48,12 @@ def beating(request: pytest.FixtureRequest) -> Beating:
     return lambda peers: GatewayBeats(link.client, peers, every=EVERY)
 
 
-async def test_a_gateway_that_falls_silent_is_gone(beating: Beating) -> None:
+async def test_a_silent_gateway_is_gone(beating: Beating) -> None:
     """A gateway is gone once its heartbeats stop. The others see each other all the time."""
     here, there, silent = Peers(), Peers(), Peers()
     async with beating(here), beating(there):
         async with beating(silent):
-            # One that was never heard of is gone after as many beats as one that fell silent.
+            # An unknown gateway is gone after as many beats as a silent one.
             await eventually(lambda: here.gone("never.1"))
             await eventually(lambda: not here.gone(silent.writer()))
         await eventually(lambda: here.gone(silent.writer()))
@@ -75,7 +75,7 @@ async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
         assert not here.gone(Peers().writer(background=True))
 
 
-async def test_none_is_gone_while_nats_is_away() -> None:
+async def test_no_gateway_is_gone_during_an_outage_of_nats() -> None:
     """A gateway regards no other as gone while it does not receive its own heartbeats."""
     tries = 0
 
@@ -90,7 +90,7 @@ async def test_none_is_gone_while_nats_is_away() -> None:
         assert not here.gone("never.1")
 
 
-def test_the_names_that_are_kept_are_bounded() -> None:
+def test_the_number_of_remembered_gateways_is_bounded() -> None:
     """The number of remembered gateways is bounded."""
     here = Peers()
     for number in range(5000):

@@ -194,7 +194,7 @@ async def test_events_arrive_in_their_batches(fake: FakeGenerator, generator: Ge
     assert [list(batch) for batch in out] == SCRIPT
 
 
-async def test_the_prompt_arrives_whole(fake: FakeGenerator, adapter: GrpcGenerator) -> None:
+async def test_the_prompt_arrives_complete(fake: FakeGenerator, adapter: GrpcGenerator) -> None:
     """A prompt arrives with all of its members. A passed-through request arrives alone."""
     fake.script = [[Delta(0, "a")]]
     await collect(adapter, [])
@@ -250,7 +250,7 @@ async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer
     assert servicer.counted == [["a b", "c"], ["d e f", ""]]
 
 
-async def test_texts_are_counted_again_once_the_model_counts_otherwise(
+async def test_texts_are_counted_again_after_a_change_of_the_model(
     adapter: GrpcGenerator, servicer: Servicer, fake: FakeGenerator
 ) -> None:
     """All texts are counted again if the server's way of counting has changed."""
@@ -319,7 +319,7 @@ async def test_estimates_that_may_change_are_not_kept(adapter: GrpcGenerator, se
     assert servicer.counted == [["a b"]] * 2
 
 
-async def test_a_window_is_believed_for_seconds(servicer: Servicer) -> None:
+async def test_a_window_is_trusted_for_seconds(servicer: Servicer) -> None:
     """A window is trusted for five seconds."""
     now = 0.0
 
@@ -340,7 +340,7 @@ async def test_models_are_listed(generator: Generator) -> None:
     assert await generator.models(LOCAL, Deadline.after(5)) == (Model("fake", 8192, "tests", 0, ready=True),)
 
 
-async def test_a_kind_that_is_not_known_is_passed_over(adapter: GrpcGenerator, servicer: Servicer) -> None:
+async def test_an_unknown_kind_is_ignored(adapter: GrpcGenerator, servicer: Servicer) -> None:
     """Events of an unknown kind are ignored."""
     unknown = pb.GenerateEvent(kind=99, text="?")  # type: ignore[arg-type]  # not a kind of this version
     known = pb.GenerateEvent(kind=pb.EVENT_KIND_TEXT, text="a")
@@ -366,7 +366,7 @@ async def test_a_model_that_is_too_slow(adapter: GrpcGenerator, fake: FakeGenera
     await eventually(lambda: fake.closed == 1)
 
 
-async def test_a_generator_that_goes_away_in_mid_stream(fake: FakeGenerator) -> None:
+async def test_a_generator_that_stops_in_mid_stream(fake: FakeGenerator) -> None:
     """A generator that stops in the middle of a stream causes Unavailable at once."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
 

@@ -168,7 +168,7 @@ def soon() -> Deadline:
     return Deadline.after(120)
 
 
-async def test_a_verdict_a_text(guardrails: Guardrails) -> None:
+async def test_a_verdict_for_each_text(guardrails: Guardrails) -> None:
     """Each text gets a verdict, in order. A clean text has no action and no findings."""
     verdicts, failures = await guardrails.detect(
         LOCAL, Direction.INPUT, words(Action.REDACT), ["clean", "\U0001f600 a secret"], soon()
@@ -189,7 +189,7 @@ async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
         await guardrails.detect(LOCAL, Direction.INPUT, [Detector("nobody", Action.BLOCK)], ["x"], soon())
 
 
-async def test_what_is_asked_arrives_whole(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+async def test_every_member_of_a_call_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """Actions, the action on errors and parameters arrive, and failures are returned."""
     asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
@@ -279,7 +279,7 @@ async def test_a_service_that_fails_in_mid_stream(
         await guarded(adapter, Action.REPORT, *PIECES, FINISHES)
 
 
-async def test_failures_of_detectors_come_with_the_clearance(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+async def test_a_clearance_has_the_failures_of_detectors(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """The failures of detectors are members of the clearance."""
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late")]
     async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
@@ -314,7 +314,7 @@ async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, 
     assert found == (Policy(Detectors(output=detectors), "No.") if has else None)
 
 
-async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """The context of the texts arrives with both calls."""
     around = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
     await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), around)
@@ -334,7 +334,7 @@ async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer
     assert servicer.replies == [b'{"tool_calls":[]}']
 
 
-async def test_the_end_may_be_said_twice(guardrails: Guardrails) -> None:
+async def test_the_end_may_be_sent_twice(guardrails: Guardrails) -> None:
     """The end may be sent twice, also after the service has ended the call."""
     async with guardrails.watch(LOCAL, words(Action.BLOCK), soon()) as watch:
         await watch.feed(0, "secret")

@@ -21,7 +21,7 @@ def server() -> GrpcServer:
     return GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
 
 
-async def test_a_service_that_serves_answers() -> None:
+async def test_a_running_service_has_no_problem() -> None:
     """A running service has no problem, and a stopped one has."""
     service = server()
     await service.start()
@@ -33,7 +33,7 @@ async def test_a_service_that_serves_answers() -> None:
         assert await probe.check(Deadline.after(2)) is not None
 
 
-async def test_a_service_that_is_away() -> None:
+async def test_a_service_that_cannot_be_reached() -> None:
     """A service that cannot be reached is reported within the deadline."""
     [port] = free_ports(1)
     async with open_channel(f"127.0.0.1:{port}", [DESCRIPTOR]) as channel:

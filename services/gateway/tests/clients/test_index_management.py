@@ -250,7 +250,7 @@ async def test_indexes_and_their_documents(indexes: Indexes) -> None:
     assert await listed(indexes, "empty") == DocumentPage((), 0)
 
 
-async def test_all_conditions_hold(indexes: Indexes) -> None:
+async def test_a_document_meets_all_conditions(indexes: Indexes) -> None:
     """A document is listed if it meets all conditions, and the types of the values count."""
     both = (Equals("n", "1"), Equals("t", '"x"'))
     assert [each.document_id for each in (await listed(indexes, conditions=both)).documents] == ["c"]
@@ -355,7 +355,7 @@ async def test_unknown_indexes(indexes: Indexes) -> None:
         await listed(indexes, "nope")
 
 
-async def test_who_asks_is_said(adapter: GrpcIndexes, servicer: Servicer) -> None:
+async def test_every_call_has_the_principal(adapter: GrpcIndexes, servicer: Servicer) -> None:
     """Every call has the principal."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     await adapter.summaries(principal, soon())

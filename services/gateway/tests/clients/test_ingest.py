@@ -51,7 +51,7 @@ def soon() -> Deadline:
     return Deadline.after(120)
 
 
-async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
+async def test_an_upload_becomes_a_job(ingest: Ingest) -> None:
     """An upload becomes a queued job that can be read."""
     job = await ingest.submit(LOCAL, UPLOAD, soon())
     assert (job.state, job.index, job.sourcefile) == ("queued", "docs", "Fährplan/Ä.md")
@@ -61,7 +61,7 @@ async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> 
     assert await ingest.job(LOCAL, job.id, soon()) == job
 
 
-async def test_a_change_of_access_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
+async def test_a_change_of_access_becomes_a_job(ingest: Ingest) -> None:
     """A change of access becomes a queued job that can be read."""
     job = await ingest.change_access(LOCAL, AccessChange("docs", "d1", "a.md", ("ann",), ("crew",)), soon())
     assert (job.state, job.index, job.document_id, job.sourcefile) == ("queued", "docs", "d1", "a.md")
@@ -85,7 +85,7 @@ async def test_a_bad_index_is_refused(ingest: Ingest) -> None:
         await ingest.submit(LOCAL, Upload("a/b", "a.md", b"x"), soon())
 
 
-async def test_what_a_worker_gets(link: NatsLink) -> None:
+async def test_the_worker_gets_the_whole_upload(link: NatsLink) -> None:
     """The worker receives the original byte for byte, all members of the upload, and the trace."""
     content = bytes(range(256)) * 2000
     upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
@@ -128,7 +128,7 @@ async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
     assert job_of(state).stage == "fetching"
 
 
-async def test_a_disk_without_room_is_told(tmp_path: Path, ready: Ready) -> None:
+async def test_a_full_disk_is_reported(tmp_path: Path, ready: Ready) -> None:
     """A full disk is reported, and an upload without space is refused completely. Accepted jobs stay."""
     extra = f'jetstream {{ store_dir: "{tmp_path / "js"}", max_file_store: 16MB, max_memory_store: 128MB }}\n'
     async with nats_server(tmp_path / "nats", extra=extra) as url:
@@ -154,7 +154,7 @@ async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str
         await asyncio.sleep(0.02)
 
 
-async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
+async def test_each_upload_has_its_own_original(link: NatsLink) -> None:
     """Each upload has its own original, also with equal contents."""
     ingest = nats_ingest(link)
     jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
@@ -162,7 +162,7 @@ async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
     assert {each.name for each in stored} == {keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs}
 
 
-async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None:
+async def test_lanes_leave_space_for_other_tenants(link: NatsLink) -> None:
     """The first lanes hold a few jobs of each tenant, and the last lane the rest."""
     ingest = nats_ingest(link)
     for number in range(80):
@@ -176,7 +176,7 @@ async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None
     assert waiting == [8 + 1, 64, 8, 0]
 
 
-async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
+async def test_a_full_queue_refuses_uploads(link: NatsLink) -> None:
     """A tenant above its share gets RateLimited, and a full queue gives Unavailable. Nothing is stored."""
     ingest = nats_ingest(link, Backlog(most=3, most_of_tenant=2))
     for name in ("a", "b"):
@@ -250,7 +250,7 @@ async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
     assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
 
 
-async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
+async def test_calls_succeed_after_an_outage_of_nats(tmp_path: Path, ready: Ready) -> None:
     """Calls fail with Unavailable while NATS cannot be reached. Accepted jobs are there afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
@@ -273,7 +273,7 @@ async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
             assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 2
 
 
-async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
+async def test_a_frozen_nats_is_unavailable(tmp_path: Path, ready: Ready) -> None:
     """Calls to a frozen NATS server fail at their deadline, and later calls succeed."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
         await ready(link)
@@ -298,7 +298,7 @@ def _frozen(directory: Path) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, ready: Ready) -> None:
+async def test_the_link_waits_for_nats(tmp_path: Path, ready: Ready) -> None:
     """The link reports a missing NATS server, is ready once it starts, and can be closed before."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
@@ -313,7 +313,7 @@ async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, r
         await asyncio.sleep(0.05)
 
 
-async def test_a_link_whose_nats_is_gone_can_be_left(tmp_path: Path, ready: Ready) -> None:
+async def test_a_link_without_nats_can_be_closed(tmp_path: Path, ready: Ready) -> None:
     """The link can be closed while NATS cannot be reached."""
     async with nats_server(tmp_path / "nats") as url:
         link = NatsLink(url)

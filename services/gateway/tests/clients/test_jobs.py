@@ -40,11 +40,11 @@ def soon() -> Deadline:
 
 @dataclass
 class Rig:
-    """The port, where its jobs come from, and what a worker does to them.
+    """The port, the source of its jobs, and the actions of a worker.
 
     Attributes:
-        change: Gives a job a state, and its error a reason; also marks it as about to end.
-        bury: Puts it among the dead letters.
+        change: Set the state of a job, with a reason for an error, and mark the job as about to end.
+        bury: Move a job to the dead letters.
     """
 
     jobs: Jobs
@@ -258,7 +258,7 @@ async def test_dead_letters_are_sent_again(rig: Rig) -> None:
     assert (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters == ()
 
 
-async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
+async def test_a_repeated_job_keeps_its_generation(link: NatsLink) -> None:
     """A repeated job keeps its generation and its trace. A full queue refuses it."""
     rig = real(link)
     job = await rig.submit()
@@ -276,7 +276,7 @@ async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
     assert ingest_pb2.IngestJob.FromString(message.data or b"").job_id == job.id
 
 
-async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink) -> None:
+async def test_a_dead_letter_without_a_job(link: NatsLink) -> None:
     """A dead letter without a job is listed, and stays when the others are sent again."""
     rig = real(link)
     job = await rig.submit()
@@ -291,7 +291,7 @@ async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink)
     assert left.job_id == "none"
 
 
-async def test_a_page_looks_at_a_bounded_number(link: NatsLink) -> None:
+async def test_a_page_reads_a_bounded_number_of_jobs(link: NatsLink) -> None:
     """A page reads a bounded number of jobs and has a token for the rest."""
     transport = await link.ingest()
 
@@ -350,7 +350,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("late", [0, 2, 3])
-async def test_a_slow_server_is_asked_again(link: NatsLink, late: int) -> None:
+async def test_a_late_answer_is_fetched_again(link: NatsLink, late: int) -> None:
     """A late answer is fetched again. A missing answer is an error and not an empty page."""
     transport = await link.ingest()
     await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))

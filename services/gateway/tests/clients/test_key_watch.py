@@ -63,7 +63,7 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
             await eventually(lambda: all(takes(ring, new) for ring in rings))
             await bucket.purge(old_record.id)
             await eventually(lambda: not any(takes(ring, old) for ring in rings))
-            # Under another key's id nothing gets in.
+            # A record under the id of another key is ignored.
             await bucket.put("0" * 16, old_record.to_json())
             third, third_record = api_keys.make("third", "north")
             await bucket.put(third_record.id, third_record.to_json())
@@ -73,7 +73,7 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
             await eventually(lambda: not any(takes(ring, new) for ring in rings))
 
 
-async def test_nobody_is_let_in_before_the_keys_are_known(tmp_path: Path) -> None:
+async def test_the_gateway_is_not_ready_before_the_keys_are_read(tmp_path: Path) -> None:
     """The gateway is not ready until the keys are read, and stays ready while NATS cannot be reached."""
     ring = KeyRing()
     async with contextlib.AsyncExitStack() as stack:
@@ -105,7 +105,7 @@ async def test_nothing_ends_the_watch(tmp_path: Path) -> None:
             await eventually(lambda: takes(ring, key))
 
 
-async def test_keys_go_on_while_nats_is_away(tmp_path: Path) -> None:
+async def test_keys_are_accepted_during_an_outage_of_nats(tmp_path: Path) -> None:
     """Keys are accepted while NATS cannot be reached. A later revocation holds after the restart."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     kept, kept_record = api_keys.make("kept", "north")
@@ -123,7 +123,7 @@ async def test_keys_go_on_while_nats_is_away(tmp_path: Path) -> None:
             assert takes(ring, kept)
 
 
-async def test_no_log_holds_a_digest(tmp_path: Path) -> None:
+async def test_logs_have_no_digest(tmp_path: Path) -> None:
     """An invalid record is logged with its id and without its digest."""
     _, record = api_keys.make("ann", "north")
     broken = json.dumps({**json.loads(record.to_json()), "roles": ["root"]}).encode()

@@ -38,7 +38,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     return NatsMemory(link.memory)
 
 
-async def test_there_and_back(memory: Memory) -> None:
+async def test_a_session_is_stored_and_deleted(memory: Memory) -> None:
     """A session is empty at first, has its messages after a replacement, and is gone after the deletion."""
     name = new_name()
     assert await memory.read(ANN, "help", name, soon()) is None
@@ -62,7 +62,7 @@ async def test_a_user_can_be_forgotten(memory: Memory) -> None:
     assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 0
 
 
-async def test_a_session_is_its_callers(memory: Memory) -> None:
+async def test_a_session_belongs_to_its_caller(memory: Memory) -> None:
     """Another user, tenant or front end can neither read, change nor delete a session."""
     name = new_name()
     begun = await memory.begin(ANN, "help", name, soon())
@@ -87,7 +87,7 @@ async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
     assert await memory.read(ANN, "help", name, soon()) is None
 
 
-async def test_the_bucket_has_an_end(link: NatsLink) -> None:
+async def test_the_bucket_is_bounded(link: NatsLink) -> None:
     """The bucket is bounded in bytes and age, and drops its oldest entries."""
     bucket = await link.memory()
     info = (await bucket.status()).stream_info.config

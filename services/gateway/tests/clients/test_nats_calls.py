@@ -7,7 +7,7 @@ from servicekit.errors import Unavailable
 
 
 @pytest.mark.parametrize("later", range(4))
-async def test_a_client_that_leaves_as_the_answer_comes_has_left(later: int) -> None:
+async def test_a_cancellation_is_not_lost(later: int) -> None:
     """A cancellation is not lost, however soon it follows the result."""
     answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -25,7 +25,7 @@ async def test_a_client_that_leaves_as_the_answer_comes_has_left(later: int) -> 
     assert asking.cancelled() is left
 
 
-async def test_who_does_not_answer_in_time_is_away() -> None:
+async def test_a_call_that_exceeds_its_time_is_unavailable() -> None:
     """A call that exceeds its time is cancelled and fails with Unavailable."""
     stopped = asyncio.Event()
 

@@ -7,7 +7,7 @@ from causeway_testing.servers import eventually, nats_server
 from gateway.clients.nats_connection import NatsLink
 
 
-async def test_the_end_comes_although_the_client_loses_a_cancellation(tmp_path: Path) -> None:
+async def test_the_link_ends_if_the_client_loses_a_cancellation(tmp_path: Path) -> None:
     """The link ends although a task of the client ignores a cancellation."""
 
     async def reconnecting() -> None:

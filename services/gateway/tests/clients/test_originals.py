@@ -73,7 +73,7 @@ def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
 
 
 @pytest.mark.parametrize("size", [1, 200_000, 131_072 * 3])
-async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], size: int) -> None:
+async def test_an_original_is_read_unchanged(store: tuple[Originals, Put], size: int) -> None:
     """An original is read byte for byte, in one or several pieces, and repeatedly."""
     originals, put = store
     content = bytes(index % 251 for index in range(size))
@@ -83,7 +83,7 @@ async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], si
             assert path.read_bytes() == content
 
 
-async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
+async def test_a_missing_original(store: tuple[Originals, Put]) -> None:
     """A missing original and one of another tenant cause NotFound."""
     originals, put = store
     there = await put(b"x")
@@ -93,7 +93,7 @@ async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
                 pass
 
 
-async def test_what_is_forgotten_is_gone(store: tuple[Originals, Put]) -> None:
+async def test_a_deleted_original_is_gone(store: tuple[Originals, Put]) -> None:
     """A deleted original is gone. A deletion for another index or tenant leaves it."""
     originals, put = store
     kept, gone = await put(b"kept"), await put(b"gone")
@@ -120,7 +120,7 @@ async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
     assert all(await asyncio.gather(*(read(number % 4) for number in range(20))))
 
 
-async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: Path) -> None:
+async def test_an_original_is_cached_on_the_disk(link: NatsLink, cache: Path) -> None:
     """The second reader of an original needs no NATS."""
     content = b"content" * 1000
     name = await uploaded(link, content)
@@ -138,7 +138,7 @@ async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: 
     assert asked == 1
 
 
-async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
+async def test_nats_cannot_be_reached(tmp_path: Path, cache: Path, ready: Ready) -> None:
     """A read fails with Unavailable while NATS cannot be reached, and leaves no file."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:

@@ -34,7 +34,7 @@ async def stored(url: str) -> list[bytes]:
         await client.close()
 
 
-async def test_records_get_into_their_stream(url: str) -> None:
+async def test_records_are_stored_in_their_stream(url: str) -> None:
     """All records are stored once in their order, also the last ones before the end."""
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
         for number in range(50):
@@ -65,7 +65,7 @@ async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
             assert await stored(url) == [record(number).payload for number in range(20)]
 
 
-async def test_one_tenants_flood_is_in_nobodys_way(tmp_path: Path) -> None:
+async def test_the_flood_of_a_tenant_does_not_delay_others(tmp_path: Path) -> None:
     """A flood of one tenant leaves space for the records of others, which are sent among the first."""
     (port,) = free_ports(1)
     async with (
@@ -102,7 +102,7 @@ async def test_records_are_bounded_in_bytes() -> None:
         assert (outbox.waiting, outbox.dropped) == (6, 5)
 
 
-async def test_a_tenant_without_room_is_told(url: str) -> None:
+async def test_a_tenant_without_space_is_refused(url: str) -> None:
     """A tenant with little space left is not reachable, before any record is dropped. Other tenants are."""
     stuck = asyncio.Event()
     async with NatsLink(url, retry=0.01) as link:
@@ -124,7 +124,7 @@ async def test_a_tenant_without_room_is_told(url: str) -> None:
             assert outbox.dropped == 0
 
 
-async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) -> None:
+async def test_a_record_that_is_too_large_is_dropped(url: str) -> None:
     """A record that is too large for the broker is dropped and counted, and the others are stored."""
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=2, retry=0.01) as outbox:
         for number in (0, 1):
@@ -136,7 +136,7 @@ async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) 
     assert await stored(url) == [record(0).payload]
 
 
-async def test_records_of_many_requests_leave_together(url: str) -> None:
+async def test_records_of_many_requests_are_sent_together(url: str) -> None:
     """Records that are written within the waiting time are sent together. The end sends them at once."""
     batches = 0
     async with NatsLink(url, retry=0.01) as link:
@@ -157,7 +157,7 @@ async def test_records_of_many_requests_leave_together(url: str) -> None:
     assert await stored(url) == [record(number).payload for number in range(20)]
 
 
-async def test_what_a_stream_refuses_waits_alone(url: str) -> None:
+async def test_a_refused_record_does_not_delay_others(url: str) -> None:
     """A record that no stream takes is sent again until a stream takes it. The others are stored once."""
     lost = Record("causeway.nowhere.t", "t", "t-lost", b"{}")
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, retry=0.01) as outbox:
@@ -172,7 +172,7 @@ async def test_what_a_stream_refuses_waits_alone(url: str) -> None:
     assert await stored(url) == [record(0).payload, record(1).payload]
 
 
-async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
+async def test_the_end_does_not_wait_for_the_broker() -> None:
     """The end does not wait for a broker that cannot be reached, and the record still waits."""
 
     async def away() -> JetStreamContext:

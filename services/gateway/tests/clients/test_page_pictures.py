@@ -22,7 +22,7 @@ def place(page: Passage) -> tuple[str, str, str, str, int]:
 
 @pytest.fixture(params=["fake", "nats"])
 async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Pictures of all pages here; the content of each is its name."""
+    """Return pictures of all pages, whose content is their name."""
     if request.param == "fake":
         yield FakePictures({place(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
         return
@@ -65,7 +65,7 @@ async def test_those_of_an_index_are_removed(pictures: Pictures) -> None:
     assert await there(pictures) == [False, False, False, True]
 
 
-async def test_a_broker_that_is_away() -> None:
+async def test_a_broker_that_cannot_be_reached() -> None:
     """A read is refused and a removal raises nothing while the broker cannot be reached."""
 
     async def away() -> Any:

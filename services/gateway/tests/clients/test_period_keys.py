@@ -13,7 +13,7 @@ from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkedDocumen
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 
-LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40)  # a field
+LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40)  # the fields of a link
 
 
 class Clock:
@@ -62,12 +62,12 @@ async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
             assert after != before
             assert opens(first, after)
             assert opens(second, before)
-        # One that comes later reads what there is.
+        # A later replica reads the existing keys.
         async with replica(url, clock) as (third, _):
             await eventually(lambda: opens(third, after) and opens(third, before))
 
 
-async def test_a_ring_goes_on_while_nats_is_away(tmp_path: Path) -> None:
+async def test_links_work_during_an_outage_of_nats(tmp_path: Path) -> None:
     """Old links open and new links are signed while NATS cannot be reached."""
     clock = Clock()
     async with contextlib.AsyncExitStack() as stack:

@@ -79,7 +79,7 @@ async def test_a_burst_at_both_is_exact(tmp_path: Path) -> None:
         assert sum(admit(ledger) is not None for ledger in (first, second) for _ in range(9)) == 0
 
 
-async def test_one_that_comes_later_knows_what_was_used(tmp_path: Path) -> None:
+async def test_a_new_replica_knows_the_used_quota(tmp_path: Path) -> None:
     """A new replica knows the used quota, also of a replica that has stopped. Its running requests do not count."""
     async with nats_server(tmp_path / "nats") as url:
         async with replica(url) as first:
@@ -95,7 +95,7 @@ async def test_one_that_comes_later_knows_what_was_used(tmp_path: Path) -> None:
             await eventually(lambda: admit(third) is not None)
 
 
-async def test_it_goes_on_while_nats_is_away(tmp_path: Path) -> None:
+async def test_replicas_admit_their_shares_during_an_outage_of_nats(tmp_path: Path) -> None:
     """Replicas admit their shares while NATS cannot be reached, and exchange the use afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     url = f"nats://127.0.0.1:{port}"
@@ -115,7 +115,7 @@ async def test_it_goes_on_while_nats_is_away(tmp_path: Path) -> None:
             await eventually(lambda: left(first) == left(second) == 0)
 
 
-async def test_what_is_no_news_does_no_harm(tmp_path: Path) -> None:
+async def test_an_invalid_message_is_logged(tmp_path: Path) -> None:
     """A message that cannot be read is logged, and later messages are read."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link, replica(url) as first:
         await eventually(lambda: not first._alone)

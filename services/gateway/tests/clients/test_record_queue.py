@@ -39,7 +39,7 @@ def test_tenants_take_turns() -> None:
     assert names == [["a0", "b0", "c0", "a1"], ["b1", "c1", "a2", "c2"], ["a3", "a4", "a5", "a6"], ["a7", "a8"]]
 
 
-def test_what_is_put_back_comes_first() -> None:
+def test_returned_records_come_first() -> None:
     """Records that are put back come first in their order, and their space stays reserved."""
     queue = RecordQueue(_MOST, _SIZE)
     for number in range(12):
@@ -52,7 +52,7 @@ def test_what_is_put_back_comes_first() -> None:
     assert [each.id for each in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
 
 
-def test_how_much_is_left() -> None:
+def test_the_remaining_share() -> None:
     """The remaining share of a tenant is relative to the whole space."""
     queue = RecordQueue(_MOST, _SIZE)
     assert queue.left("a") == 0.5

@@ -51,7 +51,7 @@ async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
     assert await queue.take(0.2) is None
 
 
-async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
+async def test_the_jobs_of_a_tenant_are_limited(queue: ResponseJobs) -> None:
     """Running jobs count in a tenant's limit. Another tenant has its own limit."""
     await queue.submit(job(), soon())
     taken = await queue.take(5)
@@ -64,12 +64,12 @@ async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
     await taken.done()
     async with asyncio.timeout(30):
         while True:
-            with contextlib.suppress(RateLimited):  # NATS hears of it a moment later
+            with contextlib.suppress(RateLimited):  # NATS counts it a moment later
                 await queue.submit(job(), soon())
                 break
 
 
-async def test_a_tenant_with_much_room(link: NatsLink) -> None:
+async def test_a_high_limit_of_a_tenant(link: NatsLink) -> None:
     """A tenant with a high limit gets no job accepted above it."""
     queue = NatsResponseJobs(link.response_jobs, most=40)
     for _ in range(40):
@@ -78,7 +78,7 @@ async def test_a_tenant_with_much_room(link: NatsLink) -> None:
         await queue.submit(job(), soon())
 
 
-async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
+async def test_a_job_that_is_too_large_is_refused(link: NatsLink) -> None:
     """A job that is too large is refused, and nothing is queued."""
     queue = NatsResponseJobs(link.response_jobs, most=2)
     with pytest.raises(PayloadTooLarge):
@@ -86,7 +86,7 @@ async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
     assert await queue.take(0.2) is None
 
 
-async def test_a_silent_gateway_is_followed(link: NatsLink) -> None:
+async def test_a_job_of_a_silent_gateway_is_delivered_again(link: NatsLink) -> None:
     """A job of a silent gateway is delivered again after six seconds, without a limit of deliveries."""
     jetstream = await link.response_jobs()
     consumer = await jetstream.consumer_info(response_keys.RESPONSE_JOB_STREAM, response_keys.RESPONSE_RUNNERS)

@@ -53,7 +53,7 @@ def log(request: pytest.FixtureRequest) -> ResponseLog:
     return NatsResponseLog(link.response_log, most=3)
 
 
-async def test_there_and_back(log: ResponseLog) -> None:
+async def test_entries_are_written_and_read(log: ResponseLog) -> None:
     """Entries are read as written, from any position, and only by their owner."""
     one = name()
     assert await everything(log, one) == []
@@ -75,7 +75,7 @@ async def test_there_and_back(log: ResponseLog) -> None:
     assert last.same(wanted[-1])
 
 
-async def test_one_writes(log: ResponseLog) -> None:
+async def test_a_log_has_one_writer(log: ResponseLog) -> None:
     """A writer with a successor can add nothing to the log."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
@@ -97,7 +97,7 @@ async def test_an_entry_is_written_once(log: ResponseLog) -> None:
     assert len(await everything(log, one)) == 2
 
 
-async def test_what_is_written_is_heard(log: ResponseLog) -> None:
+async def test_a_watch_receives_each_entry(log: ResponseLog) -> None:
     """A watch receives each written entry in order, with the position before it, and no refused entry."""
     one = name()
     heard: asyncio.Queue[Entry] = asyncio.Queue()
@@ -116,7 +116,7 @@ async def test_what_is_written_is_heard(log: ResponseLog) -> None:
     assert heard.empty()
 
 
-async def test_what_was_deleted_stays_so(log: ResponseLog) -> None:
+async def test_a_deleted_log_takes_no_entry(log: ResponseLog) -> None:
     """A deleted log takes no entry, also from its start."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
@@ -138,7 +138,7 @@ async def test_a_user_can_be_forgotten(log: ResponseLog) -> None:
     assert [each.deleted for each in await everything(log, other, BOB)] == [False]
 
 
-async def test_the_oldest_go(log: ResponseLog) -> None:
+async def test_the_oldest_logs_are_removed(log: ResponseLog) -> None:
     """The oldest logs of a tenant above its limit are removed. Other tenants keep theirs."""
     other = replace(ANN, tenant="t")
     several = [name(age) for age in range(5)]
@@ -149,7 +149,7 @@ async def test_the_oldest_go(log: ResponseLog) -> None:
     assert len(await everything(log, several[0], other)) == 1
 
 
-async def test_what_is_too_large_is_refused(log: ResponseLog) -> None:
+async def test_an_entry_that_is_too_large_is_refused(log: ResponseLog) -> None:
     """An entry that is too large is refused, and the log stays unchanged."""
     one = name()
     with pytest.raises(PayloadTooLarge):
@@ -195,7 +195,7 @@ class Losing:
                 raise NatsTimeout
             return await publish(*args, **options)  # type: ignore[arg-type]  # as they came
 
-        losing.publish = lost  # type: ignore[method-assign,assignment]  # the one call that fails
+        losing.publish = lost  # type: ignore[method-assign,assignment]  # replaces the call that fails
         return losing
 
 
@@ -221,7 +221,7 @@ async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
         await NatsResponseLog(losing.stream).append(ANN, one, events(1), first, soon())
 
 
-async def test_the_stream_has_an_end(link: NatsLink) -> None:
+async def test_the_stream_is_bounded(link: NatsLink) -> None:
     """The stream is bounded in bytes and age, drops its oldest entries, and republishes each stored one."""
     jetstream = await link.response_log()
     info = (await jetstream.stream_info(response_keys.RESPONSE_LOG_STREAM)).config
@@ -247,7 +247,7 @@ async def test_without_nats(away: ResponseLog) -> None:
             pass
 
 
-def test_events_behind_a_number() -> None:
+def test_events_after_a_number() -> None:
     """An entry gives its events after any number."""
     entry = events(3, 4)
     whole = [b"event: e\ndata: %d\n\n" % number for number in range(3, 7)]

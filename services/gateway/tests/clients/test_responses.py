@@ -55,7 +55,7 @@ def store(request: pytest.FixtureRequest) -> ResponseStore:
     return NatsResponses(link.responses, link.large_responses, most=3)
 
 
-async def test_there_and_back(store: ResponseStore) -> None:
+async def test_a_response_is_stored_and_deleted(store: ResponseStore) -> None:
     """A saved response is read until it is deleted."""
     one = stored()
     assert await store.read(ANN, one.id, soon()) is None
@@ -68,7 +68,7 @@ async def test_there_and_back(store: ResponseStore) -> None:
     assert await store.read(ANN, one.id, soon()) is None
 
 
-async def test_it_is_its_owners(store: ResponseStore) -> None:
+async def test_a_response_belongs_to_its_owner(store: ResponseStore) -> None:
     """Another user, tenant or issuer can neither read, change nor delete a response."""
     one = await store.save(ANN, stored(), soon())
     for principal in OTHERS:
@@ -90,7 +90,7 @@ async def test_an_old_revision_changes_nothing(store: ResponseStore) -> None:
     assert not await store.replace(ANN, now, soon())
 
 
-async def test_the_oldest_go(store: ResponseStore) -> None:
+async def test_the_oldest_responses_are_removed(store: ResponseStore) -> None:
     """The oldest responses of a user above the limit are removed. Other users keep theirs."""
     other = await store.save(OTHERS[0], stored(), soon())
     several = [stored(age=age) for age in range(5)]
@@ -141,7 +141,7 @@ async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
     assert await store.find(ANN.tenant, one.id, soon()) is None
 
 
-async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:
+async def test_a_response_that_is_too_large_is_refused(store: ResponseStore) -> None:
     """A response that is too large is refused, and nothing is stored."""
     large = replace(stored(), object={"x": os.urandom(17_000_000).hex()})
     with pytest.raises(PayloadTooLarge):
@@ -155,7 +155,7 @@ def large_one() -> Stored:
     return replace(one, object={**one.object, "status": "queued", "instructions": os.urandom(1_200_000).hex()})
 
 
-async def test_a_large_one(store: ResponseStore) -> None:
+async def test_a_large_response(store: ResponseStore) -> None:
     """A large response is read, replaced, found and deleted as any other."""
     one = large_one()
     saved = await store.save(ANN, one, soon())
@@ -202,7 +202,7 @@ async def test_no_piece_is_left_over(link: NatsLink) -> None:
     assert len(await bucket.keys()) == 1
 
 
-async def test_pieces_that_went(link: NatsLink) -> None:
+async def test_missing_pieces(link: NatsLink) -> None:
     """A response with missing pieces is not found."""
     store = NatsResponses(link.responses, link.large_responses, most=3)
     one = await store.save(ANN, large_one(), soon())
@@ -214,7 +214,7 @@ async def test_pieces_that_went(link: NatsLink) -> None:
     assert await store.delete(ANN, one.id, soon())
 
 
-async def test_the_bucket_has_an_end(link: NatsLink) -> None:
+async def test_the_bucket_is_bounded(link: NatsLink) -> None:
     """The bucket is bounded in bytes and age, and drops its oldest entries."""
     bucket = await link.responses()
     info = (await bucket.status()).stream_info.config

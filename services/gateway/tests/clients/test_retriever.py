@@ -1,4 +1,4 @@
-"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+"""The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -66,7 +66,7 @@ _MODES = {
 
 
 class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
-    """The retriever's contract over the fake; keeps the last request."""
+    """The retriever's service over the fake. It keeps the last request."""
 
     def __init__(self, fake: FakeRetriever) -> None:
         self._fake = fake
@@ -306,7 +306,7 @@ async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None
         await catalogue.find(LOCAL, "nowhere", {"sourcefile": ["a"]}, soon())
 
 
-async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
+async def test_documents_are_requested_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
     """Documents are requested in pages of 1000, and each page once."""
     await adapter.find(LOCAL, "docs", {}, soon())
     assert [request.page_token for request in servicer.listed] == ["", "2", "4"]
@@ -318,17 +318,17 @@ async def test_passages_arrive_whole(retriever: Retriever) -> None:
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
 
 
-async def test_no_more_than_asked_for(retriever: Retriever) -> None:
+async def test_the_number_of_passages_is_limited(retriever: Retriever) -> None:
     """The number of passages is at most the requested one, and the best come first."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
 
 
-async def test_nothing_found_is_no_error(retriever: Retriever) -> None:
+async def test_an_empty_index_gives_no_passages(retriever: Retriever) -> None:
     """An empty index gives no passages."""
     assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == Found()
 
 
-async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
+async def test_refusals_keep_their_type(retriever: Retriever) -> None:
     """A refusal keeps its message and its resource or field."""
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
         await retriever.retrieve(LOCAL, Retrieval(("nowhere",)), "x", 3, soon())
@@ -338,7 +338,7 @@ async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
     assert blank.value.field == "query"
 
 
-async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
+async def test_all_named_indexes_must_exist(retriever: Retriever) -> None:
     """All named indexes must exist, and the first missing one is named."""
     await retriever.require(LOCAL, ["docs", "empty"], soon())
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
@@ -346,7 +346,7 @@ async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
     assert (missing.value.resource, missing.value.field) == ("nowhere", "index")
 
 
-async def test_to_ask_whether_an_index_exists_searches_nothing(adapter: GrpcRetriever, servicer: Servicer) -> None:
+async def test_the_check_of_an_index_does_not_search(adapter: GrpcRetriever, servicer: Servicer) -> None:
     """The existence of each index is checked once on behalf of the caller, without a search."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     await adapter.require(principal, ["docs", "empty", "docs"], soon())
@@ -369,7 +369,7 @@ async def test_a_threshold_needs_the_cosine_of_every_candidate(
     assert not servicer.request.HasField("minimum_dense_score")
 
 
-async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
+async def test_every_condition_of_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
     """The caller, mode, categories and least score are sent. A least score of zero is sent as a bound."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     retrieval = Retrieval(
@@ -393,7 +393,7 @@ async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, 
     assert not servicer.request.HasField("filter")
 
 
-async def test_a_service_that_is_away() -> None:
+async def test_a_service_that_cannot_be_reached() -> None:
     """A call to a service that cannot be reached fails with Unavailable."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", [DESCRIPTOR]) as channel:
         with pytest.raises(Unavailable):
@@ -406,7 +406,7 @@ async def test_a_deadline_that_has_passed(adapter: GrpcRetriever) -> None:
         await adapter.retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(0))
 
 
-async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
+async def test_the_tuning_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
     """The whole tuning is sent. The reranker's least score is sent only with a request for reranking."""
     await adapter.retrieve(LOCAL, Retrieval(("docs",), minimum_reranker_score=0.5), "x", 7, soon())
     plain = servicer.request
@@ -423,7 +423,7 @@ async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, serv
     assert (sent.rerank.reranker, sent.rerank.minimum_score) == ("r", 0.5)
 
 
-async def test_why_nothing_was_reranked_comes_back(adapter: GrpcRetriever, fake: FakeRetriever) -> None:
+async def test_the_reason_for_a_missing_reranking_is_returned(adapter: GrpcRetriever, fake: FakeRetriever) -> None:
     """The reason for a missing reranking is returned."""
     fake.not_reranked = "The reranker 'r' failed."
     found = await adapter.retrieve(LOCAL, Retrieval(("docs",), semantic_ranker=True), "x", 7, soon())

@@ -8,7 +8,7 @@ ENTRIES = st.dictionaries(st.tuples(st.sampled_from("ab"), st.text(max_size=3)),
 
 
 @given(ENTRIES)
-def test_what_is_kept_is_known(entries: dict[tuple[str, str], int]) -> None:
+def test_a_kept_count_is_found(entries: dict[tuple[str, str], int]) -> None:
     """Each count is found by its way of counting and its text, and no other count is."""
     counts = TextCounts()
     for (counting, text), count in entries.items():
@@ -18,7 +18,7 @@ def test_what_is_kept_is_known(entries: dict[tuple[str, str], int]) -> None:
         assert counts.known("c", [text]) == [None]
 
 
-def test_those_used_last_stay() -> None:
+def test_the_least_recently_used_counts_are_dropped() -> None:
     """The least recently used counts are dropped at the bound."""
     counts = TextCounts(most=2)
     counts.keep("a", ["x", "y"], [1, 2])

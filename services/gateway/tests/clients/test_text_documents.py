@@ -109,7 +109,7 @@ async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
     assert late.progress["documents_total"] == 1
 
 
-async def test_what_a_worker_gets(link: NatsLink) -> None:
+async def test_the_object_of_a_job(link: NatsLink) -> None:
     """The worker receives every text unchanged in the object of the job, also large ones."""
     documents = [document("ä", "Ein Text.\n", b'{"a" : 1.0}'), document("b", "word " * 500_000)]
     await nats_texts(link).submit(LOCAL, "docs", documents, soon(), existing_only=True)
@@ -127,7 +127,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
     ]
 
 
-async def test_a_broker_that_is_away(tmp_path: Path, ready: Ready) -> None:
+async def test_a_broker_that_cannot_be_reached(tmp_path: Path, ready: Ready) -> None:
     """Texts are refused while the broker cannot be reached. An accepted job is awaited until it is back."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
