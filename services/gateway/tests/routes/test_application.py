@@ -96,7 +96,7 @@ def stored(name: str, owner: str, document_id: str = "") -> FakeDocument:
 DOCS = Frontend(default_index="docs")
 
 
-async def test_config_says_what_there_is(client: httpx.AsyncClient) -> None:
+async def test_config_has_every_option(client: httpx.AsyncClient) -> None:
     """Each member that the front end reads is present, and is a boolean or a string."""
     config = (await client.get("/config")).json()
     assert config["streamingEnabled"] is config["showVectorOption"] is True
@@ -111,7 +111,7 @@ LOGIN = application.Login("page", "https://login.example", ("openid",))
 
 @pytest.mark.parametrize("login", [None, LOGIN])
 @pytest.mark.parametrize("frontend", [DOCS, Frontend()])
-async def test_config_offers_what_needs_a_user_where_users_sign_in(
+async def test_config_offers_uploads_and_history_to_signed_in_users(
     fakes: Any, login: application.Login | None, frontend: Frontend
 ) -> None:
     """Uploads need a login and an index. The history on the server needs a login."""
@@ -129,7 +129,7 @@ class Away(FakeGenerator):
         raise Unavailable("Away.")
 
 
-async def test_config_waits_for_no_generator(fakes: Any) -> None:
+async def test_config_does_not_wait_for_the_generator(fakes: Any) -> None:
     """The configuration is answered although the generator cannot be reached."""
     fakes.generator = Away()
     async with speaking(fakes, fakes.ingest, LOCAL, DOCS) as client:
@@ -148,7 +148,7 @@ async def test_config_follows_the_profile(fakes: Any) -> None:
     assert config["showUserUpload"] is False
 
 
-async def test_me_says_who_asks(fakes: Any) -> None:
+async def test_me_describes_the_caller(fakes: Any) -> None:
     """The answer names the caller's tenant, user and roles, and only the assistants that the caller may use."""
     assistants = {
         "harbour": Assistant("harbour", ("docs",)),
@@ -166,7 +166,7 @@ async def test_me_says_who_asks(fakes: Any) -> None:
     }
 
 
-async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:
+async def test_auth_setup_without_a_login(fakes: Any) -> None:
     """The answer has the members that the front end's login library needs, and no login."""
     async with speaking(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
         setup = (await http.get("/auth_setup")).json()
@@ -179,7 +179,7 @@ async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:
     assert setup["loginRequest"]["scopes"] == setup["tokenRequest"]["scopes"] == []
 
 
-async def test_there_is_no_speech(client: httpx.AsyncClient) -> None:
+async def test_speech_is_not_supported(client: httpx.AsyncClient) -> None:
     """A request for speech is answered with 501 and a text as the error."""
     response = await client.post("/speech", json={"text": "Hello"})
     assert response.status_code == 501
@@ -236,14 +236,14 @@ async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> N
     assert ids == [keys.document_id("a.md", "ann"), keys.document_id("a.md", plain.owner)]
 
 
-async def test_two_users_files_of_one_name_are_two_documents(fakes: Any) -> None:
+async def test_files_of_one_name_from_two_users(fakes: Any) -> None:
     """Files of the same name from several users are different documents."""
     ingest = EndingIngest()
     for principal in (ANN, BOB, LOCAL):
         async with speaking(fakes, ingest, principal, DOCS) as http:
             await http.post("/upload", files={"file": ("a.md", b"# A")})
     assert len({upload.document_id for upload in ingest.uploads}) == 3
-    assert ingest.uploads[2].oids == ()  # nobody is signed in
+    assert ingest.uploads[2].oids == ()  # without a signed-in user
 
 
 async def test_an_upload_that_cannot_be_read(fakes: Any) -> None:
@@ -291,7 +291,7 @@ async def test_uploads_need_an_index(fakes: Any) -> None:
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 501
 
 
-async def test_a_queue_that_is_away(fakes: Any) -> None:
+async def test_a_queue_that_cannot_be_reached(fakes: Any) -> None:
     """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
     ingest = EndingIngest()
     ingest.failure = Unavailable("Away.", retry_after=2)
@@ -300,7 +300,7 @@ async def test_a_queue_that_is_away(fakes: Any) -> None:
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
-async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
+async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
     """A user lists and removes only the own uploads. Other documents of the same name stay."""
     public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
     mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
@@ -316,7 +316,7 @@ async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
     assert left == {"p", mine.stored.document_id, theirs.stored.document_id}
 
 
-async def test_an_index_that_is_not_there_yet_has_no_uploads(fakes: Any) -> None:
+async def test_an_index_that_does_not_exist_has_no_uploads(fakes: Any) -> None:
     """An index that does not exist yet has no uploads."""
     async with speaking(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
         assert (await http.get("/list_uploaded")).json() == []

@@ -49,7 +49,7 @@ async def events_of(client: httpx.AsyncClient, name: str) -> list[Any]:
     return responses.events((await client.get(f"{PATH}/{name}", params={"stream": "true"})).text)
 
 
-async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
+async def test_a_response_is_queued_and_answered(gateway: Any, fakes: Any) -> None:
     """A response is queued at first and complete later, and its usage is recorded once."""
     client, runs = gateway
     waiting = await accepted(client, metadata={"a": "b"})
@@ -66,7 +66,7 @@ async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
     assert fakes.response_jobs.jobs == []
 
 
-async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
+async def test_the_events_of_a_response_are_streamed(gateway: Any, fakes: Any) -> None:
     """A client that asks for a stream receives the events of the gateway that answers."""
     client, runs = gateway
     asking = asyncio.ensure_future(client.post(PATH, json={"input": "When?", "background": True, "stream": True}))
@@ -77,7 +77,7 @@ async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
     assert await events_of(client, events[-1].response.id) == events
 
 
-async def test_it_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
+async def test_a_response_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
     """A response that waits in the queue does not fail, and its readers receive its events later."""
     monkeypatch.setattr(feed, "_QUIET", 0.01)
     client, runs = gateway
@@ -92,14 +92,14 @@ async def test_it_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> N
     assert (await reading)[-1].type == "response.completed"
 
 
-async def test_it_must_be_stored(gateway: Any) -> None:
+async def test_a_background_response_must_be_stored(gateway: Any) -> None:
     """A background response with `store: false` is refused with 400, because no client could read it."""
     client, _ = gateway
     refused = await client.post(PATH, json={"input": "When?", "background": True, "store": False})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
 
 
-async def test_too_many(gateway: Any, fakes: Any) -> None:
+async def test_the_limit_of_the_tenant(gateway: Any, fakes: Any) -> None:
     """A response above the tenant's limit is refused with 429, and nothing of it is stored."""
     client, _ = gateway
     fakes.response_jobs.most = 1
@@ -119,7 +119,7 @@ async def test_without_nats(gateway: Any, fakes: Any, part: str) -> None:
     assert fakes.response_jobs.jobs == []
 
 
-async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
+async def test_a_waiting_response_is_cancelled(gateway: Any, fakes: Any) -> None:
     """A cancelled response that waits never reaches the model. A second cancellation changes nothing."""
     client, runs = gateway
     waiting = await accepted(client)
@@ -134,7 +134,7 @@ async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
     assert fakes.response_jobs.jobs == []
 
 
-async def test_its_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
+async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
     """A request counts once, when it is accepted. Its answer is not refused, and its tokens count then."""
     limits = parsed(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: limits)
@@ -173,7 +173,7 @@ async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
     return working
 
 
-async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
+async def test_a_running_response_is_cancelled(gateway: Any, fakes: Any) -> None:
     """The cancellation of a running response stops its model and keeps the text so far."""
     client, runs = gateway
     slowly(fakes)
@@ -191,7 +191,7 @@ async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
     assert len(usage_of(fakes)) == 1
 
 
-async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:
+async def test_a_running_response_is_deleted(gateway: Any, fakes: Any) -> None:
     """The deletion of a running response ends it and removes it."""
     client, runs = gateway
     slowly(fakes)

@@ -123,7 +123,7 @@ async def test_only_a_stream_needs_a_stream(
     assert [prompt.unary for prompt in fakes.generator.prompts] == [unary]
 
 
-async def test_leaving_while_passages_are_fetched_stops_that(start: Callable[..., int], fakes: Any) -> None:
+async def test_leaving_stops_the_retrieval(start: Callable[..., int], fakes: Any) -> None:
     """The retrieval stops when its client leaves."""
     stopped = asyncio.Event()
 
@@ -170,7 +170,7 @@ async def test_a_client_that_stops_reading_stops_the_model(start: Callable[..., 
     await eventually(lambda: endless.stopped)
 
 
-async def test_a_client_that_never_reads_is_given_up(start: Callable[..., int]) -> None:
+async def test_the_deadline_ends_a_client_that_never_reads(start: Callable[..., int]) -> None:
     """The model stops at the deadline although a client that does not read is still connected."""
     endless = Endless()
     endless.text, endless.pace = "x" * 4096, 0
@@ -183,7 +183,9 @@ async def test_a_client_that_never_reads_is_given_up(start: Callable[..., int]) 
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES[1:3])
-async def test_the_deadline_holds_whoever_forgets_it(start: Callable[..., int], path: str, body: Any) -> None:
+async def test_the_deadline_applies_if_the_model_ignores_it(
+    start: Callable[..., int], path: str, body: Any
+) -> None:
     """A request is answered with 504 in the dialect's format although the model ignores the deadline."""
     port = start(Silent(), answer_timeout=0.1)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -205,7 +207,7 @@ class Broken(FakeGenerator):
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES)
-async def test_a_defect_is_a_500_that_tells_nothing(start: Callable[..., int], path: str, body: Any) -> None:
+async def test_a_defect_is_a_500_without_details(start: Callable[..., int], path: str, body: Any) -> None:
     """A defect is answered with 500 in the dialect's format. The answer has a trace id and no details."""
     port = start(Broken())
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -218,7 +220,7 @@ async def test_a_defect_is_a_500_that_tells_nothing(start: Callable[..., int], p
 
 
 @pytest.mark.parametrize(("path", "body"), STREAMS[:2])
-async def test_a_defect_in_mid_stream_is_told(start: Callable[..., int], path: str, body: Any) -> None:
+async def test_a_defect_in_mid_stream_is_reported(start: Callable[..., int], path: str, body: Any) -> None:
     """A defect in the middle of a stream is reported to the client.
 
     A stream of the chat protocol ends normally. A stream of OpenAI has neither ``[DONE]`` nor the last chunk of
@@ -263,7 +265,7 @@ async def test_pieces_arrive_one_by_one(start: Callable[..., int]) -> None:
         await asyncio.wait_for(reader.readuntil(b"\r\n0\r\n\r\n"), 60)
 
 
-async def test_a_connection_lives_on(start: Callable[..., int], fakes: Any) -> None:
+async def test_a_connection_is_reused(start: Callable[..., int], fakes: Any) -> None:
     """A connection takes the next request after refusals, failures, streams and complete answers."""
     port = start(FakeGenerator.saying("At ", "nine"))
     failing: list[Any] = [[Delta(0, "At ")], Unavailable("gone")]
@@ -339,7 +341,7 @@ async def test_leaving_in_the_middle_of_the_body_is_no_error(port: int, fakes: A
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/json; charset=utf-8", "application/x+json", ""])
-async def test_json_by_any_of_its_names(http: httpx.AsyncClient, media: str) -> None:
+async def test_media_types_of_json(http: httpx.AsyncClient, media: str) -> None:
     """A body of JSON is accepted with several media types, and without one."""
     headers = {"content-type": media} if media else {}
     response = await http.post("/chat", content=json.dumps(QUESTION), headers=headers)

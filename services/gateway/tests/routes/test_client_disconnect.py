@@ -99,7 +99,7 @@ def hangs(work: Work, fakes: Any, what: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("path", "more"), CHATS, ids=lambda value: "".join(value) or "whole")
-async def test_what_runs_is_stopped(
+async def test_running_work_is_stopped(
     fakes: Any, serve: Callable[..., int], path: str, more: dict[str, Any], what: str, stops: int
 ) -> None:
     """The running search, detectors or model stop at once, in streams and in complete answers."""

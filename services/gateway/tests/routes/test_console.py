@@ -42,7 +42,7 @@ def client(files: Path, *origins: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(PageHeaders(app)), base_url="http://127.0.0.1:8080")
 
 
-async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
+async def test_only_browsers_get_the_page(files: Path) -> None:
     """The root answers a browser with the page, and another client with 404."""
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html,*/*;q=0.8"})
@@ -53,7 +53,7 @@ async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
-async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files: Path) -> None:
+async def test_the_policy_allows_only_own_resources(files: Path) -> None:
     """The policy allows only own scripts and styles, and connections to the gateway and the token issuers."""
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html"})
@@ -69,7 +69,7 @@ async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files
     )
 
 
-async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None:
+async def test_files_with_a_hash_are_cached_for_ever(files: Path) -> None:
     """A file with a hash in its name is cached for ever and sent compressed. Other files are not cached."""
     async with client(files) as http:
         script = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "gzip"})
@@ -86,7 +86,7 @@ async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None
     "path",
     ["nothing.js", "../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "sample", "index-AbCd_-12.js.gz", ""],
 )
-async def test_nothing_else_is_served(files: Path, path: str) -> None:
+async def test_other_paths_are_not_found(files: Path, path: str) -> None:
     """A path that the build did not make is answered with 404."""
     async with client(files) as http:
         assert (await http.get(f"/console/{path}")).status_code == 404
@@ -100,7 +100,7 @@ async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settin
     assert [each.status_code for each in answers] == [404, 404]
 
 
-def test_a_page_that_was_not_built_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_missing_page_is_refused_at_the_start(tmp_path: Path) -> None:
     """A page that was not built is refused at the start, and the message names the remedy."""
     with pytest.raises(InvalidRequest, match="make setup"):
         console.router(files=tmp_path / "nowhere")

@@ -26,7 +26,7 @@ async def items(client: httpx.AsyncClient, name: str, **query: Any) -> list[Any]
     return [responses.conversation_item(item) for item in page["data"]]
 
 
-async def test_a_conversation_lives(client: httpx.AsyncClient) -> None:
+async def test_a_conversation_is_made_changed_and_deleted(client: httpx.AsyncClient) -> None:
     """A conversation is made with metadata, changed and deleted."""
     name = await begun(client, metadata={"a": "b"})
     assert (await client.get(f"{PATH}/{name}")).json()["metadata"] == {"a": "b"}

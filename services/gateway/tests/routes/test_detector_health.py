@@ -60,7 +60,7 @@ def client(guardrails: FakeGuardrails, **more: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://health")
 
 
-async def test_how_everything_is() -> None:
+async def test_the_states_of_services_and_detectors() -> None:
     """The answer has the state of each service from its probe, and of each detector from the guardrails."""
     async with client(Guardrails()) as http:
         assert (await http.get("/info")).json() == {
@@ -74,13 +74,13 @@ async def test_how_everything_is() -> None:
         }
 
 
-async def test_without_guardrails_the_services_are_told() -> None:
+async def test_the_states_of_services_without_the_guardrails() -> None:
     """The states of the services are answered although the guardrails cannot be reached."""
     async with client(Away()) as http:
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
-async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
+async def test_requests_share_a_look_up() -> None:
     """Requests within a short time share one look-up, because the route needs no credential."""
     guardrails = Asked()
     async with client(guardrails, fresh=0.2) as http:
@@ -91,14 +91,14 @@ async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
         assert guardrails.times == 2
 
 
-async def test_guardrails_that_hang_are_not_waited_for() -> None:
+async def test_guardrails_that_hang() -> None:
     """The states of the services are answered within the time-out although the guardrails hang."""
     async with client(Hanging(), timeout=0.05) as http, asyncio.timeout(60):
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/x", 404), ("POST", "/info", 405)])
-async def test_nothing_else_is_there(method: str, path: str, status: int) -> None:
+async def test_other_paths_and_methods_are_refused(method: str, path: str, status: int) -> None:
     """The health route answers with the version. Other paths and methods are refused."""
     async with client(Guardrails()) as http:
         assert (await http.get("/health")).json() == {"causeway": "1.2.3"}

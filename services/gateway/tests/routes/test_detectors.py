@@ -18,7 +18,7 @@ def test_the_defaults_are_the_adrs() -> None:
     )
 
 
-def test_ours_are_read_and_the_rest_is_handed_on() -> None:
+def test_other_parameters_go_to_the_detector() -> None:
     """``action`` and ``on_error`` are read by the gateway. Other parameters go to the detector."""
     block = {"output": {"a": {"action": "redact", "on_error": "allow", "types": ["email"]}}}
     assert parse(block).output == (Detector("a", Action.REDACT, True, b'{"types":["email"]}'),)
@@ -30,7 +30,7 @@ def test_a_detector_without_parameters_still_runs() -> None:
 
 
 @pytest.mark.parametrize("block", [{}, {"input": {}}, {"output": None}])
-def test_nothing_asked_for(block: dict[str, Any]) -> None:
+def test_an_empty_block_requests_no_detectors(block: dict[str, Any]) -> None:
     """An empty block requests no detectors."""
     assert parse(block) == Detectors()
 
@@ -45,7 +45,7 @@ def test_nothing_asked_for(block: dict[str, Any]) -> None:
         ({"input": {"a": {"on_error": "panic"}}}, "detectors.input.a.on_error"),
     ],
 )
-def test_what_is_wrong_is_named(block: dict[str, Any], field: str) -> None:
+def test_invalid_detectors_are_refused(block: dict[str, Any], field: str) -> None:
     """A wrong direction, action or shape is refused, and the refusal names the field."""
     with pytest.raises(InvalidRequest) as caught:
         parse(block)

@@ -55,7 +55,7 @@ async def test_several_files_become_several_jobs(client: httpx.AsyncClient, fake
 @pytest.mark.parametrize(
     "name", ["Fährplan für Übermorgen.pdf", "a/b/../c.md", "日本語.md", "a b\u202fc.png", "👩‍🚀.md"]
 )
-async def test_names_are_kept_as_they_are(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+async def test_names_stay_unchanged(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
     """A name keeps its umlauts, slashes and spaces."""
     response = await client.post("/documents", data=FORM, files={"file": (name, b"x")})
     assert response.status_code == 202
@@ -74,7 +74,7 @@ async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fa
     assert fakes.ingest.uploads == []
 
 
-async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_name_with_a_line_break(client: httpx.AsyncClient, fakes: Any) -> None:
     """A name with a line break is refused, or stored without the line break."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a\r\nb.md"', b"x"))
     assert (await client.post("/documents", content=body, headers=headers)).status_code == 400
@@ -101,7 +101,7 @@ async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient
         (FORM | {"metadata": f'{{"a":{10**30}}}'}, {"file": ("a.md", b"x")}, "metadata"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_invalid_uploads_are_refused(
     client: httpx.AsyncClient, fakes: Any, form: dict[str, str], files: Any, field: str
 ) -> None:
     """A wrong member is refused with 400, and the refusal names the field."""
@@ -112,7 +112,7 @@ async def test_what_is_wrong_is_named(
     assert fakes.ingest.uploads == []
 
 
-async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> None:
+async def test_a_text_instead_of_the_file(client: httpx.AsyncClient) -> None:
     """A text in the place of the file is refused with 400."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
     response = await client.post("/documents", content=body, headers=headers)
@@ -120,7 +120,7 @@ async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> Non
     assert "file" in response.json()["detail"]
 
 
-async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_empty_metadata_are_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
     """An empty text as metadata is an empty object."""
     await client.post("/documents", data=FORM | {"metadata": ""}, files={"file": ("a.md", b"x")})
     assert fakes.ingest.uploads[0].metadata_json == b"{}"
@@ -129,7 +129,7 @@ async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: 
 @pytest.mark.parametrize(
     "bad", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
 )
-async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
+async def test_one_bad_file_refuses_the_upload(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
     """One bad file among several refuses the whole upload."""
     response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), bad])
     assert response.status_code == 400
@@ -147,7 +147,7 @@ async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad
         ("multipart/form-data; boundary=y", 400),
     ],
 )
-async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, status: int) -> None:
+async def test_a_body_that_is_not_a_form(client: httpx.AsyncClient, media: str, status: int) -> None:
     """A body that is not a form is refused with 400 or 415."""
     headers = {"content-type": media} if media else {}
     response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
@@ -155,7 +155,7 @@ async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, sta
     assert response.json()["error"]["message"]
 
 
-async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_an_incomplete_form(client: httpx.AsyncClient, fakes: Any) -> None:
     """A form that breaks off is refused, and no file is submitted."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
     response = await client.post("/documents", content=body[:-20], headers=headers)
@@ -163,7 +163,7 @@ async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> 
     assert fakes.ingest.uploads == []
 
 
-async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_queue_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
     """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
     fakes.ingest.failure = Unavailable("The ingest queue cannot be reached.", retry_after=2)
     response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
@@ -186,7 +186,7 @@ def breaking_off(fakes: Any) -> None:
 
 
 @pytest.mark.usefixtures("breaking_off")
-async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -> None:
+async def test_a_queue_that_fails_in_the_middle(client: httpx.AsyncClient) -> None:
     """The answer lists the jobs of the accepted files, and names the first file that was not accepted."""
     files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c.md", "d.md")]
     response = await client.post("/documents", data=FORM, files=files)
@@ -196,7 +196,7 @@ async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -
     assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md"]
 
 
-async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_job(client: httpx.AsyncClient) -> None:
     """An unknown job is answered with 404, also if its id is malformed."""
     for job_id in ("none", "a%2Fb", "%00", "x" * 2000):
         response = await client.get(f"/jobs/{job_id}")
@@ -320,7 +320,7 @@ async def test_urls_that_are_wrong(
     assert fakes.ingest.uploads == []
 
 
-async def test_urls_are_off_unless_they_are_on(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_urls_are_refused_by_default(client: httpx.AsyncClient, fakes: Any) -> None:
     """URLs are refused with 403 by default."""
     response = await client.post("/documents", json={"index": "docs", "urls": ["https://docs.example.org/"]})
     assert response.status_code == 403

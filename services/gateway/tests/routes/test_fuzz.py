@@ -47,7 +47,7 @@ values = st.recursive(
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
     """Return a strategy of the expected values, with another value one time in ten."""
-    # Not `one_of`, which takes the same thing named twice for once; not 0, which is tried more often.
+    # Not `one_of`, which merges equal strategies. Not 0, which is generated more often.
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
@@ -129,7 +129,7 @@ def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
 
 @pytest.mark.timeout(0)  # as long as there are examples
 @pytest.mark.parametrize("path", PATHS)
-def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
+def test_any_chat_is_answered_or_refused(path: str, fakes: Any) -> None:
     """A chat request is answered, or refused with a reason. Each line of the answer is JSON."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -223,7 +223,7 @@ responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode
 
 
 @pytest.mark.timeout(0)  # as long as there are examples
-def test_responses_likewise(fakes: Any) -> None:
+def test_any_response_is_answered_or_refused(fakes: Any) -> None:
     """A response has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -255,7 +255,7 @@ asked_of_compaction = st.fixed_dictionaries(
 
 
 @pytest.mark.timeout(0)  # as long as there are examples
-def test_summaries_likewise(fakes: Any) -> None:
+def test_any_summary_is_answered_or_refused(fakes: Any) -> None:
     """A summary has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -301,7 +301,7 @@ lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_s
 
 @pytest.mark.timeout(0)  # as long as there are examples
 @pytest.mark.parametrize("path", ORCHESTRATOR)
-def test_the_orchestrators_routes_likewise(path: str, fakes: Any) -> None:
+def test_any_request_of_the_orchestrator_is_answered_or_refused(path: str, fakes: Any) -> None:
     """The orchestrator's routes answer with a documented status and a body."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

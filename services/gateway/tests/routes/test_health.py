@@ -10,7 +10,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded
 
 
-async def test_alive_is_alive(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_liveness_probe(client: httpx.AsyncClient, fakes: Any) -> None:
     """The liveness probe is answered with 200 although a service cannot be reached."""
     fakes.probes[0].problem = "gone"
     response = await client.get("/healthz")
@@ -37,7 +37,7 @@ async def test_all_must_answer_at_once(client: httpx.AsyncClient, fakes: Any) ->
         assert (await client.get("/readyz")).status_code == 503
 
 
-async def test_the_verbose_answer_says_who_is_away_now(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_verbose_answer_has_the_current_states(client: httpx.AsyncClient, fakes: Any) -> None:
     """The verbose answer has the current state and the latency of each service."""
     response = await client.get("/readyz?verbose")
     assert response.status_code == 200
@@ -54,7 +54,7 @@ async def test_the_verbose_answer_says_who_is_away_now(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
+async def test_a_probe_that_hangs_is_reported(forgets: bool) -> None:
     """A probe that hangs is reported after the time-out, and does not delay the other probes."""
 
     class Hanging(FakeProbe):
@@ -73,7 +73,7 @@ async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
     assert response.json()["services"]["nats"]["status"] == "ok"
 
 
-async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
+async def test_requests_share_a_look_up() -> None:
     """Concurrent requests share one look-up, because the route needs no credential."""
 
     class Asked(FakeProbe):
@@ -91,7 +91,7 @@ async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
     assert probe.times == 1
 
 
-async def test_health_in_ragengines_words(client: httpx.AsyncClient) -> None:
+async def test_health_in_ragengines_format(client: httpx.AsyncClient) -> None:
     """The health route answers in RAGEngine's format."""
     response = await client.get("/health")
     assert (response.status_code, response.json()) == (200, {"status": "Healthy", "detail": None})

@@ -13,7 +13,7 @@ from gateway.settings import Settings
 from starlette.types import ASGIApp, Message
 
 
-async def test_silence_is_broken() -> None:
+async def test_heartbeats_are_sent_during_silence() -> None:
     """Heartbeats are sent while nothing else is sent, and none is sent after the end."""
     sent: list[bytes] = []
     beaten = asyncio.Event()
@@ -31,7 +31,7 @@ async def test_silence_is_broken() -> None:
     assert sent == [b"a", *[b":"] * (count - 1)]
 
 
-async def test_a_client_that_does_not_read_holds_one_beat_back() -> None:
+async def test_at_most_one_heartbeat_waits() -> None:
     """At most one heartbeat waits for a client that does not read."""
     begun: list[Message] = []
 
@@ -45,7 +45,7 @@ async def test_a_client_that_does_not_read_holds_one_beat_back() -> None:
     assert len(begun) == 1
 
 
-async def test_where_nothing_is_ignored_nothing_is_sent() -> None:
+async def test_a_protocol_without_heartbeats() -> None:
     """A protocol without a heartbeat sends none."""
     sent: list[Message] = []
 
@@ -64,7 +64,7 @@ async def test_where_nothing_is_ignored_nothing_is_sent() -> None:
         ("/chat/stream", b"\n", {}),
     ],
 )
-async def test_streams_give_signs_of_life(
+async def test_streams_send_heartbeats(
     path: str, beat: bytes, body: dict[str, Any], fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]
 ) -> None:
     """A stream sends heartbeats while the model is silent. The text of the stream is the same without them."""

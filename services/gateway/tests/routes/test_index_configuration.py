@@ -29,7 +29,7 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
     assert "plain" in (await client.get("/indexes")).json()
 
 
-async def test_indexes_are_told_in_detail(client: httpx.AsyncClient) -> None:
+async def test_indexes_are_listed_in_detail(client: httpx.AsyncClient) -> None:
     """The detailed list has each index as its own route shows it. The plain list has the names."""
     listed = (await client.get("/indexes", params={"details": "true"})).json()
     assert [each["index_name"] for each in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
@@ -94,7 +94,7 @@ async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
         ([], None),
     ],
 )
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, field: str | None) -> None:
+async def test_invalid_settings_are_refused(client: httpx.AsyncClient, body: Any, field: str | None) -> None:
     """A wrong field is refused with 400 on both routes, and nothing begins."""
     for path, more in (("/indexes/docs/rebuild", {}), ("/indexes", {"index_name": "new"})):
         answer = await client.post(path, json=body | more if isinstance(body, dict) else body)

@@ -37,7 +37,7 @@ async def test_documents_are_listed(client: httpx.AsyncClient) -> None:
     }
 
 
-async def test_documents_are_narrowed_by_their_metadata(client: httpx.AsyncClient) -> None:
+async def test_documents_are_filtered_by_metadata(client: httpx.AsyncClient) -> None:
     """A document is listed if it meets all conditions, and the types of the values count."""
     path = "/indexes/docs/documents"
     page = (await client.get(path, params={"metadata_filter": '{"odd":true,"n":3}'})).json()
@@ -67,7 +67,7 @@ async def test_documents_are_narrowed_by_their_metadata(client: httpx.AsyncClien
         'metadata_filter={"a":1e999}',
     ],
 )
-async def test_a_list_that_cannot_be(client: httpx.AsyncClient, query: str) -> None:
+async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, query: str) -> None:
     """A wrong parameter of the list is refused with 400, and the refusal names it."""
     response = await client.get(f"/indexes/docs/documents?{query}")
     assert response.status_code == 400
@@ -143,7 +143,7 @@ async def test_snapshots_are_listed_and_deleted(client: httpx.AsyncClient, fakes
 @pytest.mark.parametrize(
     "path", ["../x", "/etc/passwd", "a/../../b", "%2e%2e%2fx", "a%00b", "x" * 1025, "..%5c..%5cx%00"]
 )
-async def test_paths_that_lead_out(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+async def test_paths_outside_the_folder_are_refused(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
     """A path outside the folder of snapshots is refused with 400, and nothing is written or read."""
     for route in ("/persist/docs", "/load/other"):
         assert (await client.post(f"{route}?path={path}")).status_code == 400
@@ -152,7 +152,7 @@ async def test_paths_that_lead_out(client: httpx.AsyncClient, fakes: Any, path: 
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "..%2Fa", "%2e%2e", ".a", "a%00", "a%20b", "%ED%A0%80", "ä", "a" * 129])
-async def test_names_that_are_none(client: httpx.AsyncClient, name: str) -> None:
+async def test_invalid_names_are_refused(client: httpx.AsyncClient, name: str) -> None:
     """An invalid index name is refused with a 4xx status on every route."""
     body = {"documents": [{"doc_id": "a", "text": "b"}]}
     answers = [
@@ -202,7 +202,7 @@ async def test_a_slash_in_a_name(client: httpx.AsyncClient, method: str, path: s
     assert "'a/b'" in answer.json()["detail"]
 
 
-async def test_a_path_that_is_none(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_path(client: httpx.AsyncClient) -> None:
     """An unknown path is answered with 404."""
     for path in ("/indexes/docs/nothing", "/indexes/docs/documents/x", "/other/a%2Fb"):
         assert (await client.get(path)).status_code == 404

@@ -56,7 +56,9 @@ async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, wrong: Any) ->
         ({"state": "succeeded"}, 100, "succeeded"),
     ],
 )
-async def test_how_far_a_job_is(client: httpx.AsyncClient, fakes: Any, job: Any, percent: int, stage: str) -> None:
+async def test_the_progress_of_a_job(
+    client: httpx.AsyncClient, fakes: Any, job: Any, percent: int, stage: str
+) -> None:
     """A job reports its percentage and its stage. It reports 100 percent only at its end."""
     found = await submit(fakes)
     fakes.jobs.change(LOCAL, replace(found, **job))
@@ -65,7 +67,7 @@ async def test_how_far_a_job_is(client: httpx.AsyncClient, fakes: Any, job: Any,
     assert shown["waiting_since"] == job.get("waiting_since")
 
 
-async def test_a_job_says_what_was_not_read(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_job_has_warnings(client: httpx.AsyncClient, fakes: Any) -> None:
     """Each warning has a reason, a message, and the page or the part of the document."""
     found = await submit(fakes)
     assert (await client.get(f"/jobs/{found.id}")).json()["warnings"] == []
@@ -124,7 +126,7 @@ async def test_events_come_until_the_end(http: httpx.AsyncClient, fakes: Any) ->
     assert found == [("progress", "queued", 0), ("progress", "indexing", 10), ("end", "succeeded", 100)]
 
 
-async def test_a_server_that_stops_sends_watchers_elsewhere(
+async def test_a_server_that_stops_asks_watchers_to_reconnect(
     http: httpx.AsyncClient, fakes: Any, draining: asyncio.Event
 ) -> None:
     """A gateway that stops ends the stream with `reconnect`. The client misses no event with its last id."""
@@ -141,7 +143,7 @@ async def test_a_server_that_stops_sends_watchers_elsewhere(
         assert [kind async for kind, _, _ in events(response)] == ["end"]
 
 
-async def test_events_go_on_where_a_client_left(http: httpx.AsyncClient, fakes: Any) -> None:
+async def test_events_continue_after_the_last_event_id(http: httpx.AsyncClient, fakes: Any) -> None:
     """Last-Event-ID gives the later events.
 
     An unknown id gives the present state. After the end the answer is 204.

@@ -81,7 +81,7 @@ def leaving(fakes: Any, settings: Settings) -> Leaving:
 
 
 @pytest.mark.parametrize("room", [64, 256 * 1024])
-async def test_what_was_sent_is_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
+async def test_sent_events_are_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
     """The stored events are read from any cursor, byte for byte, also if the log exceeds the reader's buffer."""
     monkeypatch.setattr(feed, "_MOST_BYTES", room)
     sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
@@ -104,7 +104,7 @@ async def test_an_answer_in_one_piece_has_events(client: httpx.AsyncClient) -> N
     assert events[-1].response == responses.response(answer)
 
 
-async def test_it_is_written_before_it_is_sent(leaving: Leaving, fakes: Any) -> None:
+async def test_events_are_written_before_they_are_sent(leaving: Leaving, fakes: Any) -> None:
     """Each byte is in the log before the client receives it."""
     fakes.generator.script = fakes.generator.words(*"abcdefgh")
     got = b""
@@ -137,7 +137,7 @@ async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> N
     assert "secret" not in read
 
 
-async def test_a_log_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_log_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
     """The client is answered although the log cannot be reached, and the response is marked as not stored."""
     fakes.response_log.failure = Unavailable("The log of responses cannot be reached.")
     for stream in (False, True):
@@ -171,7 +171,7 @@ async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient,
             assert (await client.get(f"{PATH}/{name}")).status_code == 404
 
 
-async def test_it_is_followed_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_running_response_is_followed(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
     """A reader receives the stored and the later events over one connection."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
@@ -197,7 +197,7 @@ async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.Asyn
     name = responses.events(got)[0].response.id
     reading = [asyncio.ensure_future(client.get(f"{PATH}/{name}?stream=true")) for _ in range(3)]
     async with asyncio.timeout(30):
-        while await shown() != ("3.0", "1.0"):  # noqa: ASYNC110  # seen from outside alone
+        while await shown() != ("3.0", "1.0"):  # noqa: ASYNC110  # only visible from outside
             await asyncio.sleep(0.01)
     fakes.generator.gate.set()
     await serving
@@ -238,7 +238,9 @@ async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, 
     assert (await client.get(f"{PATH}/{name}")).json() == read
 
 
-async def test_a_reader_ends_it_too(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_reader_ends_the_response_of_a_dead_gateway(
+    leaving: Leaving, client: httpx.AsyncClient, fakes: Any
+) -> None:
     """A stream that waits for a gateway that died ends with `response.failed`."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
@@ -254,7 +256,7 @@ async def test_a_reader_ends_it_too(leaving: Leaving, client: httpx.AsyncClient,
     await serving
 
 
-async def test_what_is_deleted_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_running_response_is_deleted(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
     """A response that is deleted while it runs ends, and its log is empty."""
     fakes.generator.gate = asyncio.Event()
     got, serving = await leaving(input="When?", stream=True)
@@ -281,7 +283,9 @@ async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient
         assert gone.status_code == 404
 
 
-async def test_a_profile_keeps_what_was_answered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+async def test_a_profile_keeps_responses_without_visible_documents(
+    fakes: Any, tmp_path: Any, settings: Settings
+) -> None:
     """A profile with `on_revoked: keep` keeps responses whose documents are not visible any more."""
     file = tmp_path / "frontends.yaml"
     file.write_text("frontends:\n  - {name: k, mount: k, on_revoked: keep, index: docs}\n")
@@ -294,7 +298,7 @@ async def test_a_profile_keeps_what_was_answered(fakes: Any, tmp_path: Any, sett
         assert (await client.get(f"{PATH}/{answer['id']}")).status_code == 404
 
 
-async def test_events_that_are_gone(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_missing_events(client: httpx.AsyncClient, fakes: Any) -> None:
     """A reader of a log with missing events is refused with 400."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
@@ -338,7 +342,7 @@ async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
     assert (await client.get(f"{PATH}/{name}", params=query)).status_code == 404
 
 
-async def test_ended_logs_are_kept_within_a_bound(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
+async def test_the_cache_of_ended_logs_is_bounded(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
     """The cache drops the least recently read log when it is full."""
     texts = [(await client.post(PATH, json={"input": "When?", "stream": True})).text for _ in range(3)]
     monkeypatch.setattr(feed, "_MOST_KEPT_BYTES", 2 * max(len(text) for text in texts))

@@ -118,7 +118,7 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
         ("ask", {"question": "x", "language": "7"}, "language must be a language, like en, pt-BR or Deutsch."),
     ],
 )
-async def test_what_is_wrong_is_a_result(
+async def test_a_wrong_argument_is_reported_in_the_result(
     client: httpx.AsyncClient, name: str, arguments: dict[str, Any], said: str
 ) -> None:
     """A wrong argument is reported in the result of the call, with the name of the argument."""
@@ -149,7 +149,7 @@ async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arg
     return await client.post(path, content=body, headers=headers)
 
 
-async def test_text_that_is_no_unicode(client: httpx.AsyncClient) -> None:
+async def test_text_with_a_lone_surrogate(client: httpx.AsyncClient) -> None:
     """An argument with a lone surrogate is refused in the result of the call."""
     result = (await modern(client, "search", query="\ud800")).json()["result"]
     assert result["isError"]
@@ -191,7 +191,7 @@ def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> ht
     )
 
 
-async def test_a_profile_decides_what_agents_are_offered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, settings: Settings) -> None:
     """A profile limits the tools and the indexes of its mount, and its limits hold for all tools."""
     client = world(fakes, tmp_path, settings)
     listed = await client.post("/help/mcp", json=message("tools/list"), headers=HEADERS)
@@ -231,7 +231,7 @@ async def test_prompts_of_a_profile(fakes: Any, tmp_path: Any, settings: Setting
         assert (await asked("/help/mcp", "prompts/get", **params))["error"]["code"] == types.INVALID_PARAMS
 
 
-async def test_what_detectors_stop(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+async def test_blocked_questions(fakes: Any, tmp_path: Any, settings: Settings) -> None:
     """A blocked question reaches neither search nor model, and the result has the profile's message."""
     client = world(fakes, tmp_path, settings)
     for name, argument in (("search", "query"), ("ask", "question")):
@@ -241,7 +241,7 @@ async def test_what_detectors_stop(fakes: Any, tmp_path: Any, settings: Settings
 
 
 @pytest.mark.parametrize("side", ["context", "output"])
-async def test_what_detectors_take_out(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
+async def test_redacted_passages(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
     """Detectors redact or block passages and documents, also if a part begins within the redacted text."""
     fakes.guardrails.words = ("ferry",)
     client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: redact}}]")
@@ -320,7 +320,7 @@ async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None
             await client.list_resources(cursor="x")
 
 
-async def test_a_defect_tells_nothing_of_the_inside(
+async def test_a_defect_is_reported_without_details(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A defect is reported to the agent without details."""

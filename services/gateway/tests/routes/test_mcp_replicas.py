@@ -51,7 +51,7 @@ async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> No
 
 @GENERATIONS
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_call_is_cancelled_wherever_it_runs(url: str, fakes: Any, mode: Any, begun: bool) -> None:
+async def test_a_call_is_cancelled_on_either_gateway(url: str, fakes: Any, mode: Any, begun: bool) -> None:
     """A cancelled call stops its model on either gateway, and the client's next call succeeds."""
     fakes.generator.gate = asyncio.Event()
     heard = asyncio.Event()
@@ -77,7 +77,7 @@ async def test_a_call_is_cancelled_wherever_it_runs(url: str, fakes: Any, mode: 
 
 
 @GENERATIONS
-async def test_a_client_that_waits_no_longer(url: str, fakes: Any, mode: Any) -> None:
+async def test_the_time_out_of_a_client_stops_the_model(url: str, fakes: Any, mode: Any) -> None:
     """The time-out of a client stops the model."""
     fakes.generator.gate = asyncio.Event()
     async with Client(url, mode=mode) as client:

@@ -7,7 +7,7 @@ from gateway.domain import Model
 
 @pytest.fixture
 def several(fakes: Any) -> None:
-    """Two models that can be reached, and one that cannot."""
+    """Offer two models that can be reached, and one that cannot."""
     fakes.generator.offered = (
         Model("org/chat", 8192, "tests", 7, ready=True),
         Model("away", 0, "tests", 0, ready=False),

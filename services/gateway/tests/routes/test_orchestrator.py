@@ -12,7 +12,7 @@ from servicekit.principal import Principal
 CONTENT = "/api/v2/text/detection/content"
 
 
-async def test_what_is_found_in_a_text(client: httpx.AsyncClient) -> None:
+async def test_findings_in_a_text(client: httpx.AsyncClient) -> None:
     """A finding has its position, its text and its detector."""
     response = await client.post(CONTENT, json={"content": "a secret", "detectors": {"words": {}}})
     assert response.status_code == 200

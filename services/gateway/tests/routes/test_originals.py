@@ -60,7 +60,7 @@ async def http(fakes: Any) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_the_original_as_it_was_uploaded(http: httpx.AsyncClient) -> None:
+async def test_the_original_is_sent_unchanged(http: httpx.AsyncClient) -> None:
     """The original is sent complete with its type, name and digest, to be shown and not sniffed."""
     response = await http.get("/content/a.pdf")
     assert (response.status_code, response.content) == (200, BYTES)
@@ -86,7 +86,7 @@ async def test_the_original_as_it_was_uploaded(http: httpx.AsyncClient) -> None:
         ("bytes=-9999", 0, 1024),
     ],
 )
-async def test_a_range_of_it(http: httpx.AsyncClient, asked: str, start: int, end: int) -> None:
+async def test_a_range(http: httpx.AsyncClient, asked: str, start: int, end: int) -> None:
     """A range is answered with 206 and the existing bytes of the range."""
     response = await http.get("/content/a.pdf", headers={"range": asked})
     assert (response.status_code, response.content) == (206, BYTES[start:end])
@@ -115,13 +115,13 @@ async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
     "said",
     ["lines=1-2", "bytes", "bytes=", "bytes=abc", "bytes=-", "bytes=9-3", "bytes=0-1,x", "bytes=" + "9" * 5000],
 )
-async def test_what_is_no_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
+async def test_an_invalid_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
     """A range with another unit or wrong numbers is ignored, and the whole document is sent."""
     response = await http.get("/content/a.pdf", headers={"range": said})
     assert (response.status_code, response.content) == (200, BYTES)
 
 
-async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) -> None:
+async def test_a_range_of_another_version_gives_the_whole_document(http: httpx.AsyncClient) -> None:
     """If-Range with the tag of another version gives the whole document."""
     headers = {"range": "bytes=0-9"}
     assert (await http.get("/content/a.pdf", headers=headers | {"if-range": '"other"'})).status_code == 200
@@ -129,7 +129,7 @@ async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) 
 
 
 @pytest.mark.parametrize("known", [f'"{DIGEST}"', f'W/"{DIGEST}"', f'"x", "{DIGEST}"', "*"])
-async def test_what_the_client_has_is_not_sent_again(http: httpx.AsyncClient, fakes: Any, known: str) -> None:
+async def test_a_known_version_is_not_sent_again(http: httpx.AsyncClient, fakes: Any, known: str) -> None:
     """A known tag is answered with 304, and the store is not asked. Another tag gives the whole document."""
     response = await http.get("/content/a.pdf", headers={"if-none-match": known})
     assert (response.status_code, response.content) == (304, b"")
@@ -175,7 +175,7 @@ async def test_a_page_in_the_path_is_left_out(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("media", ["text/html", "image/svg+xml", "application/xhtml+xml"])
-async def test_what_could_act_as_a_page_is_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
+async def test_active_documents_are_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
     """A document that can run scripts is sent with a sandbox as its policy."""
     fakes.retriever.documents = {"docs": [document("a.html", media)]}
     policy = (await http.get("/content/a.html")).headers["content-security-policy"]
@@ -191,13 +191,13 @@ async def test_what_could_act_as_a_page_is_sandboxed(http: httpx.AsyncClient, fa
         ("", "application/octet-stream"),
     ],
 )
-async def test_its_type(http: httpx.AsyncClient, fakes: Any, media: str, sent: str) -> None:
+async def test_the_type_of_a_document(http: httpx.AsyncClient, fakes: Any, media: str, sent: str) -> None:
     """A text is sent with its encoding, and an unknown type as bytes."""
     fakes.retriever.documents = {"docs": [document("a", media)]}
     assert (await http.get("/content/a")).headers["content-type"] == sent
 
 
-async def test_a_stranger_finds_nothing(fakes: Any) -> None:
+async def test_a_hidden_document_is_not_found(fakes: Any) -> None:
     """A document that is hidden from the caller gives the same 404 as a missing one, also for HEAD."""
     fakes.retriever.documents = {"docs": [document("a.pdf", oids=("ann",))]}
     async with speaking(fakes, ANN) as http:
@@ -213,7 +213,7 @@ async def test_a_stranger_finds_nothing(fakes: Any) -> None:
         assert (await http.get("/content/a.pdf")).status_code == 404
 
 
-async def test_of_two_of_one_name_the_newer(fakes: Any, http: httpx.AsyncClient) -> None:
+async def test_the_newest_document_of_a_name_is_sent(fakes: Any, http: httpx.AsyncClient) -> None:
     """Of several documents of the same name, the newest one with an original is sent."""
     fakes.originals.contents["local", "b" * 64] = b"newer"
     fakes.retriever.documents = {
@@ -226,7 +226,7 @@ async def test_of_two_of_one_name_the_newer(fakes: Any, http: httpx.AsyncClient)
     assert (await http.get("/content/a.pdf")).content == b"newer"
 
 
-async def test_another_index_where_the_profile_offers_it(fakes: Any) -> None:
+async def test_another_index_of_the_profile(fakes: Any) -> None:
     """The query names another index of the profile. An index outside the profile gives 403."""
     fakes.retriever.documents = {"empty": [document("e.pdf")]}
     async with speaking(fakes, indexes=frozenset({"empty"})) as http:
@@ -235,7 +235,7 @@ async def test_another_index_where_the_profile_offers_it(fakes: Any) -> None:
         assert (await http.get("/content/e.pdf?index=other")).text == "403 index"
 
 
-async def test_no_index_to_look_in(fakes: Any) -> None:
+async def test_a_missing_or_invalid_index(fakes: Any) -> None:
     """An invalid index is refused with 400. An unknown index and a missing name give 404."""
     async with speaking(fakes) as http:
         assert (await http.get("/content/a.pdf?index=a/b")).status_code == 400
@@ -243,7 +243,7 @@ async def test_no_index_to_look_in(fakes: Any) -> None:
         assert (await http.get("/content/")).status_code == 404
 
 
-async def test_an_original_that_is_gone_or_away(http: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_missing_original_and_an_unavailable_store(http: httpx.AsyncClient, fakes: Any) -> None:
     """A missing original gives 404, and a store that cannot be reached 503."""
     fakes.originals.contents.clear()
     assert (await http.get("/content/a.pdf")).status_code == 404

@@ -54,7 +54,7 @@ async def ask(client: httpx.AsyncClient, token: str, path: str = "/mcp") -> http
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/help/mcp"])
-async def test_a_client_learns_where_to_get_a_token(client: httpx.AsyncClient, issuer: Any, path: str) -> None:
+async def test_a_refusal_names_the_metadata(client: httpx.AsyncClient, issuer: Any, path: str) -> None:
     """A refusal names the metadata, and the metadata name the provider. Both need no credential."""
     refused = await ask(client, "", path)
     assert refused.status_code == 401

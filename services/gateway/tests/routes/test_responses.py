@@ -89,7 +89,7 @@ async def test_a_response_is_read(client: httpx.AsyncClient) -> None:
         assert len((await client.get(f"{PATH}/{last.id}", params=query)).json()["output"][0]["results"]) == 2
 
 
-async def test_what_was_asked_is_listed(client: httpx.AsyncClient) -> None:
+async def test_the_input_items_are_listed(client: httpx.AsyncClient) -> None:
     """The input items are listed in pages, in both orders, in the format of the reference."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "One?"},
@@ -133,7 +133,7 @@ async def test_only_background_responses_are_cancelled(client: httpx.AsyncClient
     assert (await client.post(f"{PATH}/{answer.id}/cancel")).status_code == 400
 
 
-async def test_what_is_not_to_be_stored(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_response_with_store_false(client: httpx.AsyncClient, fakes: Any) -> None:
     """A response with `store: false` says so and is not stored."""
     answer = await client.post(PATH, json={"input": "One?", "store": False})
     assert answer.json()["store"] is False
@@ -141,7 +141,7 @@ async def test_what_is_not_to_be_stored(client: httpx.AsyncClient, fakes: Any) -
     assert not any(fakes.responses.kept.values())
 
 
-async def test_a_store_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_store_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
     """An answer is marked as not stored while the store cannot be reached. A continuation is refused with 503."""
     first = await ask(client, input="One?")
     fakes.responses.failure = Unavailable("Away.", retry_after=2)
@@ -174,7 +174,7 @@ async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
         assert (await client.post(f"/strict{PATH}", json=body)).status_code == 400
 
 
-async def test_what_is_stored_is_what_the_detectors_left(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_stored_responses_are_redacted(client: httpx.AsyncClient, fakes: Any) -> None:
     """A stored response has no redacted words, neither in messages and instructions nor in tools and outputs."""
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),), output=(Detector("words", Action.REDACT),))
     fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
@@ -202,7 +202,7 @@ async def test_what_is_stored_is_what_the_detectors_left(client: httpx.AsyncClie
             responses.item(item)
 
 
-async def test_a_question_that_was_stopped_is_not_stored(fakes: Any, settings: Settings, tmp_path: Any) -> None:
+async def test_a_blocked_question_is_not_stored(fakes: Any, settings: Settings, tmp_path: Any) -> None:
     """A blocked question is not stored. Its response is stored with the profile's message."""
     (tmp_path / "frontends.yaml").write_text(
         "frontends:\n  - {name: a, mount: a, blocked_message: No., "

@@ -27,7 +27,7 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
         (ZeroDivisionError("the inside"), 500, "unexpected error"),
     ],
 )
-async def test_what_nobody_expected(failure: Exception, status: int, said: str) -> None:
+async def test_unexpected_errors(failure: Exception, status: int, said: str) -> None:
     """A full disk gives 503 and any other defect 500. Both hide the details and are raised again for the log."""
     router = APIRouter()
 
@@ -48,7 +48,7 @@ async def test_what_nobody_expected(failure: Exception, status: int, said: str) 
             await http.get("/")
 
 
-async def test_a_form_that_the_disk_has_no_room_for() -> None:
+async def test_a_form_on_a_full_disk() -> None:
     """A form is answered with 503 and Retry-After while the disk is full."""
     router = APIRouter()
 
@@ -76,7 +76,7 @@ async def test_a_form_that_the_disk_has_no_room_for() -> None:
         *("/indexes", "/indexes/docs/documents", "/documents?index=docs", "/jobs", "/v1/models", "/list_uploaded"),
     ],
 )
-async def test_what_may_be_read_has_a_head(client: httpx.AsyncClient, path: str) -> None:
+async def test_get_routes_support_head(client: httpx.AsyncClient, path: str) -> None:
     """HEAD has the status and the type of GET (RFC 9110, 9.3.2), and is not in the OpenAPI document."""
     read, head = await client.get(path), await client.head(path)
     assert (head.status_code, head.headers["content-type"]) == (200, read.headers["content-type"])
@@ -84,7 +84,7 @@ async def test_what_may_be_read_has_a_head(client: httpx.AsyncClient, path: str)
     assert not any("head" in operations for operations in described["paths"].values())
 
 
-async def test_a_stream_has_no_head() -> None:
+async def test_streams_do_not_support_head() -> None:
     """HEAD is refused with 405 for a stream and for a route without GET."""
     router = APIRouter()
 

@@ -40,10 +40,10 @@ class Recording(FakeRetriever):
 @pytest.fixture
 def recording(fakes: Any) -> Recording:
     fakes.retriever = Recording()
-    return fakes.retriever  # type: ignore[no-any-return]  # just made
+    return fakes.retriever  # type: ignore[no-any-return]  # the fixture set it
 
 
-async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: httpx.AsyncClient) -> None:
+async def test_the_conditions_reach_the_retriever(recording: Recording, client: httpx.AsyncClient) -> None:
     """The number of passages and the conditions reach the retriever. The defaults are five and no condition."""
     await client.post("/retrieve", json={"index_name": "docs", "query": "q", "metadata_filter": {"a": "b"}})
     answer = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 7})
@@ -51,7 +51,7 @@ async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: 
     assert recording.asked == [(("docs",), (Equals("a", '"b"'),), 5), (("docs",), (), 7)]
 
 
-async def test_how_to_search_can_be_said(
+async def test_a_request_can_choose_the_mode(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
     """A request may choose the mode of retrieval and a reranker. Another mode is refused."""
@@ -78,7 +78,7 @@ async def test_refusals(client: httpx.AsyncClient) -> None:
     assert (count.status_code, count.json()["error"]["param"]) == (400, "max_node_count")
 
 
-async def test_how_what_is_found_is_weighed_can_be_said(
+async def test_a_request_can_choose_the_tuning(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
     """A request may choose the fusion, the weight and the expansion for one search. Wrong values are refused."""

@@ -93,7 +93,7 @@ async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient
     assert [text for _, text in said(fakes)] == ["Be kind.", "One?", "At nine.", "Two?"]
 
 
-async def test_names_that_the_server_has_not_given(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_unknown_session_names_are_returned_unchanged(client: httpx.AsyncClient, fakes: Any) -> None:
     """A state that the server has not issued is returned unchanged, and nothing is stored under it."""
     states: list[Any] = ["my session", "f" * 32, {"id": 1}, 7, [], ""]
     for state in states:
@@ -103,7 +103,7 @@ async def test_names_that_the_server_has_not_given(client: httpx.AsyncClient, fa
     assert fakes.memory.sessions == {}
 
 
-async def test_a_session_of_somebody_else(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_session_of_another_caller(client: httpx.AsyncClient, fakes: Any) -> None:
     """A session is unknown for another caller and for another front end."""
     state = await ask(client, "One?", path=f"/kept{PATH}")
     client.headers["authorization"] = "Bearer bob"
@@ -126,7 +126,9 @@ async def test_a_session_of_somebody_else(client: httpx.AsyncClient, fakes: Any)
         ("/kept/ask", False),
     ],
 )
-async def test_where_there_is_memory(client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
+async def test_the_profile_decides_on_the_memory(
+    client: httpx.AsyncClient, fakes: Any, path: str, kept: bool
+) -> None:
     """The profile decides on the memory, otherwise the dialect. A question on /ask has no session."""
     if path.endswith("/ask"):
         for _ in range(2):
@@ -143,13 +145,15 @@ class TestWithoutAuthentication:
         return Settings(default_index="")
 
     @pytest.mark.parametrize(("path", "kept"), [(PATH, False), (f"/kept{PATH}", True)])
-    async def test_all_callers_are_one(self, client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
+    async def test_sessions_without_authentication(
+        self, client: httpx.AsyncClient, fakes: Any, path: str, kept: bool
+    ) -> None:
         """Without authentication, a session is stored only if the profile enables it."""
         await ask(client, "Two?", await ask(client, "One?", path=path), path)
         assert len(said(fakes)) == (3 if kept else 1)
 
 
-async def test_an_answer_that_breaks_off_is_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_an_incomplete_answer_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """An answer that breaks off is not stored in the session."""
     state = await ask(client, "One?")
     fakes.generator.scripts.append([[Start(b"{}")], [Delta(0, "Half")], Unavailable("gone")])
@@ -161,7 +165,7 @@ async def test_an_answer_that_breaks_off_is_not_kept(client: httpx.AsyncClient, 
     assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Three?"]
 
 
-async def test_what_the_detectors_stop_or_change(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_sessions_are_judged(client: httpx.AsyncClient, fakes: Any) -> None:
     """A blocked question is not stored. An answer is stored as the client received it."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
     state = await ask(client, "One?", path=f"/kept{PATH}")
@@ -197,7 +201,7 @@ async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
     assert said(fakes) == [("user", "Two?")]
 
 
-async def test_a_memory_that_is_away(
+async def test_a_memory_that_cannot_be_reached(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new session is answered without the memory. A known session is answered with 503."""

@@ -7,7 +7,7 @@ async def whole(spool: Spool, parts: list[bytes | int]) -> bytes:
     return b"".join([piece async for piece in spool.send(parts)])
 
 
-async def test_records_come_back_in_any_order() -> None:
+async def test_records_are_read_in_any_order() -> None:
     """Records are sent in any order, also repeatedly, as JSON lists of known length."""
     spool = Spool()
     for number in range(5):
@@ -19,7 +19,7 @@ async def test_records_come_back_in_any_order() -> None:
     assert length == len(sent)
 
 
-async def test_what_is_large_comes_in_pieces() -> None:
+async def test_large_contents_are_read_in_pieces() -> None:
     """Large contents are sent in several pieces, byte for byte."""
     spool = Spool()
     records = [b"%d" % (number % 10) * 30_000 for number in range(60)]
@@ -30,7 +30,7 @@ async def test_what_is_large_comes_in_pieces() -> None:
     assert len(pieces) > 10
 
 
-async def test_a_spool_that_fails_is_forgotten() -> None:
+async def test_a_failed_spool_is_closed() -> None:
     """A spool is closed when its block fails."""
     try:
         with Spool() as spool:

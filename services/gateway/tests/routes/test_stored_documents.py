@@ -28,7 +28,7 @@ async def test_passages_of_a_document(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"{PATH}/d1/passages?offset=1")).json()["passages"] == []
 
 
-async def test_ids_may_hold_slashes(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_ids_may_have_slashes(client: httpx.AsyncClient, fakes: Any) -> None:
     """The id of a document may have slashes."""
     stored = StoredDocument("a/b c/passages", "n", "text/plain", "a" * 64, 1, 0.0, oids=("ann",))
     fakes.retriever.documents["docs"] = [FakeDocument(stored)]
@@ -51,12 +51,12 @@ async def test_ids_may_hold_slashes(client: httpx.AsyncClient, fakes: Any) -> No
         (f"{PATH}/d1/passages?offset=-1", 400),
     ],
 )
-async def test_what_cannot_be_listed(client: httpx.AsyncClient, path: str, status: int) -> None:
+async def test_invalid_lists_are_refused(client: httpx.AsyncClient, path: str, status: int) -> None:
     """An unknown document or index gives 404, and an invalid page or name 400."""
     assert (await client.get(path)).status_code == status
 
 
-async def test_who_may_see_a_document_changes(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClient, fakes: Any) -> None:
     """A job changes the access list of a document. Repeated names count once."""
     stored = StoredDocument("a/b", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored)]

@@ -24,7 +24,7 @@ def lines(*said: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(each).encode() + b"\n" for each in said)
 
 
-async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient) -> None:
+async def test_findings_have_positions_in_the_whole_content(client: httpx.AsyncClient) -> None:
     """Positions count in the whole content across its lines, and the answers cover the content."""
     content = lines({**WORDS, "content": "a sec"}, {"content": "ret "}, {"detectors": None, "content": "b"})
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
@@ -46,7 +46,7 @@ async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient
         (b"{\n", 400, "Failed to parse the request body as JSON: "),
     ],
 )
-async def test_what_is_known_before_the_stream_begins_is_a_status(
+async def test_an_error_in_the_first_line_is_a_status(
     client: httpx.AsyncClient, content: bytes, status: int, details: str
 ) -> None:
     """An error in the first line is answered with its status and without a stream."""

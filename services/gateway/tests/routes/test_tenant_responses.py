@@ -66,7 +66,7 @@ async def test_responses_are_listed_without_texts(client: httpx.AsyncClient, fak
     assert SECRET not in following.text + shown.text + str(page)
 
 
-async def test_what_was_asked_and_answered_is_not_shown(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_input_and_output_are_not_shown(client: httpx.AsyncClient, fakes: Any) -> None:
     """The input and the output of a user's response are not shown."""
     answer = (await client.post("/v1/responses", json={"input": f"When, {SECRET}?", "user": SECRET})).json()
     assert answer["output"][0]["content"][0]["text"] == "At nine."
@@ -76,7 +76,7 @@ async def test_what_was_asked_and_answered_is_not_shown(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
-async def test_one_in_the_background_is_cancelled(fakes: Any, settings: Settings, runs: bool) -> None:
+async def test_a_background_response_is_cancelled(fakes: Any, settings: Settings, runs: bool) -> None:
     """A background response is cancelled, and its user reads that. A second cancellation changes nothing."""
     app, background = build(settings, fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
@@ -99,7 +99,7 @@ async def test_one_in_the_background_is_cancelled(fakes: Any, settings: Settings
     [({}, "the status completed"), ({"status": "in_progress", "background": False}, "Only a background response")],
     ids=["over", "foreground"],
 )
-async def test_what_cannot_be_cancelled(
+async def test_other_responses_cannot_be_cancelled(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], message: str
 ) -> None:
     """The cancellation of an ended or a foreground response is refused with 409, and the response stays."""
@@ -110,7 +110,7 @@ async def test_what_cannot_be_cancelled(
     assert await fakes.responses.read(ANN, one.id, soon()) == one
 
 
-async def test_one_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_response_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
     """A deleted response is gone for its user together with its events. Other responses stay."""
     one, other = [(await client.post("/v1/responses", json={"input": "When?"})).json()["id"] for _ in range(2)]
     assert (await client.delete(f"{PATH}/{one}")).json() == {"id": one, "deleted": True}
@@ -120,7 +120,7 @@ async def test_one_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
     assert last.deleted
 
 
-async def test_one_whose_gateway_is_gone(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_response_whose_gateway_died(client: httpx.AsyncClient, fakes: Any) -> None:
     """A response whose gateway died is shown as failed."""
     one = await fakes.responses.save(ANN, stored(status="in_progress", output=[], usage=None), soon())
     [shown] = (await client.get(PATH)).json()["responses"]
@@ -128,7 +128,9 @@ async def test_one_whose_gateway_is_gone(client: httpx.AsyncClient, fakes: Any) 
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_another_tenants_does_not_exist(client: httpx.AsyncClient, fakes: Any, method: str) -> None:
+async def test_a_response_of_another_tenant_does_not_exist(
+    client: httpx.AsyncClient, fakes: Any, method: str
+) -> None:
     """A response of another tenant is answered with 404 and stays."""
     strange = replace(ANN, tenant="t")
     one = await fakes.responses.save(strange, stored(), soon())

@@ -72,7 +72,7 @@ async def test_an_update_of_an_unknown_index(client: httpx.AsyncClient, fakes: A
     assert fakes.texts.submitted == []
 
 
-async def test_one_wrong_document_stops_all(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_one_wrong_document_refuses_the_request(client: httpx.AsyncClient, fakes: Any) -> None:
     """One wrong document refuses the whole request with 400 and its path, on both routes."""
     bad = [{"text": "Fine.", "doc_id": "a"}, {"text": "Fine.", "doc_id": "b", "metadata": [1]}]
     for path, more in (("/index", {"index_name": "docs"}), ("/indexes/docs/documents", {})):
@@ -94,7 +94,7 @@ async def test_one_wrong_document_stops_all(client: httpx.AsyncClient, fakes: An
         (b"{" + b" " * 100_000 + b"}", "application/json", 413),
     ],
 )
-async def test_a_body_that_is_none(
+async def test_an_invalid_body(
     client: httpx.AsyncClient, fakes: Any, content: bytes, media: str, status: int
 ) -> None:
     """A body of another media type, without JSON or above the limit is refused with the reason."""
@@ -113,7 +113,7 @@ async def test_a_body_larger_than_a_chats(client: httpx.AsyncClient) -> None:
     assert (await client.post("/retrieve", json={"index_name": "docs", "query": text})).status_code == 413
 
 
-async def test_what_takes_too_long_is_told_as_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_slow_request_is_answered_with_the_job(client: httpx.AsyncClient, fakes: Any) -> None:
     """A request that takes too long is answered with 202 and the job."""
     fakes.texts.stuck = True
     response = await add(client, {"text": "A"})
@@ -124,7 +124,7 @@ async def test_what_takes_too_long_is_told_as_a_job(client: httpx.AsyncClient, f
 
 
 @pytest.mark.parametrize("failure", [Unavailable("The ingest queue cannot be reached."), NotFound("Gone.")])
-async def test_what_cannot_be_queued(client: httpx.AsyncClient, fakes: Any, failure: Any) -> None:
+async def test_a_request_that_cannot_be_queued(client: httpx.AsyncClient, fakes: Any, failure: Any) -> None:
     """A request that cannot be queued is answered with the status of the failure."""
     fakes.texts.failure = failure
     assert (await add(client, {"text": "A"})).status_code in (503, 404)

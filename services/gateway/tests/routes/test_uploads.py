@@ -10,7 +10,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
 
-async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
+async def test_a_cancelled_upload_does_not_keep_its_turn() -> None:
     """An upload that is cancelled as its turn comes does not begin, and the turn is free again."""
     turns, begun = Turns(1), False
 
@@ -22,7 +22,7 @@ async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
     async with turns.turn(Deadline.after(120)):
         waiting = asyncio.create_task(upload())
         await asyncio.sleep(0.01)
-    # The turn has been handed on, and whoever waits has not run since.
+    # The turn has passed to the waiting upload, which has not run since.
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (waiting.cancelled(), begun) == (True, False)
@@ -30,7 +30,7 @@ async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
         pass
 
 
-async def test_a_turn_that_does_not_come_in_time() -> None:
+async def test_an_upload_without_a_turn_in_time() -> None:
     """An upload that does not get its turn in time is refused with a time to retry."""
     turns = Turns(1)
     async with turns.turn(Deadline.after(120)):

@@ -33,7 +33,7 @@ async def kept(fakes: Any, principal: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("issuer", ["", "https://id"])
-async def test_what_a_user_stored_is_deleted(client: httpx.AsyncClient, fakes: Any, issuer: str) -> None:
+async def test_the_data_of_a_user_are_deleted(client: httpx.AsyncClient, fakes: Any, issuer: str) -> None:
     """All data of one name and issuer are deleted. A second deletion finds nothing."""
     everyone = [ANN, *OTHERS]
     for principal in everyone:
