@@ -31,11 +31,11 @@ ROUTES = route_table(registrations())
 
 
 class Service:
-    """What is below: answers when it is told to, or after some seconds.
+    """The application behind the admission, which answers when a test says so, or after some seconds.
 
     Attributes:
-        running: Requests that are there.
-        most: As many were there at once.
+        running: The number of running requests.
+        most: The highest number of concurrent requests.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -91,7 +91,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_finds_no_place_waits_in_turn() -> None:
+async def test_requests_without_a_place_wait_in_order() -> None:
     """A quarter as many requests as places wait in order. Further requests are refused at once."""
     service = Service()
     app = admission(service, 8)
@@ -110,7 +110,7 @@ async def test_what_finds_no_place_waits_in_turn() -> None:
     assert service.most == 8
 
 
-async def test_batch_requests_leave_room_for_people() -> None:
+async def test_batch_requests_leave_places_for_interactive_ones() -> None:
     """Batch requests take at most three quarters of the places and never wait."""
     service = Service()
     app = admission(service, 8)
@@ -130,7 +130,7 @@ async def test_batch_requests_leave_room_for_people() -> None:
     assert await ended(*batch) == [True] * 6 + [False] * 3
 
 
-async def test_a_batch_request_does_not_overtake_who_waits() -> None:
+async def test_a_batch_request_does_not_overtake_waiting_requests() -> None:
     """A batch request is refused while another request waits, although its own share is free."""
     service = Service()
     app = admission(service, 1)
@@ -145,7 +145,7 @@ async def test_a_batch_request_does_not_overtake_who_waits() -> None:
     assert await ended(*people) == [True, True]
 
 
-async def test_what_only_looks_needs_no_place() -> None:
+async def test_reading_requests_need_no_place() -> None:
     """Requests that only read take no place. They count in the limit of all requests."""
     service = Service()
     app = admission(service, 1, limit=4)
@@ -166,11 +166,11 @@ async def ask_all(service: Service, tasks: list["asyncio.Task[None]"]) -> None:
 
 
 @virtual_time
-async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
+async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
     """A request is refused at once if the queue and the answer take longer than its client waits."""
     service = Service(0.2)
     app = admission(service, 4)
-    await ask(app)  # now it is known how long an answer takes
+    await ask(app)  # measures the time of an answer
     tasks = asking(app, 4)
     await settled()
     begin = time.perf_counter()
@@ -186,7 +186,7 @@ async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
 
 
 @virtual_time
-async def test_nobody_waits_for_long_behind_a_burst() -> None:
+async def test_a_request_behind_a_burst_is_refused() -> None:
     """A request behind a burst is refused, because all places come free at the same late time."""
     service = Service(0.4)
     app = admission(service, 8)
@@ -204,7 +204,7 @@ ages = st.lists(st.floats(0, 5), min_size=1, max_size=12).map(lambda found: sort
 
 
 @given(ages, st.integers(0, 11), st.floats(0.01, 5))
-def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: float) -> None:
+def test_the_expected_wait(ages: list[float], ahead: int, seconds: float) -> None:
     """The expected wait is positive, bounded by the queue, and grows with the requests ahead."""
     expected = expected_wait(ahead, ages, seconds, len(ages))
     assert 0 < expected <= max(seconds, seconds * (ahead + 1) / len(ages))
@@ -214,7 +214,7 @@ def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: fl
 
 
 @virtual_time
-async def test_a_slow_time_is_forgotten() -> None:
+async def test_earlier_slow_answers_are_forgotten() -> None:
     """Earlier slow answers refuse no request while a place is free."""
     service = Service(0.2)
     app = admission(service, 4)
@@ -230,7 +230,7 @@ async def test_a_slow_time_is_forgotten() -> None:
 
 
 @virtual_time
-async def test_the_wait_has_an_end() -> None:
+async def test_the_wait_is_limited() -> None:
     """A request waits for a place no longer than the limit, and loses no place."""
     service = Service()
     app = admission(service, 1, wait=0.05)
@@ -242,7 +242,7 @@ async def test_the_wait_has_an_end() -> None:
     await ask_all(service, again)
 
 
-async def test_who_leaves_while_waiting_takes_no_place() -> None:
+async def test_leaving_while_waiting_takes_no_place() -> None:
     """A request whose client leaves while it waits takes no place, also if the place comes at that moment."""
     service = Service()
     app = admission(service, 2)
@@ -261,7 +261,7 @@ async def test_who_leaves_while_waiting_takes_no_place() -> None:
 
 @given(st.lists(st.sampled_from(["ask", "batch", "end", "leave", "step"]), max_size=60), st.integers(1, 6))
 @limits(max_examples=60)
-def test_places_are_neither_lost_nor_made(steps: list[str], places: int) -> None:
+def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None:
     """The number of places stays the same for every order of requests, ends and cancellations."""
 
     async def play() -> None:
@@ -289,7 +289,7 @@ def test_places_are_neither_lost_nor_made(steps: list[str], places: int) -> None
 
 
 @virtual_time
-async def test_at_three_times_capacity_the_accepted_are_answered_as_ever() -> None:
+async def test_accepted_requests_stay_fast_at_three_times_the_capacity() -> None:
     """At three times the capacity, accepted requests are nearly as fast as before. Others are refused at once."""
     seconds, places = 0.2, 16
     app = admission(Service(seconds), places)

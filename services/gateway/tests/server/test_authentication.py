@@ -78,7 +78,7 @@ def url_of(path: str) -> str:
     return "/".join("x" if part.startswith("{") else part for part in path.replace(":path}", "}").split("/"))
 
 
-async def test_every_route_for_everybody(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_every_route_needs_its_role(http: httpx.AsyncClient, keys: Keys) -> None:
     """Every route except the open ones needs a credential (401) and its role or the administrator's (403)."""
     callers = {role: keys.make(role, role) for role in ("ask", "ingest", "admin")} | {"none": keys.make("none")}
     for path, method, needed in ROUTES:
@@ -91,7 +91,7 @@ async def test_every_route_for_everybody(http: httpx.AsyncClient, keys: Keys) ->
             assert status != 401, (path, method, role)
 
 
-async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_unknown_paths_need_a_credential(http: httpx.AsyncClient, keys: Keys) -> None:
     """An unknown path gives 401 without a credential. It gives 404 with one, and a wrong method 405."""
     headers = keys.make("ann", "ask")
     for path in ("/nowhere", "/chat/x", "/indexes/x/y"):
@@ -103,7 +103,7 @@ async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys
     assert (await http.get("/chat", headers=headers)).headers["allow"] == "POST"
 
 
-async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_a_slash_in_a_name_needs_a_credential(http: httpx.AsyncClient, keys: Keys) -> None:
     """A name with a slash gives 401 without a credential, and 400 with the field otherwise."""
     headers = keys.make("ann", "ask")
     for path in ("/indexes/a%2Fb/documents", "/indexes/a%2Fb", "/indexes/a/b/documents", "/persist/a%2Fb"):
@@ -114,7 +114,9 @@ async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: http
 
 
 @pytest.mark.parametrize(("method", "path"), ERRORS_AS_TEXT)
-async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, method: str, path: str) -> None:
+async def test_refusals_have_the_dialects_format(
+    http: httpx.AsyncClient, keys: Keys, method: str, path: str
+) -> None:
     """A refusal has a text as the error, the challenge and the trace id on routes of this dialect."""
     nobody = await http.request(method, path)
     assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
@@ -135,7 +137,7 @@ async def test_refusals_to_openais_clients(http: httpx.AsyncClient, keys: Keys, 
     assert (forbidden["error"]["type"], forbidden["error"]["code"]) == ("permission_error", "permission_denied")
 
 
-async def test_each_header_is_taken(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_each_header_is_accepted(http: httpx.AsyncClient, keys: Keys) -> None:
     """A key is accepted in ``Authorization``, ``api-key`` and ``x-api-key``. A wrong key gives `invalid_token`."""
     key = keys.make("ann", "ask")["authorization"].split()[1]
     for headers in ({"authorization": f"bearer {key}"}, {"api-key": key}, {"x-api-key": key}):
@@ -144,7 +146,7 @@ async def test_each_header_is_taken(http: httpx.AsyncClient, keys: Keys) -> None
     assert wrong.headers["www-authenticate"] == 'Bearer realm="causeway", error="invalid_token"'
 
 
-async def test_open_routes_look_at_no_credential(http: httpx.AsyncClient) -> None:
+async def test_open_routes_ignore_credentials(http: httpx.AsyncClient) -> None:
     """An open route answers a request with a wrong key."""
     for path in ("/healthz", "/config", "/auth_setup", "/docs", "/openapi.json"):
         assert (await http.get(path, headers={"api-key": "wrong"})).status_code == 200
@@ -156,7 +158,7 @@ async def test_metrics_may_be_open(fakes: Any, keys: Keys) -> None:
         assert (await http.get("/metrics")).status_code == 200
 
 
-async def test_a_revoked_key_and_one_that_has_expired(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_revoked_and_expired_keys(http: httpx.AsyncClient, keys: Keys) -> None:
     """A revoked key and an expired key are refused with 401 at the next request."""
     headers = keys.make("ann", "ask")
     assert (await http.get("/indexes", headers=headers)).status_code == 200
@@ -173,7 +175,7 @@ async def test_keys_that_are_not_known_yet(fakes: Any) -> None:
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
-async def test_a_body_is_not_read_for_nobody(http: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_body_without_a_credential_is_not_read(http: httpx.AsyncClient, fakes: Any) -> None:
     """The body of a request without a credential is not read."""
     read = 0
 
@@ -219,7 +221,7 @@ async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Pa
                 assert (response.status_code == 200) == (mount in mounts), (name, path)
 
 
-async def test_who_asks_reaches_the_routes(http: httpx.AsyncClient, fakes: Any, keys: Keys) -> None:
+async def test_the_routes_get_the_caller(http: httpx.AsyncClient, fakes: Any, keys: Keys) -> None:
     """A route receives the tenant and the user of the key, and does not show another user's history."""
     ann, bob = keys.make("ann", "ask"), keys.make("bob", "ask")
     saved = {"id": "c", "answers": [["q", {}]]}
@@ -231,7 +233,7 @@ async def test_who_asks_reaches_the_routes(http: httpx.AsyncClient, fakes: Any, 
     assert (await http.get("/chat_history/sessions", headers=bob)).json()["sessions"] == []
 
 
-async def test_the_log_knows_the_key_by_its_id_alone(
+async def test_logs_have_only_the_id_of_the_key(
     http: httpx.AsyncClient, keys: Keys, spans: InMemorySpanExporter
 ) -> None:
     """Logs, traces and answers have the id of the key and no secret."""
@@ -254,7 +256,7 @@ async def test_the_log_knows_the_key_by_its_id_alone(
     assert "my-password" not in told
 
 
-async def test_browsers_may_ask_before_they_sign_in(fakes: Any, keys: Keys, tmp_path: Path) -> None:
+async def test_a_preflight_request_needs_no_key(fakes: Any, keys: Keys, tmp_path: Path) -> None:
     """A preflight request needs no key, and a refusal has the headers of CORS."""
     path = tmp_path / "frontends.yaml"
     path.write_text("frontends: [{name: default, origins: ['https://chat.example.com']}]")
@@ -311,7 +313,7 @@ async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) ->
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-async def test_a_provider_that_has_no_keys(fakes: Any, issuer_at: Callable[[], Any], status: int) -> None:
+async def test_a_provider_without_keys(fakes: Any, issuer_at: Callable[[], Any], status: int) -> None:
     """A token is answered with 503 while the provider's keys cannot be loaded. Redirects are not followed."""
     issuer = issuer_at()
     issuer.status = status
@@ -333,7 +335,7 @@ async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_
         assert (await http.get("/indexes", headers={"api-key": "cwk_x"})).status_code == 401
 
 
-async def test_auth_setup_says_how_to_sign_in(fakes: Any, issuer_at: Callable[[], Any]) -> None:
+async def test_auth_setup_describes_the_login(fakes: Any, issuer_at: Callable[[], Any]) -> None:
     """The answer has the members for the login library if a client id is set, and no login otherwise."""
     issuer = issuer_at()
     scopes = ["api://causeway/access"]
@@ -354,14 +356,14 @@ async def test_auth_setup_says_how_to_sign_in(fakes: Any, issuer_at: Callable[[]
 # --- none ---------------------------------------------------------------------------------------------------------
 
 
-async def test_where_nobody_is_asked_headers_are_not_read(fakes: Any) -> None:
+async def test_without_authentication_credentials_are_ignored(fakes: Any) -> None:
     """A request with a malformed credential is answered if authentication is off."""
     async with gateway(fakes, auth="none") as http:
         response = await http.post("/chat", json=QUESTION, headers={"authorization": "Basic nonsense"})
     assert response.status_code == 200
 
 
-async def test_the_caller_stands_in_one_place() -> None:
+async def test_the_state_has_the_caller() -> None:
     """The state of a request has the caller and its principal. The default principal has no roles."""
     seen: list[Any] = []
 

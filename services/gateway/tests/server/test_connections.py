@@ -18,7 +18,7 @@ class Fake:
         self.closed.append(self.name)
 
 
-def test_the_longest_idle_makes_room() -> None:
+def test_the_longest_idle_connection_is_replaced() -> None:
     """A connection above the limit replaces the longest idle one. Busy connections stay open."""
     connections, closed = Connections(2, reserve=1), list[str]()
     first, second, third = (Fake(closed, name) for name in ("first", "second", "third"))
@@ -32,7 +32,7 @@ def test_the_longest_idle_makes_room() -> None:
     assert (len(connections), connections.shed) == (2, {"idle": 2, "refused": 0})
 
 
-def test_where_none_is_idle_places_are_reserved() -> None:
+def test_reserved_places_without_idle_connections() -> None:
     """Reserved places are used while no connection is idle. Further connections are refused until one ends."""
     connections = Connections(1, reserve=1)
     busy, reserved = Fake(), Fake()

@@ -44,7 +44,7 @@ async def test_a_compressed_body_is_read(client: httpx.AsyncClient, fakes: Any, 
     assert len(fakes.generator.prompts) == 9
 
 
-async def test_the_limit_is_that_of_the_decoded_body(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_limit_applies_to_the_decoded_body(client: httpx.AsyncClient, fakes: Any) -> None:
     """The limit of bodies holds for the decoded size."""
     body = gzip.compress(question(LIMIT), mtime=0)
     assert len(body) < LIMIT / 100
@@ -64,7 +64,7 @@ def wrong() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("body", list(wrong()))
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat", "/retrieve"])
-async def test_what_is_no_gzip_is_refused(client: httpx.AsyncClient, fakes: Any, path: str, body: bytes) -> None:
+async def test_an_invalid_gzip_is_refused(client: httpx.AsyncClient, fakes: Any, path: str, body: bytes) -> None:
     """A body that is not complete gzip is refused with 400."""
     response = await client.post(path, content=body, headers=GZIP)
     assert response.status_code == 400

@@ -48,7 +48,7 @@ async def preflight(client: httpx.AsyncClient, path: str, origin: str) -> httpx.
         ("/public/chat", "null", "*"),
     ],
 )
-async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, origin: str, allowed: str) -> None:
+async def test_preflight_requests(client: httpx.AsyncClient, path: str, origin: str, allowed: str) -> None:
     """A preflight of an allowed origin gets 204 with the allowed methods and headers and a trace id."""
     response = await preflight(client, path, origin)
     assert response.status_code == 204
@@ -84,7 +84,7 @@ async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, or
         ("/chat", "https://friend.example"),
     ],
 )
-async def test_other_origins_get_no_header(client: httpx.AsyncClient, path: str, origin: str) -> None:
+async def test_other_origins_are_refused(client: httpx.AsyncClient, path: str, origin: str) -> None:
     """Another origin gets no headers of CORS. Its preflight and its request are refused."""
     refused = await preflight(client, path, origin)
     assert refused.status_code == 400
@@ -94,7 +94,7 @@ async def test_other_origins_get_no_header(client: httpx.AsyncClient, path: str,
         assert not any(name in response.headers for name in HEADERS)
 
 
-async def test_answers_and_errors_carry_the_headers(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_answers_and_errors_have_the_headers(client: httpx.AsyncClient, fakes: Any) -> None:
     """Every answer and every error has the headers of CORS."""
     origin = {"origin": "https://a.example"}
     fakes.retriever.indexes = {}
@@ -115,7 +115,7 @@ async def test_answers_and_errors_carry_the_headers(client: httpx.AsyncClient, f
         assert response.headers["vary"] == "origin"
 
 
-async def test_caches_keep_origins_apart(client: httpx.AsyncClient) -> None:
+async def test_answers_vary_by_origin(client: httpx.AsyncClient) -> None:
     """An answer of a profile with origins has `vary: origin`, also without an origin in the request."""
     assert (await client.get("/a/config")).headers["vary"] == "origin"
     assert "vary" not in (await client.get("/none/config")).headers

@@ -65,7 +65,7 @@ def client(fakes: Any, settings: Settings, tmp_path: Path) -> httpx.AsyncClient:
         ("/chat", {"origin": "https://closed.example.com"}),
     ],
 )
-async def test_a_profile_holds_whichever_way_leads_to_it(
+async def test_a_profile_is_selected_by_mount_host_or_origin(
     client: httpx.AsyncClient, fakes: Any, path: str, headers: dict[str, str]
 ) -> None:
     """A profile is selected by mount, host or origin, and sets the index, model, prompt and detectors."""
@@ -88,7 +88,7 @@ async def test_a_profile_holds_whichever_way_leads_to_it(
     ],
 )
 @pytest.mark.parametrize("path", ["/closed/chat", "/closed/chat/stream", "/closed/2024-04/chat"])
-async def test_a_request_only_narrows(
+async def test_values_outside_the_lists_are_refused(
     client: httpx.AsyncClient, fakes: Any, path: str, overrides: dict[str, str], field: str
 ) -> None:
     """A value outside the profile's lists is refused with 403 and its field, and no service is called."""
@@ -99,7 +99,7 @@ async def test_a_request_only_narrows(
     assert fakes.retriever.queries == []
 
 
-async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_values_of_the_lists_are_accepted(client: httpx.AsyncClient, fakes: Any) -> None:
     """A request may choose from the profile's lists. A profile without lists allows every index and model."""
     assert (await client.post("/closed/chat", json=question(index="empty", model="large"))).status_code == 200
     assert (await client.post("/open/chat", json=question(index="docs", model="x"))).status_code == 200
@@ -116,7 +116,7 @@ async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: An
         ({"index_name": "secret", "tools": [{"type": "function"}]}, "index_name"),
     ],
 )
-async def test_openais_clients_are_held_to_it_too(
+async def test_openais_clients_keep_to_the_lists(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], field: str
 ) -> None:
     """Requests of OpenAI's clients keep to the profile's lists, also those passed through to the model."""
@@ -136,7 +136,7 @@ async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_azures_clients_name_the_model_in_the_path(client: httpx.AsyncClient, fakes: Any, slash: str) -> None:
+async def test_the_model_in_the_path_precedes_the_body(client: httpx.AsyncClient, fakes: Any, slash: str) -> None:
     """The model in the path precedes the model in the body, and must be in the profile's list."""
     body = {"messages": [{"role": "user", "content": "When?"}], "model": "other"}
     for model, status in (("large", 200), ("other", 403)):
@@ -173,9 +173,7 @@ def filled(path: str) -> str:
 @pytest.mark.parametrize(
     "route", list(route_table(registrations())), ids=lambda route: f"{route.method} {route.path}"
 )
-async def test_a_limited_front_end_has_the_routes_that_keep_to_its_limits(
-    client: httpx.AsyncClient, route: Route
-) -> None:
+async def test_a_limited_front_end_hides_routes_of_all_indexes(client: httpx.AsyncClient, route: Route) -> None:
     """A limited front end hides each route that reaches all indexes of the tenant, for every method."""
     path = filled(route.path)
     for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
@@ -224,7 +222,7 @@ async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fak
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/", "/v1/nothing"])
-async def test_what_is_nowhere_is_not_there(client: httpx.AsyncClient, path: str) -> None:
+async def test_unknown_paths_of_a_limited_front_end(client: httpx.AsyncClient, path: str) -> None:
     """An unknown path of a limited front end gives 404."""
     response = await client.get(f"/closed{path}")
     assert response.status_code == 404
@@ -249,9 +247,7 @@ async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, span
     assert [(span.attributes or {}).get("causeway.frontend") for span in servers] == ["closed", "closed", "default"]
 
 
-async def test_where_credentials_are_needed_nobody_learns_of_the_limit(
-    fakes: Any, settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_hidden_route_needs_a_credential(fakes: Any, settings: Settings, tmp_path: Path) -> None:
     """A hidden route gives 401 without a credential, and 404 with the reason otherwise."""
     path = tmp_path / "frontends.yaml"
     path.write_text(FILE)
@@ -308,7 +304,7 @@ async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_p
     ("mount", "listed"),
     [("closed/", {"small", "large"}), ("open/", {"small", "large", "other"})],
 )
-async def test_models_are_listed_that_may_be_asked(
+async def test_offered_models_are_listed(
     client: httpx.AsyncClient, fakes: Any, mount: str, listed: set[str]
 ) -> None:
     """The list has the models that the profile offers. Other models are unknown."""

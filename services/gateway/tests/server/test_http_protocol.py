@@ -155,7 +155,7 @@ requests = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(requests, min_size=1, max_size=4), st.lists(st.integers(1, 600), max_size=6))
-def test_as_many_answers_as_requests(sent: list[Request], cuts: list[int]) -> None:
+def test_each_request_gets_its_own_answer(sent: list[Request], cuts: list[int]) -> None:
     """Each request of a connection gets its own answer, in order, with every split."""
     data = b"".join(request.raw for request in sent)
     with asyncio.Runner() as runner:
@@ -196,7 +196,7 @@ async def refusal(data: bytes) -> tuple[int, str | None, Wire]:
         (Request(headers=[b"no colon"]), 400, None),
     ],
 )
-async def test_framing_in_doubt_is_refused(request_: Request, status: int, field: str | None) -> None:
+async def test_ambiguous_framing_is_refused(request_: Request, status: int, field: str | None) -> None:
     """A request with ambiguous framing is refused and the connection closed. Later bytes are not read."""
     got, named, wire = await refusal(request_.raw + Request(path=b"/next").raw)
     assert (got, named) == (status, field)
@@ -210,13 +210,13 @@ async def test_hosts_are_names_or_addresses(host: bytes) -> None:
     assert answers(wire.written) == [Request().answer]
 
 
-async def test_space_around_a_value_is_not_of_it() -> None:
+async def test_space_around_a_value_is_ignored() -> None:
     """Space around a header's value is ignored."""
     wire = await exchange([Request(headers=[b"Content-Length: 3 \t"]).raw + b"abc"])
     assert answers(wire.written) == [told(b"POST", b"/", b"abc")]
 
 
-async def test_what_was_asked_before_is_answered_first() -> None:
+async def test_a_refusal_waits_for_earlier_answers() -> None:
     """A refusal waits for the answer to the earlier request of the connection."""
     gate = asyncio.Event()
 

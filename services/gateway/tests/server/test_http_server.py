@@ -93,7 +93,7 @@ async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader,
         pair[1].close()
 
 
-async def test_a_server_that_stops_answers_who_has_just_connected() -> None:
+async def test_a_server_that_stops_answers_accepted_connections() -> None:
     """A server that stops answers a request on a connection that it had accepted, and closes the connection."""
     async with stopping() as (reader, writer):
         writer.write(head())
@@ -108,7 +108,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_client() -> None:
         assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
-async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
+async def test_requests_within_the_limits_are_served(connect: Connect) -> None:
     """Requests within the limits are served, complete or in pieces."""
     assert await answer(connect, head()) == (200, b"001")
     assert await answer(connect, head(*(f"a{n}: b" for n in range(19)))) == (200, b"020")
@@ -127,7 +127,7 @@ async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
         head(*("a: " + "b" * 150 for _ in range(15))),
     ],
 )
-async def test_what_is_beyond_is_refused(connect: Connect, request_: bytes) -> None:
+async def test_headers_beyond_the_limits_are_refused(connect: Connect, request_: bytes) -> None:
     """Headers beyond the limits are refused with 431 in JSON, and the connection is closed."""
     status, body = await answer(connect, request_)
     assert status == 431
@@ -143,7 +143,7 @@ async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
     reader, writer = await connect()
     writer.write(b"GET / HTTP/1.1\r\na: ")
     sent = 0
-    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):  # noqa: PT012  # wherever it ends
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):  # noqa: PT012  # the connection may end at any of these lines
         while sent < 100_000_000:
             writer.write(b"b" * 1000)
             sent += 1000
@@ -161,14 +161,14 @@ async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect)
         writer.write(head("a: " + "b" * 1500))
         assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
     body = b"x" * 50_000
-    writer.write(head(f"content-length: {len(body)}") + body)  # bodies have limits of their own
+    writer.write(head(f"content-length: {len(body)}") + body)  # the limits of the head do not apply to bodies
     assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
     writer.write(head("a: " + "b" * 2500))
     assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)).startswith(b"HTTP/1.1 431")
 
 
 @pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: g\r\n", head() + b"GET / HT"])
-async def test_who_does_not_go_on_is_left(begun: bytes) -> None:
+async def test_a_silent_connection_is_closed(begun: bytes) -> None:
     """A connection that sends nothing, or no complete head, is closed after a while."""
     async with server(HttpLimits(seconds=0.5)) as port:
         begin = time.monotonic()
@@ -179,7 +179,7 @@ async def test_who_does_not_go_on_is_left(begun: bytes) -> None:
         writer.close()
 
 
-async def test_slow_bodies_are_not_its_business() -> None:
+async def test_slow_bodies_are_not_closed() -> None:
     """The time-out of the head does not hold for the body."""
     async with server(HttpLimits(seconds=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -190,7 +190,7 @@ async def test_slow_bodies_are_not_its_business() -> None:
         writer.close()
 
 
-async def test_what_is_no_http_is_refused(connect: Connect) -> None:
+async def test_other_protocols_are_refused(connect: Connect) -> None:
     """Bytes that are not HTTP are refused with 400."""
     reader, writer = await connect()
     writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
@@ -222,15 +222,13 @@ async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
     ("begun", "piece"),
     [(b"0\r\n", b"a: " + b"b" * 995 + b"\r\n"), (b"0\r\na: ", b"b" * 1000), (b"1;", b"b" * 1000)],
 )
-async def test_what_stands_behind_a_body_or_between_its_chunks_has_an_end(
-    app: Any, begun: bytes, piece: bytes
-) -> None:
+async def test_trailers_and_chunk_extensions_are_bounded(app: Any, begun: bytes, piece: bytes) -> None:
     """Trailers and chunk extensions are bounded, both for a waiting and for a refused request."""
     async with server(app=app) as port:
         assert await sent_before_the_end(port, CHUNKED + begun, piece) < 5_000_000
 
 
-async def test_trailers_are_no_headers(connect: Connect) -> None:
+async def test_trailers_are_skipped(connect: Connect) -> None:
     """Trailers are skipped, and the next request of the connection is served."""
     reader, writer = await connect()
     for _ in range(2):
@@ -256,7 +254,7 @@ async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"a", b"a" * 99 + b"b"])
-async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
+async def test_the_connection_of_a_refused_client_is_closed(rest: bytes) -> None:
     """A connection is closed if a refused client does not send the rest of its body or sends no more."""
     async with server(HttpLimits(seconds=0.5), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -267,7 +265,7 @@ async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
         writer.close()
 
 
-async def test_who_was_refused_may_ask_again() -> None:
+async def test_a_refused_client_can_send_another_request() -> None:
     """The rest of a refused body is skipped, and the next request is answered."""
     async with server(HttpLimits(seconds=60), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -278,7 +276,7 @@ async def test_who_was_refused_may_ask_again() -> None:
         writer.close()
 
 
-async def test_who_does_not_read_is_left() -> None:
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
     """A client that does not read is disconnected after a while. A slow reader receives the whole answer."""
     ended = asyncio.Event()
 
@@ -307,7 +305,7 @@ async def test_who_does_not_read_is_left() -> None:
         writer.close()
 
 
-async def test_an_answer_that_is_broken_off_on_purpose_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_aborted_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An answer that the application breaks off leaves no line in the server's log."""
     async with server(app=broken) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -41,7 +41,7 @@ def requests(name: str, status: str) -> str:
     return f'{name}_requests_total{{status="{status}"}}'
 
 
-async def test_every_metric_is_there_from_the_beginning(client: httpx.AsyncClient) -> None:
+async def test_every_metric_exists_at_the_start(client: httpx.AsyncClient) -> None:
     """Every metric exists at the start with the value zero."""
     found = await values(client)
     for name in ROUTES:
@@ -98,7 +98,7 @@ async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient,
     assert (found[requests("rag_chat", "success")], found[requests("rag_chat", "failure")]) == (0, 1)
 
 
-async def test_what_answers_rest_on(client: httpx.AsyncClient) -> None:
+async def test_passages_and_scores_are_measured(client: httpx.AsyncClient) -> None:
     """A retrieval and a chat measure the number of passages, the lowest score and the mean score."""
     await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
     found = await values(client)
@@ -109,7 +109,7 @@ async def test_what_answers_rest_on(client: httpx.AsyncClient) -> None:
     assert (await values(client))["rag_retrieve_result_count_count"] == 2
 
 
-async def test_requests_that_run(http: httpx.AsyncClient, fakes: Any) -> None:
+async def test_running_requests_are_counted(http: httpx.AsyncClient, fakes: Any) -> None:
     """Running requests are counted. A client that leaves is a failure and counts no longer."""
     fakes.generator.gate = asyncio.Event()
     async with http.stream("POST", "/v1/chat/completions", json=QUESTION | {"stream": True}) as response:
@@ -144,7 +144,7 @@ async def test_every_protocol_is_counted_by_front_end(
         assert found[requests("rag_chat", status)] == 1
 
 
-def test_no_registry_is_shared() -> None:
+def test_two_gateways_count_separately() -> None:
     """Two gateways in one process count separately."""
     first, second = Metrics(), Metrics()
     first.ended("rag_chat", 1, success=True)

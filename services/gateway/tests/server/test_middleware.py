@@ -44,7 +44,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
         ("POST", "/documents", 415),
     ],
 )
-async def test_every_response_names_its_trace(
+async def test_every_response_has_its_trace_id(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
     """Every response has the trace id in each of its headers once."""
@@ -81,7 +81,7 @@ async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
 
 
 @pytest.mark.parametrize("header", [None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff"])
-async def test_without_a_trace_of_the_clients_there_is_one(client: httpx.AsyncClient, header: str | None) -> None:
+async def test_a_request_without_a_trace_gets_one(client: httpx.AsyncClient, header: str | None) -> None:
     """A request without a valid trace gets a new trace id."""
     ids = set()
     for _ in range(2):
@@ -91,7 +91,7 @@ async def test_without_a_trace_of_the_clients_there_is_one(client: httpx.AsyncCl
     assert all(int(each, 16) for each in ids)
 
 
-async def test_the_clients_trace_goes_on_inside(fakes: Any, client: httpx.AsyncClient) -> None:
+async def test_calls_belong_to_the_clients_trace(fakes: Any, client: httpx.AsyncClient) -> None:
     """Calls to services belong to the client's trace."""
     seen: list[str] = []
 
@@ -107,7 +107,7 @@ async def test_the_clients_trace_goes_on_inside(fakes: Any, client: httpx.AsyncC
     assert set(seen) == {TRACE}
 
 
-async def test_a_defect_of_a_route_is_a_500_that_tells_nothing(fakes: Any, client: httpx.AsyncClient) -> None:
+async def test_a_defect_of_a_route_is_a_500_without_details(fakes: Any, client: httpx.AsyncClient) -> None:
     """A defect of a route is answered with 500 without details, and the log has the cause."""
 
     class Broken(FakeProbe):
@@ -141,7 +141,7 @@ async def test_a_request_leaves_one_line(client: httpx.AsyncClient) -> None:
     assert all(line["duration_ms"] > 0 for line in lines)
 
 
-async def test_a_client_that_left_is_logged_as_such(serve: Callable[[ASGIApp], int], fakes: Any) -> None:
+async def test_a_client_that_left_is_logged_with_499(serve: Callable[[ASGIApp], int], fakes: Any) -> None:
     """A request whose client left is logged with the status 499."""
     fakes.generator.gate = asyncio.Event()
     fakes.generator.script = [[], [Delta(0, "never")]]
@@ -159,7 +159,7 @@ async def test_a_client_that_left_is_logged_as_such(serve: Callable[[ASGIApp], i
 # --- admission ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_too_much_is_refused_at_once(fakes: Any) -> None:
+async def test_requests_above_the_limit_are_refused(fakes: Any) -> None:
     """Requests above the limit are refused with 503 in the dialect's format. Health checks are answered."""
     gate = fakes.generator.gate = asyncio.Event()
     app = build_app(Settings(default_index="docs", max_requests=1), fakes.services())
@@ -224,7 +224,7 @@ async def test_a_body_at_the_limit_is_read(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("length", [b"-5", b"ten", b"1.5", b"", b"+5", b"\xb2"])
-async def test_a_length_that_is_none(length: bytes) -> None:
+async def test_an_invalid_length(length: bytes) -> None:
     """A Content-Length that is not a number is refused."""
     with pytest.raises(InvalidRequest, match="Content-Length"):
         await _through_limit([(b"content-length", length)])
@@ -272,7 +272,7 @@ async def test_the_server_itself_refuses_such_lengths(port: int, length: str) ->
         ("POST", "/v1/chat", 404, dict),
     ],
 )
-async def test_routing_speaks_the_dialect(
+async def test_routing_errors_have_the_dialects_format(
     client: httpx.AsyncClient, method: str, path: str, status: int, kind: type
 ) -> None:
     """Unknown paths and wrong methods are refused in the dialect's format, with the allowed methods."""
@@ -286,7 +286,7 @@ async def test_routing_speaks_the_dialect(
         assert response.json()["detail"] == response.json()["error"]["message"]
 
 
-async def test_retry_after_is_a_header_wherever_an_error_has_it(fakes: Any, client: httpx.AsyncClient) -> None:
+async def test_retry_after_is_a_header(fakes: Any, client: httpx.AsyncClient) -> None:
     """Retry-After is a header in whole seconds, at least one."""
     fakes.ingest.failure = Unavailable("gone", retry_after=0.2)
     response = await client.post("/documents", data={"index": "docs"}, files={"file": ("a.md", b"x")})
@@ -329,9 +329,7 @@ async def test_probes_are_not_recorded(client: httpx.AsyncClient, spans: InMemor
     assert ids.isdisjoint({alone, asked})
 
 
-async def test_what_is_not_offered_is_no_error_of_the_platform(
-    client: httpx.AsyncClient, spans: InMemorySpanExporter
-) -> None:
+async def test_a_501_is_no_error_in_its_span(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
     """A 501 leaves a span without an error status."""
     response = await client.post("/speech")
     assert response.status_code == 501
@@ -363,7 +361,7 @@ async def read_slowly(monkeypatch: pytest.MonkeyPatch, *, pieces: int, size: int
     return taken
 
 
-async def test_a_body_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_slow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body below the least mean rate is refused after 30 s."""
     assert await read_slowly(monkeypatch, pieces=100, size=1) == 31
 

@@ -98,7 +98,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
     assert (await client.get("/openapi.json")).json() == document
 
 
-async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient) -> None:
+async def test_chat_routes_have_examples_and_statuses(client: httpx.AsyncClient) -> None:
     """Each chat route has a body with an example, and the statuses of its answers."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
@@ -120,7 +120,7 @@ async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient
         assert "handbook" in response.text
 
 
-async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
+async def test_the_listed_refusals_are_right(client: httpx.AsyncClient) -> None:
     """Only uploads and the guardrails' routes list 422, and the statuses of documents and jobs are listed."""
     document = (await client.get("/openapi.json")).json()
     for path, operations in document["paths"].items():
@@ -131,7 +131,7 @@ async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
     assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]
 
 
-async def test_credentials_are_refused_in_the_words_of_the_route(client: httpx.AsyncClient) -> None:
+async def test_refused_credentials_have_the_format_of_the_route(client: httpx.AsyncClient) -> None:
     """The refusals 401 and 403 of a chat have the format of its other errors."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:

@@ -8,7 +8,7 @@ from servicekit.errors import InvalidRequest
 GOOD = "currency: EUR\nmodels:\n  small: {input: 0.5, output: 2}\n"
 
 
-def test_what_an_answer_costs(tmp_path: Path) -> None:
+def test_the_cost_of_an_answer(tmp_path: Path) -> None:
     """The cost is computed from prices per million tokens. A model without a price has no cost."""
     (tmp_path / "prices.yaml").write_text(GOOD)
     file = prices.load(tmp_path / "prices.yaml")
@@ -39,7 +39,7 @@ def test_the_file_is_read_again(tmp_path: Path) -> None:
         (GOOD + "more: 1", "more"),
     ],
 )
-def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     """An invalid file is refused with the key, and a missing file with the setting."""
     path = tmp_path / "prices.yaml"
     path.write_text(text)

@@ -26,7 +26,7 @@ async def serve(scope: Scope, location: bytes | None = None) -> tuple[Scope, lis
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
-async def test_the_description_knows_its_root(path: str) -> None:
+async def test_the_documentation_gets_the_root_path(path: str) -> None:
     """The routes of the documentation receive the public path as root path. The caller's scope does not change."""
     scope = {"path": path}
     seen, _ = await serve(scope)
@@ -35,7 +35,7 @@ async def test_the_description_knows_its_root(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/indexes", "/documents", "/docs/oauth2-redirect", "/causeway/docs"])
-async def test_other_routes_see_the_path_that_came(path: str) -> None:
+async def test_other_routes_get_the_path_unchanged(path: str) -> None:
     """Other routes receive the path of the request unchanged."""
     seen, _ = await serve({"path": path})
     assert seen["path"] == path
@@ -46,14 +46,14 @@ async def test_other_routes_see_the_path_that_came(path: str) -> None:
     ("location", "public"),
     [(b"/jobs/1", b"/causeway/jobs/1"), (b"https://elsewhere.example.com/", b"https://elsewhere.example.com/")],
 )
-async def test_a_location_is_one_that_the_client_can_follow(location: bytes, public: bytes) -> None:
+async def test_a_location_gets_the_public_path(location: bytes, public: bytes) -> None:
     """A location gets the public path as prefix. An absolute address does not."""
     _, headers = await serve({"path": "/indexes"}, location)
     assert headers == [(b"location", public)]
 
 
 @pytest.mark.parametrize("path", ["", "/causeway", "/apps/rag-2.0", "/~team/_x"])
-def test_paths_that_a_setting_takes(path: str) -> None:
+def test_valid_public_paths(path: str) -> None:
     """A public path consists of segments of letters, digits and a few marks."""
     assert Settings(public_path=path).public_path == path
 
@@ -82,7 +82,7 @@ def test_paths_that_a_setting_takes(path: str) -> None:
         "/" + "a" * 200,
     ],
 )
-def test_paths_that_a_setting_refuses(path: str) -> None:
+def test_invalid_public_paths_are_refused(path: str) -> None:
     """An unsafe or too long public path is refused at the start."""
     with pytest.raises(ValidationError, match="public_path"):
         Settings(public_path=path)

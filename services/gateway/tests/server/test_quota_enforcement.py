@@ -42,7 +42,7 @@ async def limited(fakes: Any) -> AsyncIterator[Limited]:
 
 
 @pytest.mark.parametrize("path", [*STAGES, OPENAI])
-async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, fakes: Any, path: str) -> None:
+async def test_requests_above_the_quota_are_refused(limited: Limited, fakes: Any, path: str) -> None:
     """A request above the quota is refused with 429 before the model is asked. Answers have the headers."""
     client = limited("defaults: {tenant: {requests_per_minute: 2, tokens_per_minute: 1000}}")
     answered = await client.post(path, json=QUESTION)
@@ -68,7 +68,7 @@ async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, f
     assert not fakes.generator.prompts
 
 
-async def test_tokens_are_those_of_the_answer(limited: Limited) -> None:
+async def test_the_tokens_of_the_answer_count(limited: Limited) -> None:
     """The tokens of the model's answer count: 7 of the prompt and 3 of the answer."""
     client = limited("defaults: {tenant: {tokens_per_minute: 25}}")
     statuses, left = [], []
@@ -80,7 +80,7 @@ async def test_tokens_are_those_of_the_answer(limited: Limited) -> None:
     assert left == ["0", "5", "5"]
 
 
-async def test_looking_is_free(limited: Limited) -> None:
+async def test_reading_requests_are_free(limited: Limited) -> None:
     """Requests that only read are free and get no headers of quotas."""
     client = limited("defaults: {tenant: {requests_per_minute: 1}}")
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
@@ -97,7 +97,7 @@ async def test_without_quotas_there_is_no_header(client: httpx.AsyncClient) -> N
     assert not [name for name in response.headers if name.startswith("x-ratelimit")]
 
 
-async def test_what_is_refused_further_in_has_the_headers_too(limited: Limited) -> None:
+async def test_later_refusals_count_and_have_the_headers(limited: Limited) -> None:
     """A request that a later check refuses counts, and its answer has the headers once."""
     client = limited("defaults: {tenant: {requests_per_minute: 10}}")
     for number, (path, body, status) in enumerate(

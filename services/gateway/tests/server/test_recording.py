@@ -82,7 +82,7 @@ async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, p
     assert "estimated" not in record
 
 
-async def test_what_an_answer_cost(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_cost_of_an_answer_is_recorded(client: httpx.AsyncClient, fakes: Any) -> None:
     """The cost of an answer follows from the model's price. Without a price the record has no cost."""
     first = await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
     assert first.status_code == 200
@@ -99,7 +99,7 @@ async def test_what_an_answer_cost(client: httpx.AsyncClient, fakes: Any) -> Non
     assert of("causeway_cost_total", currency="EUR") - before == record["cost"]
 
 
-async def test_what_is_refused_and_what_only_looks(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_refusals_are_recorded_and_reading_requests_are_not(client: httpx.AsyncClient, fakes: Any) -> None:
     """A refusal leaves a record with its status. Lists and health checks leave none."""
     assert (await client.post("/v1/chat/completions", content=b"{")).status_code >= 400
     await client.get("/indexes")
@@ -109,7 +109,7 @@ async def test_what_is_refused_and_what_only_looks(client: httpx.AsyncClient, fa
     assert "model" not in record
 
 
-async def test_what_was_brought_in(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_bytes_of_documents_are_recorded(client: httpx.AsyncClient, fakes: Any) -> None:
     """The record of added documents has the bytes of the body."""
     body = {"index_name": "docs", "documents": [{"text": "A" * 1000, "doc_id": "a"}]}
     assert (await client.post("/index", json=body)).status_code == 200
@@ -151,7 +151,7 @@ async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
     assert (record["direction"], record["verdict"], record["text"]) == ("input", "block", "secret")
 
 
-async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any, fakes: Any) -> None:
+async def test_the_text_of_an_audit_record_is_cut(mounted: Any, fakes: Any) -> None:
     """The text of an audit record is cut to 10,000 characters."""
     client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
     word = "secret" * 2000
@@ -161,7 +161,7 @@ async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any
     assert record["text"] == word[:10_000]
 
 
-async def test_one_request_leaves_room_for_the_records_of_others(mounted: Any, fakes: Any) -> None:
+async def test_the_audit_records_of_a_request_are_limited(mounted: Any, fakes: Any) -> None:
     """A request writes at most 1000 audit records.
 
     One more record has the number of the others, and all are counted.
@@ -248,7 +248,7 @@ async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
 SECRET = "Does anybody know of the ferry's treasure?"
 
 
-async def test_what_a_chats_line_says(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_log_line_of_a_chat(client: httpx.AsyncClient, fakes: Any) -> None:
     """The log line of a chat has its measures, and no text of the question or the answer."""
     body = {"messages": [{"role": "user", "content": SECRET}], "index_name": "docs"}
     with structlog.testing.capture_logs() as logs:
@@ -273,7 +273,7 @@ async def test_what_a_chats_line_says(client: httpx.AsyncClient, fakes: Any) -> 
     assert response.json()["choices"][0]["message"]["content"] not in text
 
 
-async def test_what_is_refused_is_logged_by_its_dialect(client: httpx.AsyncClient) -> None:
+async def test_a_refusal_is_logged_with_its_dialect(client: httpx.AsyncClient) -> None:
     """A refused request is logged with its dialect, and without empty members."""
     with structlog.testing.capture_logs() as logs:
         await client.post("/2024-04/chat", content=b"{")
@@ -284,7 +284,7 @@ async def test_what_is_refused_is_logged_by_its_dialect(client: httpx.AsyncClien
     assert not lines[0].keys() & {"model", "input_tokens", "detections", "nodes_kept"}
 
 
-async def test_a_retrieval_says_where_and_how_much(client: httpx.AsyncClient) -> None:
+async def test_the_log_line_of_a_retrieval(client: httpx.AsyncClient) -> None:
     """The log line of a retrieval has the index and the number of passages."""
     with structlog.testing.capture_logs() as logs:
         response = await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
@@ -294,7 +294,7 @@ async def test_a_retrieval_says_where_and_how_much(client: httpx.AsyncClient) ->
     assert line["nodes_kept"] > 0
 
 
-def test_who_asked() -> None:
+def test_the_log_has_pseudonyms() -> None:
     """The log names a key by its id, and a user by a pseudonym of the tenant."""
 
     def line(caller: Caller) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from gateway.domain.documents import StoredDocument
 
 
 @pytest.mark.parametrize("path", ["/indexes", "/nowhere", "/config", "/openapi.json", "/metrics", "/readyz"])
-async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
+async def test_data_cannot_act_as_a_page(client: httpx.AsyncClient, path: str) -> None:
     """Data and errors may not be sniffed, framed or used to load anything."""
     headers = (await client.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
@@ -24,21 +24,21 @@ async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
         ("/api/v2/text/detection/stream-content", {"detectors": {"words": {}}, "content": "a"}),
     ],
 )
-async def test_nothing_is_guessed_about_answers(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+async def test_answers_may_not_be_sniffed(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
     """Answers, streams and refusals may not be sniffed."""
     response = await client.post(path, json=body)
     assert response.headers.get_list("x-content-type-options") == ["nosniff"]
 
 
 @pytest.mark.parametrize("path", ["/docs", "/docs/oauth2-redirect"])
-async def test_the_page_loads_from_here_alone(client: httpx.AsyncClient, path: str) -> None:
+async def test_the_page_loads_only_from_this_host(client: httpx.AsyncClient, path: str) -> None:
     """The page of the API loads only from this host and may not be framed."""
     policy = (await client.get(path)).headers["content-security-policy"]
     assert policy.startswith("default-src 'self'")
     assert "frame-ancestors 'none'" in policy
 
 
-async def test_what_the_page_loads_its_policy_allows(client: httpx.AsyncClient) -> None:
+async def test_the_policy_allows_the_resources_of_the_page(client: httpx.AsyncClient) -> None:
     """The page of the API has only addresses of this host."""
     page = (await client.get("/docs")).text
     assert "swagger-ui-bundle.js" in page
@@ -63,7 +63,7 @@ async def test_what_the_page_loads_its_policy_allows(client: httpx.AsyncClient) 
         ("", True),
     ],
 )
-async def test_an_original_cannot_act_in_this_hosts_name(
+async def test_active_originals_are_sandboxed(
     client: httpx.AsyncClient, fakes: Any, media: str, sandboxed: bool
 ) -> None:
     """An original of a type that is not known to be harmless is sandboxed. Others may be framed by a front end."""

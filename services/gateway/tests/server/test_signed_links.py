@@ -171,7 +171,7 @@ async def test_a_citation_opens_its_document(world: World, path: str, stream: bo
     assert (part.status_code, part.content) == (206, b"%PDF")
 
 
-async def test_other_front_ends_have_marks(world: World) -> None:
+async def test_other_front_ends_have_plain_citations(world: World) -> None:
     """Profiles without links and protocols with their own sources have plain citations."""
     assert await world.asks(mount="plain") == SAID
     async with world.http() as http:
@@ -204,7 +204,7 @@ async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -
     assert len(LINK.findall(text)) == 1
 
 
-async def test_what_is_no_citation_is_no_link(world: World) -> None:
+async def test_only_citations_become_links(world: World) -> None:
     """Only complete names of passages with an original become links."""
     for said in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
         world.says(*said)
@@ -223,7 +223,7 @@ async def test_without_a_key_there_are_no_links(fakes: Any, tmp_path: Path) -> N
     assert await world.asks() == SAID
 
 
-async def test_every_link_that_does_not_open_is_refused_alike(world: World) -> None:
+async def test_invalid_links_get_the_same_refusal(world: World) -> None:
     """Every invalid, foreign or expired link is refused with the same 403."""
     link = link_of(await world.asks())
     head, _, signature = link.partition("?link=")
@@ -266,7 +266,7 @@ async def test_access_is_checked_when_a_link_is_opened(world: World) -> None:
     assert (await world.opens(link)).status_code == 403
 
 
-async def test_the_front_ends_rules_hold_for_its_links(world: World) -> None:
+async def test_the_rules_of_the_front_end_apply_to_its_links(world: World) -> None:
     """A link of a front end with access lists opens no hidden document, also for an administrator."""
     world.headers = world.key("north", "chief", "admin")
     free, bound = link_of(await world.asks()), link_of(await world.asks(mount="strict"))
@@ -299,7 +299,7 @@ async def test_a_link_of_another_tenant(world: World) -> None:
     assert (await world.opens(others)).status_code == 404, "the original belongs to the other tenant"
 
 
-async def test_links_that_come_back_are_marks_again(world: World) -> None:
+async def test_links_in_a_request_become_plain_citations(world: World) -> None:
     """Links in a request become plain citations before detectors and the model, in any protocol and JSON escape."""
     text = await world.asks()
     link = text[text.index("](") + 1 : text.index(")") + 1]

@@ -8,10 +8,10 @@ from gateway.server.single_flight import SharedLook
 
 
 class Seen:
-    """What is looked at, and the clock.
+    """A look-up with a clock.
 
     Attributes:
-        looks: How often it was looked at.
+        looks: The number of look-ups.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Seen:
         return seen
 
 
-async def test_who_asks_meanwhile_or_soon_after_gets_the_same() -> None:
+async def test_callers_share_a_fresh_look_up() -> None:
     """Callers share a look-up while it runs and as long as it is fresh. Afterwards it runs again."""
     seen = Seen()
     look = SharedLook(seen, fresh=2.0, clock=lambda: seen.now)
@@ -39,7 +39,7 @@ async def test_who_asks_meanwhile_or_soon_after_gets_the_same() -> None:
     assert await look() == 2
 
 
-async def test_what_is_good_for_no_time_is_still_shared() -> None:
+async def test_concurrent_callers_share_a_look_up_that_is_never_fresh() -> None:
     """Concurrent callers share a look-up whose result is never fresh."""
     seen = Seen()
     look = SharedLook(seen, fresh=0.0, clock=lambda: seen.now)
@@ -47,7 +47,7 @@ async def test_what_is_good_for_no_time_is_still_shared() -> None:
     assert await look() == 2
 
 
-async def test_who_leaves_takes_it_from_nobody() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_look_up() -> None:
     """A caller that is cancelled does not cancel the look-up of the others."""
     seen = Seen()
     seen.gate.clear()
@@ -60,7 +60,7 @@ async def test_who_leaves_takes_it_from_nobody() -> None:
     assert await second == 1
 
 
-async def test_a_look_that_fails_is_not_kept() -> None:
+async def test_a_failed_look_up_is_not_kept() -> None:
     """A failed look-up is not kept."""
     seen = Seen()
     look = SharedLook(seen)

@@ -33,7 +33,7 @@ class Held:
         await self.limit(scope, None, None)  # type: ignore[arg-type]  # not used
 
 
-async def test_uploads_share_the_room() -> None:
+async def test_uploads_share_the_space() -> None:
     """Uploads share the space. An upload without space is refused with a time to retry, and space is released."""
     held = Held(200)
     held.within = [{"length": b"1"}, {"length": b"50"}]
@@ -53,7 +53,7 @@ async def test_an_unknown_length_is_the_largest(length: bytes | None) -> None:
         await Held(199).ask(length=length)
 
 
-async def test_other_requests_need_no_room() -> None:
+async def test_other_requests_need_no_space() -> None:
     """Other requests reserve no space."""
     held = Held(0)
     await held.ask(QUESTION, b"100")

@@ -76,7 +76,7 @@ async def test_pages(fakes: Any, tmp_path: Path, path: str, headers: dict[str, s
         assert answer.status_code == (200 if taken else 403), answer.text
 
 
-async def test_a_link_can_be_followed(fakes: Any, tmp_path: Path) -> None:
+async def test_navigation_from_another_page_is_served(fakes: Any, tmp_path: Path) -> None:
     """A navigation from another page is served. An image or a frame of another page is refused."""
     async with client(fakes, tmp_path) as http:
         for dest, status in (("document", 200), ("image", 403), ("iframe", 403)):
@@ -84,16 +84,16 @@ async def test_a_link_can_be_followed(fakes: Any, tmp_path: Path) -> None:
             assert (await http.get("/indexes", headers=headers)).status_code == status
 
 
-async def test_who_is_asked_who_they_are_needs_no_hosts(fakes: Any, tmp_path: Path) -> None:
+async def test_with_authentication_any_host_is_accepted(fakes: Any, tmp_path: Path) -> None:
     """Any host is accepted if credentials are needed."""
     async with client(fakes, tmp_path, auth="keys") as http:
         answer = await http.get(
             "/indexes", headers={"host": "any.example.com", "origin": "https://evil.example.com"}
         )
-        assert answer.status_code == 401  # for want of a key
+        assert answer.status_code == 401  # without a key
 
 
-async def test_open_routes_take_every_request(fakes: Any, tmp_path: Path) -> None:
+async def test_open_routes_accept_every_request(fakes: Any, tmp_path: Path) -> None:
     """Open routes accept every host and origin."""
     async with client(fakes, tmp_path) as http:
         headers = {"host": "10.0.0.1", "origin": "https://evil.example.com"}
