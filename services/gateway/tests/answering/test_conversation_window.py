@@ -37,14 +37,14 @@ def passage(number: int, size: int) -> Passage:
 
 def turn(question: int, *history: int, follow_ups: bool = False, **more: Any) -> Turn:
     """Return a turn with messages of these sizes, of users and assistants in turns."""
-    said = tuple(
+    messages = tuple(
         Message("assistant" if at % 2 else "user", words(size), extra_json=b'{"name":"%d"}' % at)
         for at, size in enumerate(history)
     )
     return Turn(
         LOCAL,
         words(question),
-        said,
+        messages,
         retrieval=Retrieval(("docs",)),
         prompting=PromptOptions(system_prompt="", follow_ups=follow_ups),
         **more,
@@ -184,34 +184,34 @@ ROLES = ["system", "developer", "user", "assistant", "tool"]
 ROLE = dict(zip("sduat", ROLES, strict=True))
 
 
-def said(roles: str) -> list[Message]:
+def messages_of(roles: str) -> list[Message]:
     return [Message(ROLE[role], role) for role in roles]
 
 
 def test_an_exchange_ends_with_its_answer() -> None:
     """An exchange ends with its last answer and may have several questions and answers."""
-    assert exchanges(said("uauuauaa")) == [[0, 1], [2, 3, 4], [5, 6, 7]]
+    assert exchanges(messages_of("uauuauaa")) == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
 
 def test_system_messages_belong_to_no_exchange() -> None:
     """The system's messages belong to no exchange."""
-    assert exchanges(said("suadsua")) == [[1, 2], [5, 6]]
+    assert exchanges(messages_of("suadsua")) == [[1, 2], [5, 6]]
 
 
 def test_messages_after_the_latest_answer_belong_to_the_question() -> None:
     """Messages after the latest answer belong to the question and to no exchange."""
-    assert exchanges(said("uauu")) == [[0, 1]]
-    assert exchanges(said("uu")) == []
+    assert exchanges(messages_of("uauu")) == [[0, 1]]
+    assert exchanges(messages_of("uu")) == []
 
 
 def test_a_greeting_is_an_exchange() -> None:
     """A greeting of the assistant is an exchange."""
-    assert exchanges(said("aua")) == [[0], [1, 2]]
+    assert exchanges(messages_of("aua")) == [[0], [1, 2]]
 
 
 def test_the_latest_exchanges_stay() -> None:
     """The latest exchanges that fit in a row stay."""
-    found = exchanges(said("uauaua"))
+    found = exchanges(messages_of("uauaua"))
     assert left_out(found, [1] * 6, 6) == frozenset()
     assert left_out(found, [1] * 6, 5) == {0, 1}
     assert left_out(found, [1, 1, 9, 9, 1, 1], 5) == {0, 1, 2, 3}

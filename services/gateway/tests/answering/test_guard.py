@@ -149,7 +149,7 @@ async def collect(guard: OutputGuard, events: list[Event]) -> None:
             events += batch
 
 
-def said(events: Sequence[Event], choice: int = 0) -> str:
+def text_of(events: Sequence[Event], choice: int = 0) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta) and event.choice == choice)
 
 
@@ -231,7 +231,7 @@ def test_findings_are_redacted(case: tuple[str, list[Finding], list[int]], share
     batches: list[Batch] = [[Delta(0, text[a:b])] for a, b in itertools.pairwise(edges)]
     ending: list[Event] = [Finish(0, "stop")] if finish else []
     events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
-    assert said(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
+    assert text_of(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
     told = [each for event in events if isinstance(event, Detections) for each in event.findings]
     assert told == spans
     assert [event for event in events if isinstance(event, Finish)] == ending
@@ -250,7 +250,7 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
 
     watch = Both(shares=(0,))
     events = await guarded(watch, [Delta(0, "ab345")], [Delta(0, "678yz")], [Finish(0, "stop")])
-    assert said(events) == "ab_[A]_yz"
+    assert text_of(events) == "ab_[A]_yz"
 
 
 async def test_a_long_text_in_one_event() -> None:
@@ -258,14 +258,14 @@ async def test_a_long_text_in_one_event() -> None:
     text = "0123456789" * 40_000
     watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
     events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
-    assert said(events) == text[: LONGEST_PIECE - 3] + "_[X]_" + text[LONGEST_PIECE + 3 :]
+    assert text_of(events) == text[: LONGEST_PIECE - 3] + "_[X]_" + text[LONGEST_PIECE + 3 :]
 
 
 async def test_a_report_changes_nothing() -> None:
     """A reported finding leaves the text unchanged and is returned as an event."""
     watch = Detector({0: [finding(0, 2, Action.REPORT, "")]})
     events = await guarded(watch, [Delta(0, "abc")], [Finish(0, "stop")])
-    assert said(events) == "abc"
+    assert text_of(events) == "abc"
     assert [type(event) for event in events] == [Detections, Delta, Finish]
 
 
@@ -285,7 +285,7 @@ async def test_log_probabilities_are_left_out() -> None:
     for finish, left_out in ((raw, ("choices[0].logprobs", "choices[0].token_ids")), (b'{"logprobs":null}', ())):
         deltas = [[Delta(0, "a", b"", finish)], [Delta(0, "b", b"", finish)]]
         events = await guarded(Detector(), *deltas, [Finish(0, "stop", finish)])
-        assert said(events) == "ab"
+        assert text_of(events) == "ab"
         assert not any(event.choice_json for event in events if isinstance(event, Delta))
         assert [event.left_out for event in events if isinstance(event, Detections)] == [left_out] * bool(left_out)
 
@@ -329,8 +329,8 @@ async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> N
     )
     assert {number for number in watch.complete if number < FIRST} == {0, 1, 2}
     assert watch.ended
-    assert said(events, 0) == "ac"
-    assert said(events, 1) == "b"
+    assert text_of(events, 0) == "ac"
+    assert text_of(events, 1) == "b"
     finishes = [event for event in events if isinstance(event, Finish)]
     assert sorted(finishes, key=lambda finish: finish.choice) == ending
     # The detectors see the whole call.
@@ -358,7 +358,7 @@ async def test_calls_wait_for_the_verdict() -> None:
     events = await guarded(
         watch, [Delta(0, "so: "), Delta(0, "", CALL)], [Delta(0, "", MORE)], [Delta(0, "secret")]
     )
-    assert said(events) == "so: " + MESSAGE
+    assert text_of(events) == "so: " + MESSAGE
     assert not any(event.delta_json for event in events if isinstance(event, Delta))
 
 
@@ -405,7 +405,7 @@ async def test_a_choice_ends_when_it_is_judged() -> None:
         Finish(0, "stop"),
         Finish(1, "content_filter"),
     ]
-    assert said(out, 0) == "done"
+    assert text_of(out, 0) == "done"
 
 
 async def test_a_chunk_is_one_event() -> None:
@@ -477,9 +477,9 @@ async def test_a_block_ends_every_choice_well() -> None:
         [Delta(0, "more"), Delta(1, "more")],
         [Finish(0, "stop"), Finish(1, "stop")],
     )
-    assert said(events, 0).startswith("free ")
-    assert said(events, 0).endswith(MESSAGE)
-    assert said(events, 1) == "ok" + MESSAGE
+    assert text_of(events, 0).startswith("free ")
+    assert text_of(events, 0).endswith(MESSAGE)
+    assert text_of(events, 1) == "ok" + MESSAGE
     assert [event for event in events if isinstance(event, Finish)] == [
         Finish(0, "content_filter"),
         Finish(1, "content_filter"),
@@ -507,11 +507,11 @@ async def test_nothing_leaves_after_a_block() -> None:
     watch = Confused()
     out: list[Event] = []
     guard = OutputGuard(talkative(), watch, MESSAGE)
-    # The reader is slow: everything above happens before it looks.
+    # The reader is slow: all events above occur before it reads.
     async with aclosing(guard.events()) as events:
         async for batch in events:
             out += batch
-    assert said(out, 0) == said(out, 1) == MESSAGE
+    assert text_of(out, 0) == text_of(out, 1) == MESSAGE
     assert not any(event.delta_json for event in out if isinstance(event, Delta))
 
 
@@ -529,7 +529,7 @@ def test_a_block_releases_only_cleared_text(text: str, at: int, shares: list[int
         return events
 
     events = asyncio.run(run())
-    out = said(events)
+    out = text_of(events)
     assert out.endswith(MESSAGE)
     assert text.startswith(out.removesuffix(MESSAGE))
     # The piece that made the detector block was not cleared with it.
@@ -567,7 +567,7 @@ async def test_a_failing_model_is_raised_after_the_cleared_text() -> None:
     guard = OutputGuard(model([Delta(0, "a")], [Delta(0, "b")], Unavailable("gone")), watch, MESSAGE)
     with pytest.raises(Unavailable, match="gone"):
         await collect(guard, out)
-    assert said(out).startswith("a")
+    assert text_of(out).startswith("a")
     assert watch.closed
 
 
@@ -597,7 +597,7 @@ async def test_detectors_that_end_too_early_are_a_failure() -> None:
     out: list[Event] = []
     with pytest.raises(Unavailable, match="judged"):
         await collect(OutputGuard(endless(), Quitter(), MESSAGE), out)
-    assert said(out) == "a"
+    assert text_of(out) == "a"
 
 
 async def test_text_that_was_never_cleared_is_a_failure() -> None:
@@ -783,11 +783,11 @@ async def test_a_whole_answer_keeps_its_other_bytes() -> None:
     answer = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "search": "secret"}
     events = await beside([Completion(encode(answer))])
     [completion] = [event for event in events if isinstance(event, Completion)]
-    said = members_of(completion.raw_json)
-    [choice] = said["choices"]
+    members = members_of(completion.raw_json)
+    [choice] = members["choices"]
     assert [part["text"] for part in choice["message"]["content"]] == ["The [REDACTED]", "."]
     assert choice["message"]["refusal"] is None
     assert choice["message"]["tool_calls"] == [
         {**call, "function": {"name": "f", "arguments": '{"a":"[REDACTED]"}'}}
     ]
-    assert said["search"] == "[REDACTED]"
+    assert members["search"] == "[REDACTED]"

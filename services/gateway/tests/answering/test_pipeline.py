@@ -335,7 +335,7 @@ async def test_the_tokens_of_a_blocked_answer_are_counted() -> None:
     events = await world.events(turn(retrieval=Retrieval(), detectors=Detectors(output=words(Action.BLOCK))))
     assert [type(event) for event in events][-3:] == [Finish, Usage, Done]
     assert of(Finish, events)[0].reason == "content_filter"
-    # "the Withheld." as the fake counts, a word a token.
+    # The fake counts "the Withheld." as two tokens, one for each word.
     assert of(Usage, events)[0].completion_tokens == 2
     assert of(Usage, events)[0].prompt_tokens > 5
     assert world.generator.closed == 1
@@ -766,10 +766,10 @@ async def test_the_text_without_the_questions_is_judged(action: Action) -> None:
     assert text == ("The [REDACTED] is nine." if action is Action.REDACT else f"The {MESSAGE}")
 
 
-@pytest.mark.parametrize("said", ["<<Is the secret out?>>", "<<Why?>> secret", "<<Why?>>\n secret"])
-async def test_a_blocked_answer_has_no_questions(said: str) -> None:
-    """A blocked answer has the message and no questions."""
-    world = World(generator=FakeGenerator.saying("At nine.\n", said))
+@pytest.mark.parametrize("text", ["<<Is the secret out?>>", "<<Why?>> secret", "<<Why?>>\n secret"])
+async def test_a_blocked_answer_has_no_questions(text: str) -> None:
+    """A blocked answer has the text and no questions."""
+    world = World(generator=FakeGenerator.saying("At nine.\n", text))
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.BLOCK)), prompting=PromptOptions(follow_ups=True))
     )

@@ -112,7 +112,7 @@ async def test_a_long_conversation_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "query"),
+    ("answer", "query"),
     [
         ('"ferry on Sundays"', "ferry on Sundays"),
         ("„Fähre am Sonntag“", "Fähre am Sonntag"),
@@ -122,15 +122,15 @@ async def test_a_long_conversation_is_cut() -> None:
         ("x" * LONGEST_QUERY, "x" * LONGEST_QUERY),
     ],
 )
-async def test_text_around_the_query_is_removed(said: str, query: str) -> None:
+async def test_text_around_the_query_is_removed(answer: str, query: str) -> None:
     """Quotation marks around the query, reasoning and extra white space are removed."""
-    assert await saying(said).query() == Query(query)
+    assert await saying(answer).query() == Query(query)
 
 
-@pytest.mark.parametrize("said", ["", " \n", '""', "x" * (LONGEST_QUERY + 1), "<think>ferry</think>"])
-async def test_an_empty_or_long_query_is_not_used(said: str) -> None:
+@pytest.mark.parametrize("answer", ["", " \n", '""', "x" * (LONGEST_QUERY + 1), "<think>ferry</think>"])
+async def test_an_empty_or_long_query_is_not_used(answer: str) -> None:
     """An empty or too long query is not used."""
-    assert await saying(said).query() == Query(QUESTION, query_rewriting.UNUSABLE)
+    assert await saying(answer).query() == Query(QUESTION, query_rewriting.UNUSABLE)
 
 
 async def test_a_query_that_is_cut_short_is_not_used() -> None:

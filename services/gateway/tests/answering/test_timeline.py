@@ -54,7 +54,7 @@ def slow(fakes: Any, settings: Settings) -> ASGIApp:
     return build_app(settings, fakes.services())
 
 
-async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[float, bytes]]]:
+async def ask(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[float, bytes]]]:
     """Ask the question; return the headers and the pieces of the body with their times in milliseconds."""
     begin = time.perf_counter()
     headers: dict[str, str] = {}
@@ -91,7 +91,7 @@ async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[flo
 @virtual_time
 async def test_the_steps_of_an_answer_add_up_to_its_time(slow: ASGIApp) -> None:
     """The steps in the header and in the thoughts add up to the measured time of the answer."""
-    headers, pieces = await asked(slow, "/chat")
+    headers, pieces = await ask(slow, "/chat")
     [(outside, body)] = pieces
     told = {name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])}
     assert told["retrieve"] == 400
@@ -105,7 +105,7 @@ async def test_the_steps_of_an_answer_add_up_to_its_time(slow: ASGIApp) -> None:
 @virtual_time
 async def test_the_times_of_the_steps_are_right(slow: ASGIApp) -> None:
     """The first token and the end of a stream come at the times in its last line."""
-    _, pieces = await asked(slow, "/chat/stream")
+    _, pieces = await ask(slow, "/chat/stream")
     lines = [(at, json.loads(line)) for at, piece in pieces for line in piece.splitlines()]
     first = next(at for at, line in lines if line.get("delta", {}).get("content"))
     outside, last = lines[-1]

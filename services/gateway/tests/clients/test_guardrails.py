@@ -215,7 +215,7 @@ async def guarded(guardrails: Guardrails, action: Action, *batches: Batch) -> li
     return events
 
 
-def said(events: Sequence[Event], choice: int = 0) -> str:
+def text_of(events: Sequence[Event], choice: int = 0) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta) and event.choice == choice)
 
 
@@ -231,8 +231,8 @@ FINISHES = [Finish(0, "stop"), Finish(1, "stop")]
 async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list[Event]) -> None:
     """A redacted word is replaced with every split, with a finish or without. Other choices are separate."""
     events = await guarded(guardrails, Action.REDACT, *PIECES, finishes)
-    assert said(events) == "the [REDACTED] is out"
-    assert said(events, 1) == "ok"
+    assert text_of(events) == "the [REDACTED] is out"
+    assert text_of(events, 1) == "ok"
     assert [event for event in events if isinstance(event, Finish)] == finishes
 
 
@@ -240,7 +240,7 @@ async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
     """A blocked stream ends with the message, although the client still sends text."""
     more: list[Batch] = [[Delta(0, "x" * 5000)] for _ in range(20)]
     events = await guarded(guardrails, Action.BLOCK, *PIECES, *more, FINISHES)
-    assert said(events) == "the Withheld."
+    assert text_of(events) == "the Withheld."
     assert [event for event in events if isinstance(event, Finish)] == [
         Finish(0, "content_filter"),
         Finish(1, "content_filter"),
@@ -251,7 +251,7 @@ async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> Non
     """A long answer with many pieces is judged to its end."""
     pieces: list[Batch] = [[Delta(0, f"word{number} ")] for number in range(500)]
     events = await asyncio.wait_for(guarded(guardrails, Action.REPORT, *pieces, [Finish(0, "stop")]), 60)
-    assert said(events) == "".join(f"word{number} " for number in range(500))
+    assert text_of(events) == "".join(f"word{number} " for number in range(500))
 
 
 async def test_an_unknown_detector_ends_the_watch(adapter: GrpcGuardrails) -> None:

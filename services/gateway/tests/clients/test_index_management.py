@@ -25,17 +25,17 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self._fake = fake
         self.principal: Principal | None = None
 
-    def _said(self, request: Any) -> Principal:
+    def _principal(self, request: Any) -> Principal:
         self.principal = Principal.from_proto(request.principal)
         return self.principal
 
     async def ListIndexes(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        found = await self._fake.summaries(self._said(request), Deadline.of(context))
+        found = await self._fake.summaries(self._principal(request), Deadline.of(context))
         return retriever_pb2.ListIndexesResponse(
             indexes=[
                 retriever_pb2.Index(
                     name=each.name,
-                    settings=_told(each.settings),
+                    settings=_settings_message(each.settings),
                     document_count=each.documents,
                     chunk_count=each.chunks,
                 )
@@ -45,7 +45,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
 
     async def ListDocuments(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         page = await self._fake.documents(
-            self._said(request),
+            self._principal(request),
             request.index,
             offset=request.offset,
             limit=request.page_size,
@@ -69,55 +69,55 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
     async def CreateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         with in_the_services_words():
             made = await self._fake.create(
-                self._said(request), request.index, _asked(request.settings), Deadline.of(context)
+                self._principal(request), request.index, _settings(request.settings), Deadline.of(context)
             )
         return retriever_pb2.CreateIndexResponse(
-            index=retriever_pb2.Index(name=request.index, settings=_told(made))
+            index=retriever_pb2.Index(name=request.index, settings=_settings_message(made))
         )
 
     async def GetIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         assert request.count
-        found = await self._fake.summary(self._said(request), request.index, Deadline.of(context))
+        found = await self._fake.summary(self._principal(request), request.index, Deadline.of(context))
         return retriever_pb2.GetIndexResponse(
-            settings=_told(found.settings), document_count=found.documents, chunk_count=found.chunks
+            settings=_settings_message(found.settings), document_count=found.documents, chunk_count=found.chunks
         )
 
     async def UpdateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         names = ["embedding" if each == "embedding_model" else each for each in request.update_mask.paths]
         with in_the_services_words():
             settings = await self._fake.update(
-                self._said(request), request.index, _asked(request.settings), names, Deadline.of(context)
+                self._principal(request), request.index, _settings(request.settings), names, Deadline.of(context)
             )
-        return retriever_pb2.UpdateIndexResponse(settings=_told(settings))
+        return retriever_pb2.UpdateIndexResponse(settings=_settings_message(settings))
 
     async def RebuildIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         with in_the_services_words():
             begun = await self._fake.rebuild(
-                self._said(request), request.index, _asked(request.settings), Deadline.of(context)
+                self._principal(request), request.index, _settings(request.settings), Deadline.of(context)
             )
         return retriever_pb2.RebuildIndexResponse(rebuild=_rebuild(begun))
 
     async def GetIndexRebuild(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        found = await self._fake.last_rebuild(self._said(request), request.index, Deadline.of(context))
+        found = await self._fake.last_rebuild(self._principal(request), request.index, Deadline.of(context))
         return retriever_pb2.GetIndexRebuildResponse(rebuild=_rebuild(found))
 
     async def DeleteIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._fake.delete(self._said(request), request.index, Deadline.of(context))
+        await self._fake.delete(self._principal(request), request.index, Deadline.of(context))
         return retriever_pb2.DeleteIndexResponse()
 
     async def PersistIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._fake.persist(self._said(request), request.index, request.path, Deadline.of(context))
+        await self._fake.persist(self._principal(request), request.index, request.path, Deadline.of(context))
         return retriever_pb2.PersistIndexResponse()
 
     async def LoadIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         await self._fake.load(
-            self._said(request), request.index, request.path, Deadline.of(context), overwrite=request.overwrite
+            self._principal(request), request.index, request.path, Deadline.of(context), overwrite=request.overwrite
         )
         return retriever_pb2.LoadIndexResponse()
 
     async def ListSnapshots(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         response = retriever_pb2.ListSnapshotsResponse()
-        for each in await self._fake.stored(self._said(request), Deadline.of(context)):
+        for each in await self._fake.stored(self._principal(request), Deadline.of(context)):
             message = response.snapshots.add(
                 path=each.path,
                 index=each.index,
@@ -129,7 +129,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return response
 
     async def DeleteSnapshot(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        await self._fake.delete_snapshot(self._said(request), request.path, Deadline.of(context))
+        await self._fake.delete_snapshot(self._principal(request), request.path, Deadline.of(context))
         return retriever_pb2.DeleteSnapshotResponse()
 
 
@@ -141,7 +141,7 @@ def in_the_services_words() -> Iterator[None]:
         raise InvalidRequest(error.message, field="settings.embedding_model") from error
 
 
-def _asked(message: Any) -> IndexSettings:
+def _settings(message: Any) -> IndexSettings:
     return IndexSettings(
         message.embedding_model or None,
         message.chunk_tokens if message.HasField("chunk_tokens") else None,
@@ -158,7 +158,7 @@ def _asked(message: Any) -> IndexSettings:
     )
 
 
-def _told(settings: IndexSettings) -> Any:
+def _settings_message(settings: IndexSettings) -> Any:
     return retriever_pb2.IndexSettings(
         embedding_model=settings.embedding or "",
         chunk_tokens=settings.chunk_tokens,
@@ -174,7 +174,7 @@ def _told(settings: IndexSettings) -> Any:
 def _rebuild(rebuild: IndexRebuild) -> Any:
     message = retriever_pb2.IndexRebuild(
         state=retriever_pb2.RebuildState.Value(f"REBUILD_STATE_{rebuild.state.upper()}"),
-        settings=_told(rebuild.settings),
+        settings=_settings_message(rebuild.settings),
         documents_done=rebuild.documents_done,
         documents_total=rebuild.documents_total,
         error=rebuild.error,

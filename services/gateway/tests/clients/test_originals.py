@@ -149,7 +149,7 @@ async def test_nats_cannot_be_reached(tmp_path: Path, cache: Path, ready: Ready)
         with pytest.raises(Unavailable):
             async with originals.open(LOCAL, name, 1, Deadline.after(0.5)):
                 pass
-        await originals.forget(LOCAL, "docs", [name])  # says nothing
+        await originals.forget(LOCAL, "docs", [name])  # raises nothing
     assert list(cache.iterdir()) == []
 
 
@@ -167,7 +167,7 @@ async def test_the_bucket_is_missing(link: NatsLink, cache: Path, s3_settings: O
     with pytest.raises(Unavailable, match="no bucket"):
         async with originals.open(LOCAL, name, 1, soon()):
             pass
-    await originals.forget(LOCAL, "docs", [name])  # says nothing
+    await originals.forget(LOCAL, "docs", [name])  # raises nothing
     assert "not-there" in str(await OriginalsProbe(store).check(soon()))
     assert await OriginalsProbe(S3OriginalStore(s3_settings)).check(soon()) is None
     assert list(cache.iterdir()) == []

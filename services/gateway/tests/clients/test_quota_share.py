@@ -100,7 +100,7 @@ async def test_replicas_admit_their_shares_during_an_outage_of_nats(tmp_path: Pa
     directory, [port] = tmp_path / "nats", free_ports(1)
     url = f"nats://127.0.0.1:{port}"
     async with replica(url) as first, replica(url) as second:
-        assert admit(first) is not None  # NATS was never there
+        assert admit(first) is not None  # NATS never answered
         async with nats_server(directory, port):
             await acquainted(first, second)
             await eventually(lambda: left(second) == 99)
@@ -123,7 +123,7 @@ async def test_an_invalid_message_is_logged(tmp_path: Path) -> None:
         with structlog.testing.capture_logs() as logs:
             await bucket.put("odd", b"")
             await bucket.put(keys.quota_key("other", keys.quota_holder("key", "north", "a")), b"[]")
-            # A replica is known for a while after its last sign of life, so the other one goes on giving signs.
+            # A replica expires some time after its last message, so the other one continues to send.
             while not logs or first.replicas < 2:
                 await bucket.put(keys.quota_replica_key("other"), b"")
                 await asyncio.sleep(0.05)

@@ -82,7 +82,7 @@ def test_detections_have_a_key_for_each_requested_side() -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "action", "told"),
+    ("direction", "action", "expected"),
     [
         (Direction.OUTPUT, Action.REPORT, "secret"),
         (Direction.OUTPUT, Action.REDACT, "[X]"),
@@ -91,12 +91,12 @@ def test_detections_have_a_key_for_each_requested_side() -> None:
         (Direction.INPUT, Action.REDACT, "secret"),
     ],
 )
-def test_detections_do_not_quote_withheld_text(direction: Direction, action: Action, told: str) -> None:
+def test_detections_do_not_quote_withheld_text(direction: Direction, action: Action, expected: str) -> None:
     """Detections quote the replacement of redacted text. Only the user's own text is quoted in full."""
     replacement = "[X]" if action is Action.REDACT else ""
     found = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
     block = detections_block([Detections(direction, 0, (found,))], (direction,))
-    assert block[direction.value][0]["results"][0]["text"] == told
+    assert block[direction.value][0]["results"][0]["text"] == expected
 
 
 def test_results_of_several_events_are_sorted() -> None:

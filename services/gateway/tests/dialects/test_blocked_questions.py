@@ -43,7 +43,7 @@ async def client(fakes: Any, tmp_path: Path) -> Any:
         yield client
 
 
-def said(body: Any) -> tuple[str, Any, Any]:
+def answer_parts(body: Any) -> tuple[str, Any, Any]:
     """Return the text, the finish reason and the findings of a complete answer."""
     inside = body["choices"][0] if "choices" in body else body
     message = inside.get("message", {})
@@ -59,7 +59,7 @@ async def test_in_one_piece(
     """The profile's message is the answer, the findings are listed, and the model is not called."""
     response = await client.post(f"/{mount}{path}", json=BODY | more)
     assert response.status_code == 200, response.text
-    text, end, found = said(response.json())
+    text, end, found = answer_parts(response.json())
     assert text == INSTEAD
     assert end == (None if shape == "lines" else "content_filter")
     assert [each["detection"] for each in found[0]["results"]] == ["secret"]

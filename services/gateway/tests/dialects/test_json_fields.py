@@ -36,7 +36,7 @@ def test_null_and_absent_are_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "said"),
+    ("read", "message"),
     [
         (lambda fields: fields.text("whole"), "outer.whole must be a string"),
         (lambda fields: fields.flag("whole"), "outer.whole must be a boolean"),
@@ -50,11 +50,11 @@ def test_null_and_absent_are_the_same(name: str) -> None:
         (lambda fields: fields.one_of("text", ("b", "c")), "outer.text must be one of b, c"),
     ],
 )
-def test_wrong_types_are_refused(read: Any, said: str) -> None:
+def test_wrong_types_are_refused(read: Any, message: str) -> None:
     """The error names the path and the expected type."""
-    with pytest.raises(InvalidRequest, match=said) as caught:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         read(FIELDS)
-    assert caught.value.field == said.split()[0]
+    assert caught.value.field == message.split()[0]
 
 
 def test_null_members_have_names_but_no_values() -> None:

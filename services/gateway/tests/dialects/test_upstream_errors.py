@@ -65,7 +65,7 @@ def test_other_errors_stay_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (OWN, "max_tokens is too large"),
         ('{"object":"error","message":"m","code":400}', "m"),
@@ -75,14 +75,14 @@ def test_other_errors_stay_unchanged() -> None:
         ('{"error":{"message":"\\ud800"}}', ""),
     ],
 )
-def test_both_formats_of_messages(body: str, said: str) -> None:
+def test_both_formats_of_messages(body: str, message: str) -> None:
     """The message is read from OpenAI's and from vLLM's older format. Other formats give none."""
-    assert words(body) == said
+    assert words(body) == message
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
-    ("status", "seen", "said", "again"),
+    ("status", "seen", "message", "again"),
     [
         (400, 400, "max_tokens is too large", None),
         (401, 503, "The model cannot answer at the moment.", "1"),
@@ -91,14 +91,14 @@ def test_both_formats_of_messages(body: str, said: str) -> None:
     ],
 )
 async def test_every_stage_translates_refusals(
-    client: httpx.AsyncClient, fakes: Any, path: str, status: int, seen: int, said: str, again: str | None
+    client: httpx.AsyncClient, fakes: Any, path: str, status: int, seen: int, message: str, again: str | None
 ) -> None:
     """Before the stream begins, the refusal is a status with Retry-After."""
     fakes.generator.script = [refusal(status, retry_after=9 if status != 401 else None)]
     response = await client.post(path, json={"messages": "When?"})
     assert response.status_code == seen
     error = response.json()["error"]
-    assert (error["message"] if isinstance(error, dict) else error) == said
+    assert (error["message"] if isinstance(error, dict) else error) == message
     assert response.headers.get("retry-after") == (again if seen != 400 else None)
 
 

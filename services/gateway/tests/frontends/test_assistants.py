@@ -47,7 +47,7 @@ frontends:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("assistants: [{name: small}]", "line 1, assistants[0].name: a model is called 'small'"),
         ("assistants: [{name: a}, {name: a}]", "assistants[1].name: another assistant is called 'a'"),
@@ -62,9 +62,9 @@ frontends:
         ("assistants: [{name: 'a b'}]", "assistants[0].name"),
     ],
 )
-def test_invalid_assistants_are_refused(text: str, said: str) -> None:
+def test_invalid_assistants_are_refused(text: str, message: str) -> None:
     """The error names the position in the file. The name of a model is refused."""
-    with pytest.raises(BadFile, match=re.escape(said)):
+    with pytest.raises(BadFile, match=re.escape(message)):
         read(text)
 
 

@@ -28,7 +28,7 @@ def test_an_empty_file_has_no_detectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"outputs: []", "outputs"),
         (b"input: [{id: a, action: block, acton: x}]", "acton"),
@@ -40,9 +40,9 @@ def test_an_empty_file_has_no_detectors() -> None:
         (b"- 1", "line 1"),
     ],
 )
-def test_an_invalid_policy_is_refused(raw: bytes, said: str) -> None:
+def test_an_invalid_policy_is_refused(raw: bytes, message: str) -> None:
     """The error names an unknown key, a wrong value or the line of invalid YAML."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         detector_policy.parse(raw)
 
 

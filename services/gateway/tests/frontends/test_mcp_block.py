@@ -37,7 +37,7 @@ def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "message"),
     [
         ("{tools: [remove]}", r"frontends\[0\].mcp.tools\[0\]"),
         (
@@ -52,9 +52,9 @@ def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
         ("{resources: []}", "mcp.resources"),
     ],
 )
-def test_an_invalid_block_is_refused(block: str, said: str) -> None:
+def test_an_invalid_block_is_refused(block: str, message: str) -> None:
     """The error names the key."""
-    with pytest.raises(BadFile, match=said):
+    with pytest.raises(BadFile, match=message):
         offer(block)
 
 

@@ -24,7 +24,7 @@ async def test_a_document_is_fetched(serve: Callable[[Any], int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "said"),
+    ("status", "body", "headers", "message"),
     [
         (404, b"", (), "status 404"),
         (302, b"", [(b"location", b"http://127.0.0.1:1/keys")], "status 302"),
@@ -33,12 +33,12 @@ async def test_a_document_is_fetched(serve: Callable[[Any], int]) -> None:
     ],
 )
 async def test_other_answers_are_refused(
-    serve: Callable[[Any], int], status: int, body: bytes, headers: Any, said: str
+    serve: Callable[[Any], int], status: int, body: bytes, headers: Any, message: str
 ) -> None:
     """Errors, redirects and bodies above 1 MiB are refused."""
     port = serve(answering(status, body, headers))
     async with httpx2.AsyncClient(trust_env=False) as http:
-        with pytest.raises(OSError, match=said):
+        with pytest.raises(OSError, match=message):
             await fetch(http, f"http://127.0.0.1:{port}/keys")
 
 

@@ -83,7 +83,7 @@ def app(
     )
 
 
-def speaking(*args: Any, **more: Any) -> httpx.AsyncClient:
+def client_for(*args: Any, **more: Any) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app(*args, **more), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
@@ -115,7 +115,7 @@ async def test_config_offers_uploads_and_history_to_signed_in_users(
     fakes: Any, login: application.Login | None, frontend: Frontend
 ) -> None:
     """Uploads need a login and an index. The history on the server needs a login."""
-    async with speaking(fakes, FakeIngest(), LOCAL, frontend, login=login) as http:
+    async with client_for(fakes, FakeIngest(), LOCAL, frontend, login=login) as http:
         config, setup = [(await http.get(path)).json() for path in ("/config", "/auth_setup")]
     assert setup["useLogin"] is (login is not None)
     assert config["showChatHistoryCosmos"] is setup["useLogin"]
@@ -132,7 +132,7 @@ class Away(FakeGenerator):
 async def test_config_does_not_wait_for_the_generator(fakes: Any) -> None:
     """The configuration is answered although the generator cannot be reached."""
     fakes.generator = Away()
-    async with speaking(fakes, fakes.ingest, LOCAL, DOCS) as client:
+    async with client_for(fakes, fakes.ingest, LOCAL, DOCS) as client:
         response = await client.get("/config")
     assert response.status_code == 200
     assert response.json()["showMultimodalOptions"] is False
@@ -141,7 +141,7 @@ async def test_config_does_not_wait_for_the_generator(fakes: Any) -> None:
 async def test_config_follows_the_profile(fakes: Any) -> None:
     """The configuration offers the options of the profile. It offers no upload without an index."""
     overrides = {"semantic_ranker": True, "reasoning_effort": "low"}
-    async with speaking(fakes, FakeIngest(), LOCAL, Frontend(overrides=overrides)) as http:
+    async with client_for(fakes, FakeIngest(), LOCAL, Frontend(overrides=overrides)) as http:
         config = (await http.get("/config")).json()
     assert config["showSemanticRankerOption"] is config["showReasoningEffortOption"] is True
     assert config["defaultReasoningEffort"] == "low"
@@ -155,7 +155,7 @@ async def test_me_describes_the_caller(fakes: Any) -> None:
         "crew": Assistant("crew", audience=Audience(users=frozenset({"bob"}))),
     }
     frontend = Frontend(default_index="docs", assistants=assistants)
-    async with speaking(fakes, FakeIngest(), ANN, frontend) as http:
+    async with client_for(fakes, FakeIngest(), ANN, frontend) as http:
         said = (await http.get("/me")).json()
     assert said == {
         "tenant": "local",
@@ -168,7 +168,7 @@ async def test_me_describes_the_caller(fakes: Any) -> None:
 
 async def test_auth_setup_without_a_login(fakes: Any) -> None:
     """The answer has the members that the front end's login library needs, and no login."""
-    async with speaking(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
+    async with client_for(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
         setup = (await http.get("/auth_setup")).json()
     assert (setup["useLogin"], setup["requireAccessControl"], setup["enableUnauthenticatedAccess"]) == (
         False,
@@ -188,7 +188,7 @@ async def test_speech_is_not_supported(client: httpx.AsyncClient) -> None:
 
 async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
     """A file name with a lone surrogate is refused with 400, because UTF-8 cannot encode it."""
-    async with speaking(fakes, EndingIngest(), ANN, DOCS) as http:
+    async with client_for(fakes, EndingIngest(), ANN, DOCS) as http:
         headers = {"content-type": "application/json"}
         response = await http.post("/delete_uploaded", content=b'{"filename":"a\\ud800"}', headers=headers)
     assert (response.status_code, response.text) == (
@@ -200,7 +200,7 @@ async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
 async def test_an_upload_is_the_users_own(fakes: Any) -> None:
     """An upload goes to the front end's index, and only its user may see it."""
     ingest = EndingIngest()
-    async with speaking(fakes, ingest, ANN, DOCS) as http:
+    async with client_for(fakes, ingest, ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a b.md", b"# A")})
     assert response.status_code == 200, response.text
     assert response.json() == {"message": "a b.md was uploaded."}
@@ -225,7 +225,7 @@ async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> N
     ids = []
     for principal in (with_own(replace(plain, has_former_name=True)), with_own(plain)):
         ingest = EndingIngest()
-        async with speaking(fakes, ingest, principal, DOCS) as http:
+        async with client_for(fakes, ingest, principal, DOCS) as http:
             listed = (await http.get("/list_uploaded")).json()
             assert (await http.post("/upload", files={"file": ("a.md", b"# A")})).status_code == 200
         assert listed == (["a.md"] if principal.has_former_name else [])
@@ -240,7 +240,7 @@ async def test_files_of_one_name_from_two_users(fakes: Any) -> None:
     """Files of the same name from several users are different documents."""
     ingest = EndingIngest()
     for principal in (ANN, BOB, LOCAL):
-        async with speaking(fakes, ingest, principal, DOCS) as http:
+        async with client_for(fakes, ingest, principal, DOCS) as http:
             await http.post("/upload", files={"file": ("a.md", b"# A")})
     assert len({upload.document_id for upload in ingest.uploads}) == 3
     assert ingest.uploads[2].oids == ()  # without a signed-in user
@@ -248,7 +248,7 @@ async def test_files_of_one_name_from_two_users(fakes: Any) -> None:
 
 async def test_an_upload_that_cannot_be_read(fakes: Any) -> None:
     """An upload that cannot be read is answered with 422 and the reason."""
-    async with speaking(fakes, EndingIngest("failed"), ANN, DOCS) as http:
+    async with client_for(fakes, EndingIngest("failed"), ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert (response.status_code, response.text) == (422, "It is encrypted.")
 
@@ -257,7 +257,7 @@ async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> No
     """A gateway that stops answers an upload with 202 and the job."""
     ingest, draining = EndingIngest(after=1_000_000), asyncio.Event()
     draining.set()
-    async with speaking(fakes, ingest, ANN, DOCS, timeout=600, draining=draining) as client:
+    async with client_for(fakes, ingest, ANN, DOCS, timeout=600, draining=draining) as client:
         response = await client.post("/upload", files={"file": ("a.md", b"# A")})
     assert response.status_code == 202
     assert response.json()["job"]
@@ -265,7 +265,7 @@ async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> No
 
 async def test_an_upload_that_takes_long(fakes: Any) -> None:
     """An upload that takes longer than the time-out is answered with 202 and the job."""
-    async with speaking(fakes, EndingIngest(after=1000), ANN, DOCS, timeout=0.3) as http:
+    async with client_for(fakes, EndingIngest(after=1000), ANN, DOCS, timeout=0.3) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert response.status_code == 202
     assert response.json()["job"]
@@ -278,14 +278,14 @@ async def test_an_upload_that_takes_long(fakes: Any) -> None:
 async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> None:
     """An upload without a content, a name, a file or a form is refused, and nothing is submitted."""
     ingest = EndingIngest()
-    async with speaking(fakes, ingest, ANN, DOCS) as http:
+    async with client_for(fakes, ingest, ANN, DOCS) as http:
         assert (await http.post("/upload", files=files)).status_code == status
     assert ingest.uploads == []
 
 
 async def test_uploads_need_an_index(fakes: Any) -> None:
     """A front end without an index answers each route of uploads with 501."""
-    async with speaking(fakes, EndingIngest(), ANN, Frontend()) as http:
+    async with client_for(fakes, EndingIngest(), ANN, Frontend()) as http:
         assert (await http.post("/upload", files={"file": ("a.md", b"x")})).status_code == 501
         assert (await http.get("/list_uploaded")).status_code == 501
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 501
@@ -295,7 +295,7 @@ async def test_a_queue_that_cannot_be_reached(fakes: Any) -> None:
     """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
     ingest = EndingIngest()
     ingest.failure = Unavailable("Away.", retry_after=2)
-    async with speaking(fakes, ingest, ANN, DOCS) as http:
+    async with client_for(fakes, ingest, ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a.md", b"x")})
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
@@ -306,7 +306,7 @@ async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
     mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
     owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (mine, mine_too)]
     fakes.retriever.documents = {"docs": [public, *owned, theirs]}
-    async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
+    async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.get("/list_uploaded")).json() == ["a.md", "b.md"]
         response = await http.post("/delete_uploaded", json={"filename": "a.md"})
         assert response.status_code == 200, response.text
@@ -318,7 +318,7 @@ async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
 
 async def test_an_index_that_does_not_exist_has_no_uploads(fakes: Any) -> None:
     """An index that does not exist yet has no uploads."""
-    async with speaking(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
+    async with client_for(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
         assert (await http.get("/list_uploaded")).json() == []
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
 
@@ -326,5 +326,5 @@ async def test_an_index_that_does_not_exist_has_no_uploads(fakes: Any) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"filename":1}', b"{}"])
 async def test_a_removal_names_a_file(fakes: Any, body: bytes) -> None:
     """A removal without a valid file name is refused with 400."""
-    async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
+    async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.post("/delete_uploaded", content=body)).status_code == 400

@@ -35,10 +35,10 @@ def _error(_scope: Scope, error: CausewayError) -> bytes:
 
 
 def client(files: Path, *origins: str) -> httpx.AsyncClient:
-    async def told() -> tuple[str, ...]:
+    async def token_origins() -> tuple[str, ...]:
         return origins
 
-    app = rest([console.router(told, files)], _error, [], route_table([], console=True))
+    app = rest([console.router(token_origins, files)], _error, [], route_table([], console=True))
     return httpx.AsyncClient(transport=httpx.ASGITransport(PageHeaders(app)), base_url="http://127.0.0.1:8080")
 
 

@@ -127,7 +127,7 @@ def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
     return mostly(JSON | FORM if takes_forms else JSON, FORM | OTHER)
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("path", PATHS)
 def test_any_chat_is_answered_or_refused(path: str, fakes: Any) -> None:
     """A chat request is answered, or refused with a reason. Each line of the answer is JSON."""
@@ -222,7 +222,7 @@ asked_of_responses = st.fixed_dictionaries(
 responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode())
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 def test_any_response_is_answered_or_refused(fakes: Any) -> None:
     """A response has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
@@ -254,7 +254,7 @@ asked_of_compaction = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 def test_any_summary_is_answered_or_refused(fakes: Any) -> None:
     """A summary has the format of the reference, or is a refusal with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
@@ -299,7 +299,7 @@ orchestrated = st.fixed_dictionaries(
 lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_size=4).map(b"\n".join)
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("path", ORCHESTRATOR)
 def test_any_request_of_the_orchestrator_is_answered_or_refused(path: str, fakes: Any) -> None:
     """The orchestrator's routes answer with a documented status and a body."""

@@ -158,7 +158,7 @@ def document() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("route", ROUTES)
 def test_any_request_is_answered_or_refused(route: str, document: dict[str, Any], fakes: Any) -> None:
     """Each request is answered with a status that the document names, and each refusal has a message."""

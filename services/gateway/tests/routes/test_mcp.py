@@ -97,7 +97,7 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "expected"),
     [
         ("search", {}, "query must be text that is not blank."),
         ("search", {"query": 7}, "query must be a string."),
@@ -119,7 +119,7 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_a_wrong_argument_is_reported_in_the_result(
-    client: httpx.AsyncClient, name: str, arguments: dict[str, Any], said: str
+    client: httpx.AsyncClient, name: str, arguments: dict[str, Any], expected: str
 ) -> None:
     """A wrong argument is reported in the result of the call, with the name of the argument."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments))
@@ -128,7 +128,7 @@ async def test_a_wrong_argument_is_reported_in_the_result(
     )
     result = response.json()["result"]
     assert result["isError"]
-    assert result["content"][0]["text"].startswith(said)
+    assert result["content"][0]["text"].startswith(expected)
 
 
 MODERN = {

@@ -125,7 +125,7 @@ headers = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the number of examples determines the time
 def test_any_message_is_answered_or_refused(fakes: Any) -> None:
     """A message is answered or refused with a documented status, and none causes an unexpected error."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())

@@ -28,12 +28,12 @@ def document(
     name: str, media: str = "application/pdf", updated_at: float = 1_700_000_000, **more: Any
 ) -> FakeDocument:
     digest = more.pop("digest", DIGEST)
-    # Its original is called as its digest, for short.
+    # The original is named by its digest.
     record = StoredDocument(more.pop("id", name), name, media, digest, len(BYTES), updated_at, digest)
     return FakeDocument(record, **more)
 
 
-def speaking(fakes: Any, principal: Principal = LOCAL, **profile: Any) -> httpx.AsyncClient:
+def client_for(fakes: Any, principal: Principal = LOCAL, **profile: Any) -> httpx.AsyncClient:
     def error_body(scope: Scope, error: CausewayError) -> bytes:
         return f"{http_status(error)} {error.field}".encode()
 
@@ -56,7 +56,7 @@ def stored(fakes: Any) -> None:
 
 @pytest.fixture
 async def http(fakes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    async with speaking(fakes) as client:
+    async with client_for(fakes) as client:
         yield client
 
 
@@ -112,12 +112,12 @@ async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     ["lines=1-2", "bytes", "bytes=", "bytes=abc", "bytes=-", "bytes=9-3", "bytes=0-1,x", "bytes=" + "9" * 5000],
 )
-async def test_an_invalid_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
+async def test_an_invalid_range_is_ignored(http: httpx.AsyncClient, value: str) -> None:
     """A range with another unit or wrong numbers is ignored, and the whole document is sent."""
-    response = await http.get("/content/a.pdf", headers={"range": said})
+    response = await http.get("/content/a.pdf", headers={"range": value})
     assert (response.status_code, response.content) == (200, BYTES)
 
 
@@ -200,16 +200,16 @@ async def test_the_type_of_a_document(http: httpx.AsyncClient, fakes: Any, media
 async def test_a_hidden_document_is_not_found(fakes: Any) -> None:
     """A document that is hidden from the caller gives the same 404 as a missing one, also for HEAD."""
     fakes.retriever.documents = {"docs": [document("a.pdf", oids=("ann",))]}
-    async with speaking(fakes, ANN) as http:
+    async with client_for(fakes, ANN) as http:
         assert (await http.get("/content/a.pdf")).status_code == 200
-    async with speaking(fakes, BOB) as http:
+    async with client_for(fakes, BOB) as http:
         hidden, missing = await http.get("/content/a.pdf"), await http.get("/content/b.pdf")
         assert (hidden.status_code, hidden.text) == (missing.status_code, missing.text)
         assert hidden.status_code == 404
         assert (await http.head("/content/a.pdf")).status_code == 404
         same = await http.get("/content/a.pdf", headers={"if-none-match": f'"{DIGEST}"'})
         assert same.status_code == 404
-    async with speaking(fakes, LOCAL, enforce_access=True) as http:
+    async with client_for(fakes, LOCAL, enforce_access=True) as http:
         assert (await http.get("/content/a.pdf")).status_code == 404
 
 
@@ -229,7 +229,7 @@ async def test_the_newest_document_of_a_name_is_sent(fakes: Any, http: httpx.Asy
 async def test_another_index_of_the_profile(fakes: Any) -> None:
     """The query names another index of the profile. An index outside the profile gives 403."""
     fakes.retriever.documents = {"empty": [document("e.pdf")]}
-    async with speaking(fakes, indexes=frozenset({"empty"})) as http:
+    async with client_for(fakes, indexes=frozenset({"empty"})) as http:
         assert (await http.get("/content/e.pdf")).status_code == 404
         assert (await http.get("/content/e.pdf?index=empty")).status_code == 200
         assert (await http.get("/content/e.pdf?index=other")).text == "403 index"
@@ -237,7 +237,7 @@ async def test_another_index_of_the_profile(fakes: Any) -> None:
 
 async def test_a_missing_or_invalid_index(fakes: Any) -> None:
     """An invalid index is refused with 400. An unknown index and a missing name give 404."""
-    async with speaking(fakes) as http:
+    async with client_for(fakes) as http:
         assert (await http.get("/content/a.pdf?index=a/b")).status_code == 400
         assert (await http.get("/content/a.pdf?index=none")).status_code == 404
         assert (await http.get("/content/")).status_code == 404

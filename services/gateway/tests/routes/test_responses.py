@@ -29,7 +29,7 @@ async def ask(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
     return responses.response(answer.json())
 
 
-def said(fakes: Any) -> list[tuple[str, str]]:
+def last_messages(fakes: Any) -> list[tuple[str, str]]:
     """Return the messages of the model's last prompt."""
     return [(message.role, message.text) for message in fakes.generator.prompts[-1].messages]
 
@@ -40,7 +40,7 @@ async def test_a_response_continues_another(client: httpx.AsyncClient, fakes: An
     second = await ask(client, input="Two?", previous_response_id=first.id)
     assert second.previous_response_id == first.id
     await ask(client, input="Three?", previous_response_id=second.id, instructions="Be long.")
-    assert said(fakes) == [
+    assert last_messages(fakes) == [
         ("system", "Be long."),
         ("user", "One?"),
         ("assistant", "At nine."),
@@ -59,7 +59,7 @@ async def test_a_tool_is_answered(client: httpx.AsyncClient, fakes: Any) -> None
     fakes.generator.script = fakes.generator.words("Done.")
     output = {"type": "function_call_output", "call_id": "c1", "output": "it"}
     await ask(client, input=[output], previous_response_id=first.id, tools=[FIND])
-    assert said(fakes) == [("user", "Find."), ("assistant", ""), ("tool", "it")]
+    assert last_messages(fakes) == [("user", "Find."), ("assistant", ""), ("tool", "it")]
 
 
 async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -69,7 +69,7 @@ async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> N
     names = [asked[0]["id"], first.output[0].id]
     items = [*({"type": "item_reference", "id": name} for name in names), {"role": "user", "content": "Two?"}]
     await ask(client, input=items)
-    assert said(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
+    assert last_messages(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
     for unknown in ("msg_1", f"msg_{new_name()}_0"):
         refused = await client.post(PATH, json={"input": [{"type": "item_reference", "id": unknown}]})
         assert (refused.status_code, refused.json()["error"]["param"]) == (404, "input[0].id")

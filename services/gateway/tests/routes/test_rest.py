@@ -19,7 +19,7 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("failure", "status", "said"),
+    ("failure", "status", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), 503, "disk is full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), 503, "disk is full"),
@@ -27,7 +27,7 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
         (ZeroDivisionError("the inside"), 500, "unexpected error"),
     ],
 )
-async def test_unexpected_errors(failure: Exception, status: int, said: str) -> None:
+async def test_unexpected_errors(failure: Exception, status: int, message: str) -> None:
     """A full disk gives 503 and any other defect 500. Both hide the details and are raised again for the log."""
     router = APIRouter()
 
@@ -40,7 +40,7 @@ async def test_unexpected_errors(failure: Exception, status: int, said: str) -> 
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         response = await http.get("/")
     assert response.status_code == status
-    assert said in response.text
+    assert message in response.text
     assert ("retry-after" in response.headers) == (status == 503)
     assert str(failure.args[-1]) not in response.text
     with pytest.raises(type(failure)):

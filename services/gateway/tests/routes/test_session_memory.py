@@ -58,7 +58,7 @@ async def ask(client: httpx.AsyncClient, text: str, state: Any = None, path: str
     return json.loads(response.text.splitlines()[0])[name]
 
 
-def said(fakes: Any) -> list[tuple[str, str]]:
+def last_messages(fakes: Any) -> list[tuple[str, str]]:
     """Return the messages of the model's last prompt, without the default system message."""
     return [(message.role, message.text) for message in fakes.generator.prompts[-1].messages[1:]]
 
@@ -69,9 +69,9 @@ async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, s
     state = await ask(client, "One?", path=PATH + stream)
     assert is_name(state)
     assert await ask(client, "Two?", state, PATH + stream) == state
-    assert said(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
+    assert last_messages(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
     await ask(client, "Three?", state, PATH + stream)
-    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Two?", "At nine.", "Three?"]
+    assert [text for _, text in last_messages(fakes)] == ["One?", "At nine.", "Two?", "At nine.", "Three?"]
 
 
 async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -79,9 +79,9 @@ async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes
     state = await ask(client, "One?")
     whole = [("user", "A?"), ("assistant", "B."), ("user", "C?")]
     await ask(client, "", state, messages=[{"role": role, "content": text} for role, text in whole])
-    assert said(fakes) == whole
+    assert last_messages(fakes) == whole
     await ask(client, "D?", state)
-    assert said(fakes) == [*whole, ("assistant", "At nine."), ("user", "D?")]
+    assert last_messages(fakes) == [*whole, ("assistant", "At nine."), ("user", "D?")]
 
 
 async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -90,7 +90,7 @@ async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient
     state: Any = None
     for text in ("One?", "Two?"):
         state = await ask(client, "", state, messages=[system, {"role": "user", "content": text}])
-    assert [text for _, text in said(fakes)] == ["Be kind.", "One?", "At nine.", "Two?"]
+    assert [text for _, text in last_messages(fakes)] == ["Be kind.", "One?", "At nine.", "Two?"]
 
 
 async def test_unknown_session_names_are_returned_unchanged(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -99,7 +99,7 @@ async def test_unknown_session_names_are_returned_unchanged(client: httpx.AsyncC
     for state in states:
         for _ in range(2):
             assert await ask(client, "One?", state) == state
-            assert said(fakes) == [("user", "One?")]
+            assert last_messages(fakes) == [("user", "One?")]
     assert fakes.memory.sessions == {}
 
 
@@ -108,12 +108,12 @@ async def test_a_session_of_another_caller(client: httpx.AsyncClient, fakes: Any
     state = await ask(client, "One?", path=f"/kept{PATH}")
     client.headers["authorization"] = "Bearer bob"
     await ask(client, "Two?", state, f"/kept{PATH}")
-    assert said(fakes) == [("user", "Two?")]
+    assert last_messages(fakes) == [("user", "Two?")]
     client.headers["authorization"] = "Bearer ann"
     await ask(client, "Three?", state, f"/other{PATH}")
-    assert said(fakes) == [("user", "Three?")]
+    assert last_messages(fakes) == [("user", "Three?")]
     await ask(client, "Four?", state, f"/kept{PATH}")
-    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Four?"]
+    assert [text for _, text in last_messages(fakes)] == ["One?", "At nine.", "Four?"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_the_profile_decides_on_the_memory(
             await client.post(path, json={"messages": "One?", "session_state": "f" * 32})
     else:
         await ask(client, "Two?", await ask(client, "One?", path=path), path)
-    assert len(said(fakes)) == (3 if kept else 1)
+    assert len(last_messages(fakes)) == (3 if kept else 1)
     assert bool(fakes.memory.sessions) is kept
 
 
@@ -150,7 +150,7 @@ class TestWithoutAuthentication:
     ) -> None:
         """Without authentication, a session is stored only if the profile enables it."""
         await ask(client, "Two?", await ask(client, "One?", path=path), path)
-        assert len(said(fakes)) == (3 if kept else 1)
+        assert len(last_messages(fakes)) == (3 if kept else 1)
 
 
 async def test_an_incomplete_answer_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -162,7 +162,7 @@ async def test_an_incomplete_answer_is_not_stored(client: httpx.AsyncClient, fak
     )
     assert "error" in json.loads(response.text.splitlines()[-1])
     await ask(client, "Three?", state)
-    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Three?"]
+    assert [text for _, text in last_messages(fakes)] == ["One?", "At nine.", "Three?"]
 
 
 async def test_sessions_are_judged(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -198,7 +198,7 @@ async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
     assert fakes.memory.sessions == {}
     assert (await client.delete(path)).status_code == 404
     await ask(client, "Two?", state)
-    assert said(fakes) == [("user", "Two?")]
+    assert last_messages(fakes) == [("user", "Two?")]
 
 
 async def test_a_memory_that_cannot_be_reached(

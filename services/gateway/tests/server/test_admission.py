@@ -75,7 +75,7 @@ async def ask(
     await app(scope, None, None)  # type: ignore[arg-type]  # not asked
 
 
-def asking(app: Admission, count: int, path: str = CHAT, **others: Any) -> list["asyncio.Task[None]"]:
+def start(app: Admission, count: int, path: str = CHAT, **others: Any) -> list["asyncio.Task[None]"]:
     return [asyncio.create_task(ask(app, path, **others)) for _ in range(count)]
 
 
@@ -95,7 +95,7 @@ async def test_requests_without_a_place_wait_in_order() -> None:
     """A quarter as many requests as places wait in order. Further requests are refused at once."""
     service = Service()
     app = admission(service, 8)
-    tasks = asking(app, 12)
+    tasks = start(app, 12)
     await settled()
     assert [task.done() for task in tasks] == [False] * 10 + [True] * 2
     assert service.running == 8
@@ -114,10 +114,10 @@ async def test_batch_requests_leave_places_for_interactive_ones() -> None:
     """Batch requests take at most three quarters of the places and never wait."""
     service = Service()
     app = admission(service, 8)
-    batch = [*asking(app, 3, UPLOAD), *asking(app, 3, x_priority="batch"), *asking(app, 3, batch=True)]
+    batch = [*start(app, 3, UPLOAD), *start(app, 3, x_priority="batch"), *start(app, 3, batch=True)]
     await settled()
     assert [task.done() for task in batch] == [False] * 6 + [True] * 3
-    people = asking(app, 4)
+    people = start(app, 4)
     await settled()
     assert service.running == 8
     assert not any(task.done() for task in people)
@@ -134,7 +134,7 @@ async def test_a_batch_request_does_not_overtake_waiting_requests() -> None:
     """A batch request is refused while another request waits, although its own share is free."""
     service = Service()
     app = admission(service, 1)
-    people = asking(app, 2)
+    people = start(app, 2)
     await settled()
     with pytest.raises(Unavailable):
         await ask(app, UPLOAD)
@@ -149,7 +149,7 @@ async def test_reading_requests_need_no_place() -> None:
     """Requests that only read take no place. They count in the limit of all requests."""
     service = Service()
     app = admission(service, 1, limit=4)
-    tasks = [*asking(app, 2), *asking(app, 2, "/jobs", method="GET")]
+    tasks = [*start(app, 2), *start(app, 2, "/jobs", method="GET")]
     await settled()
     assert service.running == 3
     with pytest.raises(Unavailable, match="limit of concurrent requests"):
@@ -171,7 +171,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
     service = Service(0.2)
     app = admission(service, 4)
     await ask(app)  # measures the time of an answer
-    tasks = asking(app, 4)
+    tasks = start(app, 4)
     await settled()
     begin = time.perf_counter()
     for wait in ("199", "0", "1"):
@@ -179,7 +179,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
             await ask(app, x_envoy_expected_rq_timeout_ms=wait)
     assert time.perf_counter() == begin
     await asyncio.sleep(0.15)  # until places are about to come free
-    tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
+    tasks += start(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
     await settled()
     assert not tasks[-1].done()
     assert all(await ended(*tasks))
@@ -191,12 +191,12 @@ async def test_a_request_behind_a_burst_is_refused() -> None:
     service = Service(0.4)
     app = admission(service, 8)
     await ask(app)
-    tasks = asking(app, 8)
+    tasks = start(app, 8)
     await asyncio.sleep(0.05)
     with pytest.raises(Unavailable, match="limit of concurrent answers"):
         await ask(app)
     await asyncio.sleep(0.25)
-    late = asking(app, 2)
+    late = start(app, 2)
     assert all(await ended(*tasks, *late))
 
 
@@ -223,9 +223,9 @@ async def test_earlier_slow_answers_are_forgotten() -> None:
     for _ in range(100):
         await ask(app, x_envoy_expected_rq_timeout_ms="100")
     service.seconds = 0.05
-    tasks = asking(app, 4, x_envoy_expected_rq_timeout_ms="5000")
+    tasks = start(app, 4, x_envoy_expected_rq_timeout_ms="5000")
     await asyncio.sleep(0.02)
-    tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="5000")
+    tasks += start(app, 1, x_envoy_expected_rq_timeout_ms="5000")
     assert all(await ended(*tasks))
 
 
@@ -234,10 +234,10 @@ async def test_the_wait_is_limited() -> None:
     """A request waits for a place no longer than the limit, and loses no place."""
     service = Service()
     app = admission(service, 1, wait=0.05)
-    tasks = asking(app, 2)
+    tasks = start(app, 2)
     assert await ended(tasks[1]) == [False]
     await ask_all(service, tasks[:1])
-    again = asking(app, 1)
+    again = start(app, 1)
     await settled()
     await ask_all(service, again)
 
@@ -247,7 +247,7 @@ async def test_leaving_while_waiting_takes_no_place() -> None:
     service = Service()
     app = admission(service, 2)
     for gate_first in (False, True):
-        tasks = asking(app, 3)
+        tasks = start(app, 3)
         await settled()
         if gate_first:
             service.gates[-1].set()
@@ -270,7 +270,7 @@ def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None
         tasks: list[asyncio.Task[None]] = []
         for at, step in enumerate(steps):
             if step in ("ask", "batch"):
-                tasks += asking(app, 1, UPLOAD if step == "batch" else CHAT)
+                tasks += start(app, 1, UPLOAD if step == "batch" else CHAT)
             elif step == "end" and service.gates:
                 service.gates[at % len(service.gates)].set()
             elif step == "leave" and tasks:

@@ -33,14 +33,14 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    answer = told(scope["method"].encode(), scope["path"].encode(), body)
+    answer = answer_to(scope["method"].encode(), scope["path"].encode(), body)
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]}
     )
     await send({"type": "http.response.body", "body": answer})
 
 
-def told(method: bytes, path: bytes, body: bytes) -> bytes:
+def answer_to(method: bytes, path: bytes, body: bytes) -> bytes:
     return b"<%b %b %b>" % (method, path, hashlib.sha256(body).hexdigest()[:8].encode())
 
 
@@ -97,7 +97,7 @@ class Request:
 
     @property
     def answer(self) -> bytes:
-        return told(self.method, self.path, self.body)
+        return answer_to(self.method, self.path, self.body)
 
 
 async def exchange(pieces: Iterable[bytes], app: Any = echo) -> Wire:
@@ -213,7 +213,7 @@ async def test_hosts_are_names_or_addresses(host: bytes) -> None:
 async def test_space_around_a_value_is_ignored() -> None:
     """Space around a header's value is ignored."""
     wire = await exchange([Request(headers=[b"Content-Length: 3 \t"]).raw + b"abc"])
-    assert answers(wire.written) == [told(b"POST", b"/", b"abc")]
+    assert answers(wire.written) == [answer_to(b"POST", b"/", b"abc")]
 
 
 async def test_a_refusal_waits_for_earlier_answers() -> None:

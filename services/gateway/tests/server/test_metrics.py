@@ -90,7 +90,7 @@ async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient,
     fakes.generator.script = [*script[:-1], Unavailable("The model went away.")]
     sent = client.post("/v1/chat/completions", json=QUESTION | {"stream": stream})
     if stream:
-        with pytest.raises(AssertionError):  # httpx's transport holds that an answer is complete; this one is not
+        with pytest.raises(AssertionError):  # httpx's transport asserts a complete answer, and this one is not
             await sent
     else:
         assert (await sent).status_code == 503

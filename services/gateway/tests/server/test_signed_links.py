@@ -93,7 +93,7 @@ class World:
         self.store()
         fakes.originals.contents["north", DIGEST] = BYTES
         self.app = build_app(Settings(**{"default_index": "docs", "auth": "keys", **more}), fakes.services())
-        self.says(SAID)
+        self.set_answer(SAID)
 
     def store(self, generation: int = 7, oids: tuple[str, ...] = ("ann",)) -> None:
         """Store the cited document in the catalogue."""
@@ -106,7 +106,7 @@ class World:
         self.fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
 
-    def says(self, *pieces: str) -> None:
+    def set_answer(self, *pieces: str) -> None:
         """Set the model's answer."""
         self.fakes.generator.script = FakeGenerator.saying(*pieces).script
 
@@ -198,7 +198,7 @@ async def test_an_answer_in_one_piece_from_the_model_server(world: World) -> Non
 async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -> None:
     """The text with links is the same for every split of the answer."""
     edges = [0, *sorted(cuts), len(SAID)]
-    world.says(*(SAID[a:b] for a, b in itertools.pairwise(edges)))
+    world.set_answer(*(SAID[a:b] for a, b in itertools.pairwise(edges)))
     text = await world.asks(stream=True)
     assert LINK.sub("]", text) == SAID
     assert len(LINK.findall(text)) == 1
@@ -207,12 +207,12 @@ async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -
 async def test_only_citations_become_links(world: World) -> None:
     """Only complete names of passages with an original become links."""
     for said in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
-        world.says(*said)
+        world.set_answer(*said)
         assert await world.asks(stream=True) == said
     world.fakes.retriever.indexes["docs"] = [
         replace(each, has_original=False) for each in world.fakes.retriever.indexes["docs"]
     ]
-    world.says(SAID)
+    world.set_answer(SAID)
     assert await world.asks() == SAID
 
 

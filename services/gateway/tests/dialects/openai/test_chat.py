@@ -125,7 +125,7 @@ def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: 
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"", "not valid JSON"),
         (b"[]", "must be a JSON object"),
@@ -142,9 +142,9 @@ def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: 
         (b'{"detectors":[]}', "detectors must be an object"),
     ],
 )
-def test_invalid_json_and_own_members_are_refused(body: bytes, said: str) -> None:
+def test_invalid_json_and_own_members_are_refused(body: bytes, message: str) -> None:
     """The gateway refuses invalid JSON and wrong values of its own members, also in a pass-through."""
-    assert said in refused(body).message
+    assert message in refused(body).message
 
 
 @pytest.mark.parametrize("index", ["", "docs"])
@@ -221,7 +221,7 @@ def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         ([], "Invalid request format: messages must be a non-empty list of objects."),
         ("hello", "Invalid request format: messages must be a non-empty list of objects."),
@@ -251,10 +251,10 @@ def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
         ([{"role": "system", "content": "x"}], "There must be a user prompt since the latest assistant message."),
     ],
 )
-def test_messages_that_cannot_be_searched_for(messages: Any, said: str) -> None:
+def test_messages_that_cannot_be_searched_for(messages: Any, message: str) -> None:
     """The gateway refuses messages without a question, with RAGEngine's error messages."""
     error = refused({"messages": messages, "index_name": "docs"})
-    assert error.message == said
+    assert error.message == message
     assert (error.field or "").startswith("messages")
 
 

@@ -29,7 +29,7 @@ def test_texts_as_token_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({}, "input must be"),
         ({"input": None}, "input must be"),
@@ -58,11 +58,11 @@ def test_texts_as_token_ids() -> None:
         ({"input": "a", "model": 1}, "model"),
     ],
 )
-def test_invalid_requests_are_refused(members: dict[str, Any], said: str) -> None:
+def test_invalid_requests_are_refused(members: dict[str, Any], message: str) -> None:
     """The error says which member is wrong."""
     with pytest.raises(InvalidRequest) as caught:
         parse(**members)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_dimensions_are_the_models() -> None:

@@ -364,7 +364,7 @@ def test_a_whole_pass_through_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (b' {"a" : 1.50, "b":{"}":1e400} }\n', b' {"a" : 1.50, "b":{"}":1e400} ,"source_nodes":null}\n'),
         (b"{}", b'{"source_nodes":null}'),
@@ -373,13 +373,15 @@ def test_a_whole_pass_through_keeps_its_bytes() -> None:
         (b"[1]", b"[1]"),
     ],
 )
-def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, told: bytes) -> None:
+def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, expected: bytes) -> None:
     """Null is added to a complete answer or to the first chunk. The other bytes are the model server's."""
     answer = exchange(streaming=False)
     answer.take([Completion(sent), DONE])
-    assert answer.complete() == told
+    assert answer.complete() == expected
     streamed = exchange().render([Chunk(sent), Chunk(sent)])
-    assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(b" ".join(each.splitlines()) for each in (told, sent))
+    assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(
+        b" ".join(each.splitlines()) for each in (expected, sent)
+    )
 
 
 def test_an_answer_without_a_search_has_no_sources() -> None:

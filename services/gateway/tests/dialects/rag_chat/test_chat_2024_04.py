@@ -143,7 +143,7 @@ async def test_the_deployments_detectors_apply(client: httpx.AsyncClient, fakes:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"{", "not valid JSON"),
         (b"[]", "must be a JSON object"),
@@ -178,12 +178,12 @@ async def test_the_deployments_detectors_apply(client: httpx.AsyncClient, fakes:
 )
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
 async def test_a_bad_request_is_a_400_that_names_the_field(
-    client: httpx.AsyncClient, path: str, body: bytes, said: str
+    client: httpx.AsyncClient, path: str, body: bytes, message: str
 ) -> None:
     """The error is a string that names the field."""
     response = await client.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
-    assert said in response.json()["error"]
+    assert message in response.json()["error"]
 
 
 async def test_flat_overrides_are_read(client: httpx.AsyncClient) -> None:

@@ -16,7 +16,7 @@ def packed(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def asking(files: Any) -> dict[str, Any]:
+def body_with(files: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "When?", "files": files}]}
 
 
@@ -27,7 +27,7 @@ async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -
     """The model gets each file with its name before its message. The retriever searches for the question alone."""
     unnamed = {"contentType": "application/json", "data": packed(b"{}")}
     picture = {"contentType": "image/png", "data": packed(PICTURE), "name": "ship.png"}
-    response = await client.post(URL, json=asking([NOTES, unnamed, picture]))
+    response = await client.post(URL, json=body_with([NOTES, unnamed, picture]))
     assert response.status_code == 200, response.text
     _, *said, question = fakes.generator.prompts[0].messages
     assert [each.text for each in said] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
@@ -41,7 +41,7 @@ async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -
 async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any) -> None:
     """The files of a form precede the files inside of the messages."""
     parts: list[tuple[str, Any]] = [
-        ("json", (None, json.dumps(asking([NOTES])), "application/json")),
+        ("json", (None, json.dumps(body_with([NOTES])), "application/json")),
         ("messages[0].files[0]", ("a.txt", b"A", "text/plain")),
     ]
     assert (await client.post(URL, files=parts)).status_code == 200
@@ -68,7 +68,7 @@ async def test_invalid_files_are_refused(
     client: httpx.AsyncClient, fakes: Any, files: Any, status: int, field: str
 ) -> None:
     """The error names the file's field, and the model is not called."""
-    response = await client.post(URL, json=asking(files))
+    response = await client.post(URL, json=body_with(files))
     assert response.status_code == status, response.text
     assert response.json()["error"]["message"].startswith(field)
     assert fakes.generator.prompts == []
@@ -77,7 +77,7 @@ async def test_invalid_files_are_refused(
 async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
     """A picture is refused if input detectors are configured."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
-    response = await client.post(URL, json=asking([{"contentType": "image/png", "data": packed(PICTURE)}]))
+    response = await client.post(URL, json=body_with([{"contentType": "image/png", "data": packed(PICTURE)}]))
     assert response.status_code == 415
 
 
@@ -86,10 +86,10 @@ async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, f
 )
 async def test_other_stages_refuse_files(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
     """Other stages refuse files, and accept null or an empty list."""
-    response = await client.post(path, json=asking([NOTES]))
+    response = await client.post(path, json=body_with([NOTES]))
     assert response.status_code == 400
     assert response.json()["error"].startswith("messages[0].files are not supported in this protocol version")
     assert fakes.generator.prompts == []
     nothing: Any
     for nothing in (None, []):
-        assert (await client.post(path, json=asking(nothing))).status_code == 200
+        assert (await client.post(path, json=body_with(nothing))).status_code == 200

@@ -44,7 +44,7 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "media", "said"),
+    ("body", "media", "message"),
     [
         (b"", TYPE, "ends before"),
         (b"{}", TYPE, "cannot be read"),
@@ -65,11 +65,11 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
         (encoded((f"X: {'x' * 5000}", b"")), TYPE, "cannot be read"),
     ],
 )
-def test_invalid_forms_are_refused(body: bytes, media: str, said: str) -> None:
+def test_invalid_forms_are_refused(body: bytes, media: str, message: str) -> None:
     """The error gives the reason, also for an unknown part."""
     with pytest.raises(InvalidRequest) as caught:
         multipart.parse(body, media)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @given(st.binary(max_size=60), st.lists(st.binary(max_size=60), max_size=3))

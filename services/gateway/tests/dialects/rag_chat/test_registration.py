@@ -15,7 +15,7 @@ BROWSER_SDK = {b"x-ms-useragent": b"ts-http-runtime/1.0.0-beta.1"}
 A, B, C, D, E = "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"
 
 
-def spoken(path: str, body: Any = None, headers: dict[bytes, bytes] | None = None, **profile: Any) -> str:
+def stage_of(path: str, body: Any = None, headers: dict[bytes, bytes] | None = None, **profile: Any) -> str:
     raw = body if isinstance(body, bytes) else json.dumps({"messages": "x"} | (body or {})).encode()
     return BARE[path](Frontend(**profile), JSON | (headers or {}), raw).name
 
@@ -45,8 +45,8 @@ def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
 
 def test_the_default_is_the_interim_protocol() -> None:
     """Without another sign, `/chat` has the stage 2024-04."""
-    assert spoken("/chat") == C
-    assert spoken("/chat/stream") == C
+    assert stage_of("/chat") == C
+    assert stage_of("/chat/stream") == C
 
 
 @pytest.mark.parametrize(
@@ -61,31 +61,31 @@ def test_the_default_is_the_interim_protocol() -> None:
 )
 def test_the_sdk_is_detected(tells: dict[str, Any], headers: dict[bytes, bytes]) -> None:
     """A form, `sessionState` or the SDK's user agent choose the stage 2024-05-29, on both paths."""
-    assert spoken("/chat", tells, headers) == D
-    assert spoken("/chat/stream", tells, headers) == D
+    assert stage_of("/chat", tells, headers) == D
+    assert stage_of("/chat/stream", tells, headers) == D
 
 
 @pytest.mark.parametrize("stream", [True, False, None, "yes"])
 def test_stream_in_the_body_chooses_the_first_stage(stream: Any) -> None:
     """On `/chat`, a body with `stream` has the stage 2024-01. `/chat/stream` ignores it."""
-    assert spoken("/chat", {"stream": stream}) == A
-    assert spoken("/chat/stream", {"stream": stream}) == C
+    assert stage_of("/chat", {"stream": stream}) == A
+    assert stage_of("/chat/stream", {"stream": stream}) == C
 
 
 def test_only_the_top_level_of_the_body_is_read() -> None:
     """Nested members do not choose a stage, nor does a body that is not an object."""
-    assert spoken("/chat", {"context": {"stream": True, "sessionState": 1}, "messages": "stream"}) == C
-    assert spoken("/chat", b'{"stream": true') == C
-    assert spoken("/chat", b"") == C
-    assert spoken("/chat", b'{"\\u0073tream": true}') == A
-    assert spoken("/chat", b'["stream", "sessionState"]') == C
+    assert stage_of("/chat", {"context": {"stream": True, "sessionState": 1}, "messages": "stream"}) == C
+    assert stage_of("/chat", b'{"stream": true') == C
+    assert stage_of("/chat", b"") == C
+    assert stage_of("/chat", b'{"\\u0073tream": true}') == A
+    assert stage_of("/chat", b'["stream", "sessionState"]') == C
 
 
 @pytest.mark.parametrize("headers", [{}, FORM, SDK])
 def test_ask_always_has_the_first_stage(headers: dict[bytes, bytes]) -> None:
     """`/ask` has the stage 2024-01 for any client and any profile."""
     for profile in ({}, {"dialect": E, "mount": "m"}, {"dialect": C}):
-        assert spoken("/ask", {"sessionState": 1}, headers, **profile) == A
+        assert stage_of("/ask", {"sessionState": 1}, headers, **profile) == A
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_ask_always_has_the_first_stage(headers: dict[bytes, bytes]) -> None:
 def test_a_profile_precedes_the_request(how: dict[str, Any], stage: str) -> None:
     """The dialect of the profile precedes the signs of the request, on the paths that the dialect has."""
     for tells, headers in (({}, {}), ({"stream": True}, {}), ({"sessionState": 1}, SDK)):
-        assert spoken("/chat", tells, headers, dialect=stage, **how) == stage
+        assert stage_of("/chat", tells, headers, dialect=stage, **how) == stage
     if stage in (C, D, E):
-        assert spoken("/chat/stream", {}, SDK, dialect=stage, **how) == stage
+        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **how) == stage
     else:
-        assert spoken("/chat/stream", {}, {}, dialect=stage, **how) == C
-        assert spoken("/chat/stream", {}, SDK, dialect=stage, **how) == D
+        assert stage_of("/chat/stream", {}, {}, dialect=stage, **how) == C
+        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **how) == D
 
 
 def test_the_default_profile_sets_the_default() -> None:
     """The signs of the request precede the dialect of the default profile."""
-    assert spoken("/chat", dialect=E) == E
-    assert spoken("/chat", {"stream": True}, dialect=E) == A
-    assert spoken("/chat", {}, SDK, dialect=E) == D
-    assert spoken("/chat/stream", dialect=A) == C
+    assert stage_of("/chat", dialect=E) == E
+    assert stage_of("/chat", {"stream": True}, dialect=E) == A
+    assert stage_of("/chat", {}, SDK, dialect=E) == D
+    assert stage_of("/chat/stream", dialect=A) == C
 
 
 def test_profiles_can_name_every_stage() -> None:

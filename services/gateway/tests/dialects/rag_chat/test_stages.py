@@ -146,7 +146,7 @@ async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: An
 
 @every
 @pytest.mark.parametrize(
-    ("failure", "status", "said"),
+    ("failure", "status", "message"),
     [
         (NotFound("No such index: 'x' exists."), 404, "No such index: 'x' exists."),
         (RateLimited("Too much.", retry_after=7), 429, "Too much."),
@@ -155,7 +155,7 @@ async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: An
     ],
 )
 async def test_5_an_error_before_the_first_word_is_a_status(
-    stage: Stage, client: httpx.AsyncClient, fakes: Any, failure: Any, status: int, said: str
+    stage: Stage, client: httpx.AsyncClient, fakes: Any, failure: Any, status: int, message: str
 ) -> None:
     """The status and the body are the stage's, also instead of a stream. Retry-After is kept."""
     fakes.generator.script = [failure]
@@ -163,7 +163,7 @@ async def test_5_an_error_before_the_first_word_is_a_status(
         response = await client.post(path, json=stage.body() | more)
         assert response.status_code == status
         assert response.headers["content-type"] == "application/json"
-        assert said in stage.error(response.json())
+        assert message in stage.error(response.json())
         expected = {429: "7", 503: "3"}.get(status)
         assert response.headers.get("retry-after") == expected
 

@@ -487,18 +487,18 @@ STREAMED = [
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
+    ("content", "status", "message"),
     BAD + STREAMED,
     ids=[content[-40:].decode("latin-1") for content, _, _ in BAD + STREAMED],
 )
 async def test_bad_input_is_refused_with_the_reason(
-    client: httpx.AsyncClient, fakes: Any, content: bytes, status: int, said: str
+    client: httpx.AsyncClient, fakes: Any, content: bytes, status: int, message: str
 ) -> None:
     """Both error formats have the reason, streamed or not, and the model is not called."""
     response = await client.post(PATH, content=content)
     assert response.status_code == status, response.text
     told = response.json()
-    assert said in told["detail"]
+    assert message in told["detail"]
     assert told["error"]["message"] == told["detail"]
     assert told["error"].keys() == {"message", "type", "param", "code"}
     assert fakes.generator.prompts == []

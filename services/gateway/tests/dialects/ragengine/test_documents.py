@@ -157,7 +157,7 @@ def test_a_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({}, "Query string cannot be empty."),
         ({"query": " \n"}, "Query string cannot be empty."),
@@ -180,11 +180,11 @@ def test_a_search() -> None:
         ({"query": "q", "metadata_filter": {"\0": 1}}, "metadata_filter"),
     ],
 )
-def test_invalid_searches_are_refused(members: dict[str, Any], said: str) -> None:
+def test_invalid_searches_are_refused(members: dict[str, Any], message: str) -> None:
     """The error names the field, or has RAGEngine's wording."""
     with pytest.raises(InvalidRequest) as caught:
         ragengine.search(body(**members))
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_conditions_in_a_query_string() -> None:
@@ -229,7 +229,7 @@ def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "said"),
+    ("language", "message"),
     [
         (None, "documents[0].metadata: Language not specified in node metadata."),
         ("", "documents[0].metadata: Language not specified in node metadata."),
@@ -238,10 +238,10 @@ def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
         (["python"], "documents[0].metadata.language: Could not find language library for ['python']."),
     ],
 )
-def test_source_code_without_a_known_language_is_refused(language: Any, said: str) -> None:
+def test_source_code_without_a_known_language_is_refused(language: Any, message: str) -> None:
     """The error has RAGEngine's wording and names the field."""
     for read in (ragengine.indexing, ragengine.updates):
         with pytest.raises(InvalidRequest) as caught:
             read(one(doc_id="a", metadata={"split_type": "code", "language": language}))
-        assert caught.value.message.startswith(said)
+        assert caught.value.message.startswith(message)
         assert caught.value.field == "documents[0].metadata.language"

@@ -34,7 +34,7 @@ def summarised(text: str) -> str:
     return f"A summary takes the place of the earlier conversation:\n{text}"
 
 
-async def asked(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
+async def ask(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
     answer = await client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -49,7 +49,7 @@ async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
 async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
     """The output has the user's messages and the encrypted summary. The next request can use both as its input."""
     fakes.generator.scripts = deque([saying("They asked ", "for the ferry.")])
-    said = await asked(client, COMPACT, model="m", input=TALK, instructions="Help.")
+    said = await ask(client, COMPACT, model="m", input=TALK, instructions="Help.")
     assert (said["object"], [item["type"] for item in said["output"]]) == (
         "response.compaction",
         ["message", "compaction"],
@@ -63,7 +63,7 @@ async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any
     assert prompt(fakes)[-1][1].startswith("Summarise the conversation above")
     assert (await client.get(f"{PATH}/{said['id']}")).status_code == 404
 
-    await asked(client, input=[*said["output"], QUESTION])
+    await ask(client, input=[*said["output"], QUESTION])
     told = summarised("They asked for the ferry.")
     assert prompt(fakes) == [("user", "When?"), ("system", told), ("user", "From where?")]
 
@@ -73,12 +73,12 @@ async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: 
 
     Messages that an earlier summary covers are not in the output.
     """
-    first = await asked(client, input=TALK)
-    said = await asked(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
+    first = await ask(client, input=TALK)
+    said = await ask(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
     texts = [item["content"][0]["text"] for item in said["output"][:-1]]
     assert texts == ["When?", "From where?"]
-    second = await asked(client, input=said["output"][-1:], previous_response_id=first["id"])
-    third = await asked(client, COMPACT, model="m", previous_response_id=second["id"], input="And?")
+    second = await ask(client, input=said["output"][-1:], previous_response_id=first["id"])
+    third = await ask(client, COMPACT, model="m", previous_response_id=second["id"], input="And?")
     assert [item["content"][0]["text"] for item in third["output"][:-1]] == ["And?"]
 
 
@@ -96,7 +96,7 @@ async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
     ]
     assert fakes.retriever.queries == []
     assert json.loads(fakes.generator.prompts[0].parameters_json) == {"verbosity": "low"}
-    await asked(client, input=[QUESTION], previous_response_id=events[-1].response.id)
+    await ask(client, input=[QUESTION], previous_response_id=events[-1].response.id)
     told = summarised("At nine.")
     assert prompt(fakes)[-3:] == [("user", "When?"), ("system", told), ("user", "From where?")]
     listed = (await client.get(f"{PATH}/{events[-1].response.id}/input_items")).json()["data"]
@@ -123,7 +123,7 @@ async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient,
     assert "tools" in json.loads(fakes.generator.prompts[1].parameters_json)
     assert [event.type for event in events].count("response.compaction.compacting") == 1
 
-    await asked(client, input="Sure?", previous_response_id=final.id)
+    await ask(client, input="Sure?", previous_response_id=final.id)
     assert prompt(fakes)[:3] == [("system", "Be brief."), ("user", "From where?"), told]
     assert prompt(fakes)[3:] == [("assistant", "From the pier."), ("user", "Sure?")]
 
@@ -145,7 +145,7 @@ async def test_the_threshold(
     """Without a number, the threshold is most of the model's window."""
     fakes.generator.window = window
     entry = {"type": "compaction", "compact_threshold": threshold}
-    await asked(client, input=items, context_management=[entry])
+    await ask(client, input=items, context_management=[entry])
     assert len(fakes.generator.prompts) == calls
 
 
@@ -153,7 +153,7 @@ async def test_a_loop_of_tools_is_compacted(client: httpx.AsyncClient, fakes: An
     """The summary does not include the calls and outputs of the latest question."""
     body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
     loop = [QUESTION, *TALK[2:4]]
-    await asked(client, input=[*TALK, *loop], **body)
+    await ask(client, input=[*TALK, *loop], **body)
     assert [role for role, _ in prompt(fakes)] == ["system", "system", "user", "assistant", "tool"]
 
 
@@ -163,24 +163,22 @@ async def test_a_model_that_quotes(client: httpx.AsyncClient, fakes: Any) -> Non
     refused = await client.post(COMPACT, json={"model": "m", "input": TALK})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
     body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
-    assert [item["type"] for item in (await asked(client, input=[*TALK, QUESTION], **body))["output"]] == [
-        "message"
-    ]
+    assert [item["type"] for item in (await ask(client, input=[*TALK, QUESTION], **body))["output"]] == ["message"]
 
 
 async def test_detectors_judge_a_summary(client: httpx.AsyncClient, fakes: Any) -> None:
     """Detectors judge a summary before its encryption and in each later request. Redacted text is not stored."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.scripts = deque([saying("It is secret.")])
-    first = await asked(client, COMPACT, model="m", input=TALK)
-    await asked(client, input=[*first["output"], QUESTION])
+    first = await ask(client, COMPACT, model="m", input=TALK)
+    await ask(client, input=[*first["output"], QUESTION])
     assert "secret" not in str(prompt(fakes))
 
     fakes.policy = Detectors()
     fakes.generator.scripts = deque([saying("It is secret.")])
-    second = await asked(client, COMPACT, model="m", input=TALK)
+    second = await ask(client, COMPACT, model="m", input=TALK)
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
-    answer = await asked(client, input=[*second["output"], QUESTION])
+    answer = await ask(client, input=[*second["output"], QUESTION])
     assert "secret" not in str(prompt(fakes))
     listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
     assert [responses.item(item).type for item in listed] == ["message", "message", "message"]
@@ -193,20 +191,20 @@ async def test_a_blocked_summary(client: httpx.AsyncClient, fakes: Any) -> None:
     fakes.generator.scripts = deque([saying("secret")])
     assert (await client.post(COMPACT, json={"model": "m", "input": TALK})).status_code == 400
     fakes.generator.scripts = deque([saying("secret")])
-    trigger = await asked(client, input=[*TALK, {"type": "compaction_trigger"}])
+    trigger = await ask(client, input=[*TALK, {"type": "compaction_trigger"}])
     assert (trigger["status"], trigger["incomplete_details"]["reason"]) == ("incomplete", "content_filter")
     assert trigger["output"] == []
     fakes.generator.scripts = deque([saying("secret"), saying("Here.")])
     body: Any = {"context_management": [{"type": "compaction", "compact_threshold": 1}]}
-    answer = await asked(client, input=[*TALK, QUESTION], **body)
+    answer = await ask(client, input=[*TALK, QUESTION], **body)
     assert [item["type"] for item in answer["output"]] == ["message"]
     assert ("user", "When?") in prompt(fakes)
 
 
 async def test_what_a_summary_replaces_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """Replaced items are not stored, because no model gets them and so no detector judges them."""
-    item = (await asked(client, COMPACT, model="m", input=TALK))["output"][-1]
-    answer = await asked(client, input=[*TALK, item, QUESTION])
+    item = (await ask(client, COMPACT, model="m", input=TALK))["output"][-1]
+    answer = await ask(client, input=[*TALK, item, QUESTION])
     listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]
     assert [(item["type"], item.get("role")) for item in listed] == [
         ("message", "developer"),

@@ -19,7 +19,7 @@ def thinking(text: str) -> list[list[Any]]:
     ]
 
 
-async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
+async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
     answer = await client.post(PATH, json={"store": False, **body})
     assert answer.status_code == 200, answer.text
     responses.response(answer.json())
@@ -35,15 +35,15 @@ def thought(fakes: Any) -> Any:
 async def test_reasoning_is_returned_to_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
     """The reasoning is unreadable for the client, and the model gets it with the next request."""
     fakes.generator.script = thinking("The timetable.")
-    first = await asked(client, input="When?", include=INCLUDE)
+    first = await ask(client, input="When?", include=INCLUDE)
     encrypted = first["output"][0]["encrypted_content"]
     assert "timetable" not in encrypted
     for item in first["output"]:
         item.pop("content" if item["type"] == "reasoning" else "status")
     said = [{"role": "user", "content": "When?"}, *first["output"], {"role": "user", "content": "Sure?"}]
-    await asked(client, input=said, include=INCLUDE)
+    await ask(client, input=said, include=INCLUDE)
     assert thought(fakes) == ["The timetable."]
-    assert "encrypted_content" not in (await asked(client, input="When?"))["output"][0]
+    assert "encrypted_content" not in (await ask(client, input="When?"))["output"][0]
 
 
 async def test_the_event_has_the_encrypted_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -57,8 +57,8 @@ async def test_the_event_has_the_encrypted_reasoning(client: httpx.AsyncClient, 
 async def test_a_stored_response_has_its_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
     """The model gets the reasoning of a stored response without the client's help."""
     fakes.generator.script = thinking("The timetable.")
-    first = await asked(client, input="When?", store=True)
-    await asked(client, input="Sure?", previous_response_id=first["id"])
+    first = await ask(client, input="When?", store=True)
+    await ask(client, input="Sure?", previous_response_id=first["id"])
     assert thought(fakes) == ["The timetable."]
 
 
@@ -73,9 +73,9 @@ async def test_unreadable_content_is_refused(client: httpx.AsyncClient, content:
 async def test_missing_keys(client: httpx.AsyncClient, fakes: Any) -> None:
     """Without keys, an answer has no encrypted content, and encrypted input causes a 503."""
     fakes.generator.script = thinking("The timetable.")
-    item = (await asked(client, input="When?", include=INCLUDE))["output"][0]
+    item = (await ask(client, input="When?", include=INCLUDE))["output"][0]
     fakes.content_keys.replace({})
-    assert "encrypted_content" not in (await asked(client, input="When?", include=INCLUDE))["output"][0]
+    assert "encrypted_content" not in (await ask(client, input="When?", include=INCLUDE))["output"][0]
     answer = await client.post(PATH, json={"input": [item, {"role": "user", "content": "When?"}]})
     assert answer.status_code == 503
 
@@ -83,10 +83,10 @@ async def test_missing_keys(client: httpx.AsyncClient, fakes: Any) -> None:
 async def test_detectors_judge_the_reasoning(client: httpx.AsyncClient, fakes: Any) -> None:
     """Redacted reasoning reaches neither the model nor the store."""
     fakes.generator.script = thinking("It is secret.")
-    first = await asked(client, input="When?", include=INCLUDE)
+    first = await ask(client, input="When?", include=INCLUDE)
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
     said = [*first["output"], {"role": "user", "content": "Sure?"}]
-    second = await asked(client, input=said, store=True)
+    second = await ask(client, input=said, store=True)
     assert all("secret" not in text for text in thought(fakes))
     listed = (await client.get(f"{PATH}/{second['id']}/input_items")).text
     assert "secret" not in listed

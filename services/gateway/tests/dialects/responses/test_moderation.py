@@ -9,12 +9,12 @@ from gateway.domain import Delta, Finish, Start
 PATH = "/v1/responses"
 
 
-def asking(**policy: str) -> dict[str, Any]:
+def moderation_by(**policy: str) -> dict[str, Any]:
     modes = {side: {"mode": mode} for side, mode in policy.items()}
     return {"model": "words", "policy": modes} if modes else {"model": "words"}
 
 
-async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
+async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
     answer = await client.post(PATH, json=body)
     assert answer.status_code == 200, answer.text
     return responses.response(answer.json())
@@ -23,7 +23,7 @@ async def asked(client: httpx.AsyncClient, **body: Any) -> Any:
 async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
     """The response has the result for each side, and the result is not stored."""
     fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
-    answer = await asked(client, input="When?", moderation=asking())
+    answer = await ask(client, input="When?", moderation=moderation_by())
     assert answer.output_text == "It is secret."
     assert (answer.moderation.input.flagged, answer.moderation.output.flagged) == (False, True)
     assert (answer.moderation.input.model, answer.moderation.input.categories) == ("words", {})
@@ -36,16 +36,18 @@ async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
 
 async def test_a_question_is_scored(client: httpx.AsyncClient) -> None:
     """A flagged question is answered if the policy only scores it, also with other detectors in the request."""
-    answer = await asked(client, input="Is it secret?", moderation=asking(input="score"), detectors={"output": {}})
+    answer = await ask(
+        client, input="Is it secret?", moderation=moderation_by(input="score"), detectors={"output": {}}
+    )
     assert (answer.status, answer.moderation.input.flagged) == ("completed", True)
 
 
 async def test_blocked_questions_and_answers(client: httpx.AsyncClient, fakes: Any) -> None:
     """A blocked question is refused, and a blocked answer is incomplete."""
-    refused = await client.post(PATH, json={"input": "Is it secret?", "moderation": asking(input="block")})
+    refused = await client.post(PATH, json={"input": "Is it secret?", "moderation": moderation_by(input="block")})
     assert refused.status_code == 400
     fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
-    answer = await asked(client, input="When?", moderation=asking(output="block"))
+    answer = await ask(client, input="When?", moderation=moderation_by(output="block"))
     assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "content_filter")
     assert answer.moderation.output.flagged
 
