@@ -89,7 +89,7 @@ async def test_without_a_search_the_history_gets_all_tokens() -> None:
     assert (await fit(3000, asked)).left_out > 0
 
 
-async def test_sources_come_before_history_up_to_their_share() -> None:
+async def test_passages_precede_the_history_up_to_their_share() -> None:
     """Passages get up to their share before the history, and the history gets the rest."""
     asked = turn(10, *[200] * 20)
     made = await fit(4096, asked, *(passage(number, 400) for number in range(1, 20)))
@@ -283,7 +283,7 @@ async def test_a_turn_that_fits_by_its_bytes_is_not_counted() -> None:
     sizes=st.lists(st.integers(2, 400), max_size=4),
     max_tokens=st.none() | st.integers(1, 3000),
 )
-async def test_bounds_and_counts_decide_alike(
+async def test_bounds_and_counts_give_the_same_result(
     window: int, question: int, history: list[int], sizes: list[int], max_tokens: int | None
 ) -> None:
     """Bounds and counts give the same passages and the same history."""

@@ -131,7 +131,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
     return fake() if request.param == "fake" else real(request.getfixturevalue("link"))
 
 
-async def test_lanes_hold_a_little_of_each_tenant(rig: Rig) -> None:
+async def test_lanes_have_a_few_jobs_of_each_tenant(rig: Rig) -> None:
     """The first lanes hold a few jobs of each tenant. Jobs of another tenant do not count."""
     for number in range(9):
         await rig.submit(f"{number}.md")

@@ -14,7 +14,7 @@ def record(tenant: str, number: int, size: int = 1) -> Record:
     return Record("subject", tenant, f"{number}", b"x" * size)
 
 
-def test_a_tenant_may_hold_as_much_as_it_leaves_free() -> None:
+def test_a_tenant_uses_at_most_the_space_that_it_leaves_free() -> None:
     """A tenant may hold as much as it leaves free: half of the space, then a third of that, and so on."""
     queue = RecordQueue(_MOST, _SIZE)
     for tenant, room in (("a", 12), ("b", 6), ("c", 3), ("d", 2)):

@@ -110,7 +110,7 @@ def test_results_of_several_events_are_sorted() -> None:
     assert [each.get("start") for each in item["results"]] == [0, 2, 4, None]
 
 
-def test_warnings_say_what_fired_and_what_failed() -> None:
+def test_warnings_report_findings_and_failures() -> None:
     """Warnings report findings of the output and failed or skipped detectors."""
     failures = (DetectorFailure("pii", "no answer"), DetectorFailure("near", "no passages", 422, not_asked=True))
     found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]

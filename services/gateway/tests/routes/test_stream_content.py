@@ -87,7 +87,7 @@ class Watched(FakeGuardrails):
             self.open -= 1
 
 
-async def test_answers_come_before_the_content_is_complete_and_leaving_stops_the_detectors() -> None:
+async def test_detections_precede_the_end_of_the_content() -> None:
     """Detections are answered before the content is complete. The detectors stop when the client leaves."""
     guardrails = Watched()
     app = StreamContent(guardrails, timeout=10, passed_headers=frozenset())

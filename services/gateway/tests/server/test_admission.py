@@ -186,7 +186,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
 
 
 @virtual_time
-async def test_a_request_behind_a_burst_is_refused() -> None:
+async def test_a_request_after_a_burst_is_refused() -> None:
     """A request behind a burst is refused, because all places come free at the same late time."""
     service = Service(0.4)
     app = admission(service, 8)

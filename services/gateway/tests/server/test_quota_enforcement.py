@@ -108,7 +108,7 @@ async def test_later_refusals_count_and_have_the_headers(limited: Limited) -> No
         assert refused.headers.get_list("x-ratelimit-remaining-requests") == [str(9 - number)]
 
 
-async def test_a_request_that_runs_holds_its_place(limited: Limited, fakes: Any) -> None:
+async def test_a_running_request_keeps_its_place(limited: Limited, fakes: Any) -> None:
     """A running request holds its place until it ends or its client leaves."""
     gate = fakes.generator.gate = asyncio.Event()
     client = limited("defaults: {tenant: {concurrent_requests: 1}}")

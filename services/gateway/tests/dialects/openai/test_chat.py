@@ -357,9 +357,7 @@ def contents(messages: Sequence[Message]) -> list[tuple[str, str]]:
         (["u:a", "a:b", "u:c", "d:x"], "c", ["u:a", "a:b", "d:x"]),
     ],
 )
-def test_the_question_is_what_was_said_since_the_latest_answer(
-    messages: list[str], question: str, history: list[str]
-) -> None:
+def test_the_question_follows_the_latest_answer(messages: list[str], question: str, history: list[str]) -> None:
     """The user's messages since the latest answer are the question.
 
     The other messages are the history, in order.

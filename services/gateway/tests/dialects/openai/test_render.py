@@ -229,7 +229,7 @@ def test_a_pass_through_is_relayed() -> None:
     assert raw == b'data: {"x":1.50}\n\ndata: {"error_like":{}}\n\ndata: [DONE]\n\n'
 
 
-def test_a_whole_answer_where_a_stream_was_asked_for() -> None:
+def test_a_whole_answer_instead_of_a_stream() -> None:
     """A model server that does not stream gives one chunk, from which clients build the same answer."""
     completion = {
         "id": "x",

@@ -9,7 +9,7 @@ def finding(detector: str, start: int | None = None) -> Finding:
     return Finding(detector, "kind", "what", 0.5, Action.REPORT, start, end, "x")
 
 
-def test_spans_come_first_and_the_others_by_detector() -> None:
+def test_findings_with_a_span_come_first() -> None:
     """Findings of all events are sorted: those with a span by start, then the others by detector."""
     events = [
         Detections(Direction.OUTPUT, 1, (finding("b"), finding("z", 4))),

@@ -201,7 +201,7 @@ async def test_a_blocked_summary(client: httpx.AsyncClient, fakes: Any) -> None:
     assert ("user", "When?") in prompt(fakes)
 
 
-async def test_what_a_summary_replaces_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_replaced_items_are_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """Replaced items are not stored, because no model gets them and so no detector judges them."""
     item = (await ask(client, COMPACT, model="m", input=TALK))["output"][-1]
     answer = await ask(client, input=[*TALK, item, QUESTION])

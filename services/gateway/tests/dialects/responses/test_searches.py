@@ -194,7 +194,7 @@ async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, a
         ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "file_search"}]}, "required", None),
     ],
 )
-async def test_the_choice_holds_for_the_first_round(
+async def test_the_choice_applies_to_the_first_round(
     client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any, then: Any
 ) -> None:
     """`tool_choice` applies to the first round alone, so that a model that must search can then answer."""
