@@ -1,4 +1,4 @@
-"""A stack of this machine's own, to be broken: processes that can be killed, a model server that records."""
+"""A stack of the tests' own, whose processes can be killed, with a recording model server."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ INDEX = "tides"
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Of one process and its children: megabytes of resident memory, open descriptors, threads."""
+    """The resident memory in megabytes, the open descriptors and the threads of a process and its children."""
 
     memory_mb: float
     descriptors: int
@@ -54,23 +54,23 @@ class Stack:
     http: httpx.AsyncClient
 
     def description(self) -> dict[str, Any]:
-        """What `causeway up` says of it."""
+        """Return the content of the stack file."""
         found: dict[str, Any] = json.loads((self.data / "stack.json").read_text())
         return found
 
     def pid(self, service: str) -> int:
-        """The id of one of its processes, while there is one."""
+        """Return the id of a running process."""
         found: int = self.description()["services"][service]["pid"]
         return found
 
     def kill(self, service: str, sign: signal.Signals = signal.SIGKILL) -> int:
-        """Sends a signal to one of its processes; returns its id."""
+        """Send a signal to a process, and return its id."""
         pid = self.pid(service)
         os.kill(pid, sign)
         return pid
 
     def holding(self, service: str) -> Holding:
-        """What one of its processes and that one's children hold now."""
+        """Return what a process and its children hold now."""
         family = list(_family(self.pid(service)))
         return Holding(
             sum(int((_of(each) / "statm").read_text().split()[1]) * _PAGE for each in family) / 1e6,
@@ -79,10 +79,10 @@ class Stack:
         )
 
     async def settled(self, before: Mapping[str, Holding], growth_mb: float = 24.0) -> None:
-        """Waits until its processes hold about as much as before.
+        """Wait until the processes hold about as much as before.
 
         Raises:
-            TimeoutError: One of them keeps more descriptors or memory.
+            TimeoutError: A process keeps more descriptors or memory.
         """
         end = time.monotonic() + 90
         while True:
@@ -103,13 +103,14 @@ class Stack:
     async def beside(
         self, service: str, code: str | None = None, **environment: str
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Another process of a service, with the settings of the running one but for these; killed at the end.
+        """Run another process of a service with the settings of the running one, except for these. Kill it at the
+        end.
 
-        ``code`` is run in the place of the service's own module.
+        ``code`` runs instead of the service's own module.
         """
         own = (_of(self.pid(service)) / "environ").read_bytes().decode().split("\0")
         settings = dict(each.split("=", 1) for each in own if each)
-        settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the running one's
+        settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the socket of the running one
         program = ["-m", service] if code is None else ["-c", code]
         with (self.data / "logs" / f"{service}-beside.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -124,7 +125,7 @@ class Stack:
 
     @contextlib.asynccontextmanager
     async def another_gateway(self, **environment: str) -> AsyncIterator["Stack"]:
-        """A second gateway before the same services, with other settings; as a stack of which it is the gateway."""
+        """Run a second gateway to the same services with other settings. Yield a stack with this gateway."""
         (port,) = free_ports(1)
         url = f"http://127.0.0.1:{port}"
         async with (
@@ -136,13 +137,13 @@ class Stack:
             yield other
 
     def way(self, service: str, port: int) -> str:
-        """The URL of the broker with the login of a service, by another port."""
+        """Return the broker's URL with a service's login and another port."""
         own = (_of(self.pid(service)) / "environ").read_bytes().decode()
         url = next(each for each in own.split("\0") if each.startswith("CAUSEWAY_NATS_URL=")).partition("=")[2]
         return f"{url.rpartition(':')[0]}:{port}"
 
     async def ready(self) -> None:
-        """Waits until every service answers."""
+        """Wait until every service answers."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
@@ -152,12 +153,12 @@ class Stack:
         raise TimeoutError("the stack did not become ready")
 
     async def ingest(self, index: str = INDEX, name: str = "tides.md", content: bytes = DOCUMENT) -> dict[str, Any]:
-        """Uploads a document and waits for its job's end."""
+        """Upload a document, and wait for its job."""
         response = await self.http.post("/documents", data={"index": index}, files={"file": (name, content)})
         return await self.finished(response.raise_for_status().json()["jobs"][0]["id"])
 
     async def finished(self, job_id: str) -> dict[str, Any]:
-        """The job once it has ended, however often the stack is away meanwhile."""
+        """Wait until the job has ended, also while the stack is unavailable, and return it."""
         end = time.monotonic() + _FINISHED_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
@@ -170,7 +171,7 @@ class Stack:
         raise TimeoutError(f"job {job_id} did not end")
 
     def question(self, text: str = "When is high water at Kelsay?", index: str = INDEX, **overrides: Any) -> Any:
-        """A request body of the AI chat protocol."""
+        """Return a request body of the AI chat protocol."""
         return {"messages": text, "context": {"overrides": {"index": index, **overrides}}}
 
 
@@ -187,7 +188,7 @@ StartStack = Callable[..., AbstractAsyncContextManager[Stack]]
 
 @contextlib.asynccontextmanager
 async def start_stack(data: Path, **environment: str) -> AsyncIterator[Stack]:
-    """`causeway up` with a data directory; stopped by SIGTERM at the end, and must end well."""
+    """Run `causeway up` with a data directory. Stop it with SIGTERM at the end, and check its exit code."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         "up",
@@ -215,20 +216,20 @@ async def start_stack(data: Path, **environment: str) -> AsyncIterator[Stack]:
 
 @pytest.fixture(name="start_stack")
 def start_stack_fixture() -> StartStack:
-    """Starts stacks: a data directory and variables of the environment in, a running stack out."""
+    """Give a function that starts a stack with a data directory and variables."""
     return start_stack
 
 
 @pytest.fixture
 async def model() -> AsyncIterator[ModelServer]:
-    """A model server that records what it is asked."""
+    """Start a recording model server."""
     async with ModelServer.started(tokens=100, pace=0.02) as server:
         yield server
 
 
 @pytest.fixture
 async def stack(tmp_path: Path, model: ModelServer) -> AsyncIterator[Stack]:
-    """A stack whose default model is the recording server, with one document in it."""
+    """Start a stack with one document, whose default model is the recording server."""
     environment = {
         "CAUSEWAY_OPENAI_BASE_URL": model.url,
         "CAUSEWAY_OPENAI_MODELS": "stub",

@@ -1,4 +1,4 @@
-"""A backup of a stack that serves, restored into an empty one, by the commands of docs/backup.md."""
+"""A backup of a running stack is restored into an empty one with the commands of docs/backup.md."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ UPLOADS = 12
 
 
 async def causeway(*arguments: str, cwd: Path) -> tuple[int, str]:
-    """Runs the command; its exit code, and what it printed."""
+    """Run the command, and return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         *arguments,
@@ -35,7 +35,7 @@ async def causeway(*arguments: str, cwd: Path) -> tuple[int, str]:
 
 
 def commands() -> list[list[str]]:
-    """What the page's first example runs."""
+    """Return the commands of the page's first example."""
     [block, *_] = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return [shlex.split(line, comments=True) for line in block.splitlines() if line]
 
@@ -47,7 +47,9 @@ async def key_of(tmp_path: Path, name: str, *arguments: str) -> str:
 
 
 async def kept(url: str, keys: dict[str, str]) -> dict[str, Any]:
-    """What each key's owner sees: documents with texts, an original, a conversation, a profile; or a status."""
+    """Return what each key's owner sees: documents with texts, an original, a conversation and a profile, or a
+    status.
+    """
     paths = {
         "documents": "/indexes/tides/documents?limit=50&max_text_length=20000",
         "original": "/content/secret.md?index=tides",
@@ -68,8 +70,8 @@ async def kept(url: str, keys: dict[str, str]) -> dict[str, Any]:
 
 
 async def test_a_backup_of_a_stack_that_serves_is_restored(start_stack: Any, tmp_path: Path) -> None:
-    """Documents, access lists, keys, profiles and histories are what they were; each document that is uploaded
-    while the backup is made is there whole or not at all; what is not empty is not restored into.
+    """A restore reproduces documents, access lists, keys, profiles and histories. A document that is uploaded
+    during the backup is complete or absent. A directory that is not empty is refused.
     """
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     environment = {

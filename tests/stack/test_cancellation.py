@@ -11,11 +11,11 @@ from causeway_testing.servers import eventually
 
 CLOSED_WITHIN = 0.1
 NOISE = 0.15
-"""Added on machines that are busy with other tests."""
+"""The tolerance for machines that are busy with other tests."""
 
 
 async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
-    """Sends a request, reads some lines of its answer, closes the connection; returns when."""
+    """Send a request, read some lines of its answer, close the connection, and return the time."""
     async with httpx.AsyncClient(base_url=stack.http.base_url) as http:
         request = http.build_request("POST", path, json=body)
         sending = asyncio.ensure_future(http.send(request, stream=True))
@@ -35,7 +35,7 @@ async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
 
 @pytest.mark.parametrize("path", ["/chat/stream", "/v1/chat/completions"])
 async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer, path: str) -> None:
-    """The model server sees its connection closed within 100 ms."""
+    """The model server's connection is closed within 100 ms after the client leaves."""
     body = stack.question()
     if path.startswith("/v1"):
         body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
@@ -52,7 +52,9 @@ async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer
 async def test_a_client_that_leaves_before_the_first_token(
     stack: Any, model: ModelServer, stream: bool, index: str | None
 ) -> None:
-    """Streaming or not, with retrieval or passed through."""
+    """The connection is closed before the first token as well, for streamed and unary answers, with and without
+    retrieval.
+    """
     model.script(Answer((b"",), before=(Fault.HANG,)))
     body: dict[str, Any] = {
         "model": "stub",
@@ -69,7 +71,7 @@ async def test_a_client_that_leaves_before_the_first_token(
 
 
 async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: ModelServer) -> None:
-    """Of an endless stream only what the buffers on the way hold is taken from the model server."""
+    """Of an endless stream, the stack reads no more from the model server than the buffers hold."""
     token = "x" * 200
     chunk = {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]}
     piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
@@ -89,10 +91,10 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
         written = seen
         await asyncio.sleep(1.0)
         seen = model.requests[0].written
-    # Socket buffers dominate; without back-pressure it would be all 50 MB.
+    # Socket buffers hold most of it. Without back-pressure it would be all 50 MB.
     assert seen < 16 * 2**20
     assert model.requests[0].finished_at is None
     for name, megabytes in before.items():
-        assert stack.holding(name).memory_mb - megabytes < 32, f"{name} keeps what nobody reads"
+        assert stack.holding(name).memory_mb - megabytes < 32, f"{name} keeps data that the client does not read"
     writer.close()
     await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""What a conversation gets beside an answer, before a model server that says what it is told to say."""
+"""Features of a conversation with a scripted model server."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ STREAMED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
-    """A stack before a model with a small window, with one document in it."""
+    """Start a stack with one document and a model with a small window."""
     async with ModelServer.started() as model:
         model.models["stub"] = {"max_model_len": WINDOW}
         environment = {
@@ -59,7 +59,7 @@ def thoughts(context: Any) -> dict[str, Any]:
 
 
 def lines_of(text: str) -> list[Any]:
-    """A stream's lines, each with what it says in the same place whatever the dialect."""
+    """Return the lines of a stream, with the members of all dialects at the same place."""
     lines = [json.loads(line) for line in text.splitlines()]
     assert not [line for line in lines if "error" in line], text
     return [line["choices"][0] if "choices" in line else line for line in lines]
@@ -77,8 +77,8 @@ def asked(model: ModelServer) -> list[Recorded]:
 async def test_a_question_that_goes_on_is_searched_for_by_what_the_model_makes_of_it(
     stack: tuple[Any, ModelServer],
 ) -> None:
-    """The model is asked twice: briefly and without chance for the query, then for the answer to the question. A
-    model that fails the first time answers all the same.
+    """The model first writes the search query, briefly and with temperature 0, and then answers the question. If
+    the first call fails, the question itself is the query.
     """
     running, model = stack
     model.script(stream(["high water at ", "Kelsay on Sundays"]), stream(["Later."]))
@@ -104,7 +104,7 @@ async def test_a_question_that_goes_on_is_searched_for_by_what_the_model_makes_o
 
 
 async def test_a_search_query_goes_through_the_output_detectors(stack: tuple[Any, ModelServer]) -> None:
-    """Clients see it among the thoughts."""
+    """The output detectors judge the search query, because clients see it."""
     running, model = stack
     detectors = {"output": {"ban_substrings": {"substrings": ["Kelsay"], "action": "redact"}}}
     model.script(stream([REWRITTEN]), stream(["Later, at Kelsay."]))
@@ -117,7 +117,9 @@ async def test_a_search_query_goes_through_the_output_detectors(stack: tuple[Any
 
 
 async def test_follow_up_questions_are_no_part_of_the_text(stack: tuple[Any, ModelServer]) -> None:
-    """In each dialect, streamed and in one piece, however the marks are split; the detectors have judged them."""
+    """Follow-up questions are not in the text of any dialect, for any split of their marks, and the detectors judge
+    them.
+    """
     running, model = stack
     detectors = {"output": {"ban_substrings": {"substrings": ["Mondays"], "action": "redact"}}}
     for path, more in STREAMED.items():
@@ -138,8 +140,8 @@ async def test_follow_up_questions_are_no_part_of_the_text(stack: tuple[Any, Mod
 
 
 async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> None:
-    """The oldest exchanges do not reach the model, the system's words, the question and the sources do; what is too
-    long by itself is refused, and so is all of it where the conversation is the caller's.
+    """The oldest exchanges are dropped, and the system prompt, the question and the sources stay. A question that
+    is too long is refused, and so is a long conversation on OpenAI's route.
     """
     running, model = stack
     history = [
@@ -167,7 +169,7 @@ async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> No
 
 
 async def test_a_client_that_leaves_while_the_query_is_made(stack: tuple[Any, ModelServer]) -> None:
-    """The model server sees its connection closed, and is not asked again."""
+    """The model server's connection is closed, and no second call follows."""
     running, model = stack
     model.script(Answer((b"",), before=(Fault.HANG,)))
     request = asyncio.ensure_future(

@@ -1,4 +1,4 @@
-"""Disks without room: the retriever's, a worker's, the gateway's, and what NATS may store."""
+"""Full disks of the retriever, a worker and the gateway, and a full NATS server."""
 
 import asyncio
 import os
@@ -23,16 +23,16 @@ FULL_SECONDS = 5.0
 
 
 async def uploaded(stack: Any, name: str, content: bytes = b"# Low\n\nLow water is at noon.\n") -> Any:
-    """The response to an upload."""
+    """Return the response to an upload."""
     return await stack.http.post("/documents", data={"index": "tides"}, files={"file": (name, content)}, timeout=90)
 
 
 async def test_the_retrievers_disk_is_full(
     start_stack: Any, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Documents wait, with the reason; questions are answered from what is there; with room again all go in."""
+    """Documents wait with the reason while questions are answered. With free space all documents are stored."""
     free = shutil.disk_usage(tmp_path).free
-    # Between what is free now and what is free beside a large file.
+    # between the free space now and the free space with a large file
     environment = {"CAUSEWAY_RETRIEVER_MIN_FREE_MB": str((free - FILLING) // MEBI)}
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5", **environment) as stack:
         assert (await stack.ingest())["state"] == "succeeded"
@@ -56,15 +56,17 @@ async def test_the_retrievers_disk_is_full(
 
 
 def room(stack: Any, service: str, size: int = resource.RLIM_INFINITY) -> None:
-    """Lets each file of a process have so many bytes: what it says beyond is what it says on a full disk, and who
-    may not mount one can try it.
+    """Limit the size of a process's files. A write beyond it fails as on a full disk, and needs no permission to
+    mount one.
     """
     _, hard = resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE)
     resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE, (size, hard))
 
 
 async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
-    """A document that it has no room for waits, with the reason, while others go in; with room it does, too."""
+    """A document that does not fit waits with the reason while others are stored. With free space it is stored as
+    well.
+    """
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5") as stack:
         room(stack, "ingest", MEBI // 16)
         response = await uploaded(stack, "large.md", b"# Large\n\n" + b"Low water is at noon.\n" * 4000)
@@ -81,7 +83,9 @@ async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
 
 
 async def test_the_gateways_disk_is_full(stack: Any) -> None:
-    """What it has no room for is refused and nowhere, uploads and texts alike; all else is as ever."""
+    """The gateway refuses uploads and texts that do not fit, and stores nothing of them. All other requests
+    succeed.
+    """
     large = {"index_name": "tides", "documents": [{"text": "Low water is at noon. " * 100_000}]}
     room(stack, "gateway", MEBI)
     for refused in (
@@ -100,7 +104,7 @@ async def test_the_gateways_disk_is_full(stack: Any) -> None:
 
 @pytest.fixture
 async def jetstream(stack: Any) -> AsyncIterator[JetStreamContext]:
-    """NATS as its operator sees it."""
+    """Connect to NATS as its operator."""
     client = await nats.connect(stack.description()["nats_url"], "operator")
     yield client.jetstream(timeout=30)
     await client.close()
@@ -108,8 +112,8 @@ async def jetstream(stack: Any) -> AsyncIterator[JetStreamContext]:
 
 @pytest.mark.parametrize("full", [keys.INGEST_STREAM, f"OBJ_{keys.ORIGINALS_BUCKET}", f"KV_{keys.JOBS_BUCKET}"])
 async def test_nats_is_full(stack: Any, jetstream: JetStreamContext, full: str) -> None:
-    """The queue, the originals, or the jobs' states: an upload is refused, questions are answered, and what was
-    accepted before is done once there is room. What was refused is nowhere.
+    """If the queue, the originals or the job states are full, an upload is refused and stores nothing. Questions
+    are answered, and accepted documents are stored once there is space.
     """
     stack.kill("ingest", signal.SIGSTOP)
     response = await stack.http.post("/documents", data={"index": "tides"}, files=FILES)

@@ -1,4 +1,4 @@
-"""Embedding models of a server: documents in, passages and vectors out; switched; away."""
+"""Embedding models of a server: requests, a change of the model, and outages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,20 +24,20 @@ BUNDLED = "\n- kind: minilm"
 
 @pytest.fixture
 async def server() -> AsyncIterator[ModelServer]:
-    """A recording server that embeds by words."""
+    """Start a recording server that embeds by words."""
     async with ModelServer.started() as running:
         yield running
 
 
 def configured(folder: Path, *models: str, url: str = "") -> dict[str, str]:
-    """The environment of a stack with these embedding models."""
+    """Return the variables of a stack with these embedding models."""
     file = folder / "embeddings.yaml"
     file.write_text("models:" + "".join(models).replace("{url}", url))
     return {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_SHUTDOWN_GRACE": "10"}
 
 
 def inputs(server: ModelServer) -> list[str]:
-    """What the server was asked to embed since it was last asked for, and forgets."""
+    """Return the texts of the requests since the last call."""
     texts = [text for request in server.requests for text in request.json()["input"]]
     server.requests.clear()
     return texts
@@ -48,13 +48,15 @@ async def retrieved(stack: Any, index: str, query: str = "high water at Kelsay")
 
 
 async def by_text(stack: Any, index: str, query: str = "high water at Kelsay") -> Any:
-    """Passages of a search by words."""
+    """Return the passages of a text search."""
     question = stack.question(query, index=index, retrieval_mode="text")
     return (await stack.http.post("/2024-04/chat", json=question)).json()["context"]["data_points"]["text"]
 
 
 async def test_a_server_embeds_everything(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
-    """Passages and queries with their prefixes, texts of OpenAI's clients as they are; both models can be read."""
+    """Passages and queries have their prefixes, and texts of OpenAI's clients have none. Both models can be
+    retrieved by id.
+    """
     async with start_stack(tmp_path / "data", **configured(tmp_path, REMOTE, BUNDLED, url=server.url)) as stack:
         assert (await stack.ingest())["state"] == "succeeded"
         [passage] = inputs(server)
@@ -77,7 +79,7 @@ async def test_a_server_embeds_everything(start_stack: Any, tmp_path: Path, serv
 
 
 async def test_a_switch_of_the_model(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
-    """An index stays with its model; new ones get the default; without its model it is searched by text alone."""
+    """An index keeps its model, and new indexes get the default. Without its model it has only text search."""
     data = tmp_path / "data"
     async with start_stack(data, **configured(tmp_path, REMOTE, url=server.url)) as stack:
         assert (await stack.ingest("old"))["state"] == "succeeded"
@@ -104,7 +106,7 @@ async def test_a_switch_of_the_model(start_stack: Any, tmp_path: Path, server: M
 
 
 async def test_a_server_that_comes_later(start_stack: Any, tmp_path: Path) -> None:
-    """The stack starts without it; who needs it is told its name; the job of a document waits for it."""
+    """The stack starts without the server. Errors name the model, and jobs wait for the server."""
     (port,) = free_ports(1)
     environment = configured(tmp_path, REMOTE, url=f"http://127.0.0.1:{port}/v1")
     environment["CAUSEWAY_INGEST_RETRY_SECONDS"] = "1"

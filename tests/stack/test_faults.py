@@ -12,7 +12,7 @@ TOLERATED_SECONDS = 2.0
 
 
 async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[dict[str, Any]], bool]:
-    """The lines of a streamed answer, and whether the connection broke; calls something at the first text."""
+    """Return the lines of a streamed answer, and whether the connection broke. Call a hook at the first text."""
     lines: list[dict[str, Any]] = []
     try:
         async with stack.http.stream("POST", "/chat/stream", json=body) as response:
@@ -30,7 +30,7 @@ async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[di
 
 @pytest.mark.parametrize("service", ["generator", "guardrails", "gateway"])
 async def test_a_service_killed_in_mid_stream(stack: Any, service: str) -> None:
-    """The client learns of it within two seconds, and soon the next question is answered."""
+    """The client gets the error within two seconds, and soon the next question is answered."""
     killed: list[float] = []
 
     def kill() -> None:
@@ -53,12 +53,12 @@ async def test_a_service_killed_in_mid_stream(stack: Any, service: str) -> None:
 
 @pytest.mark.parametrize("service", ["retriever", "generator", "guardrails"])
 async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str) -> None:
-    """A status within two seconds, not a hang; the stack starts it again."""
+    """A request gets a status within two seconds, and the stack restarts the service."""
     stack.kill(service)
     begin = time.monotonic()
     response = await stack.http.post("/chat", json=stack.question(detectors=REDACT))
     assert time.monotonic() - begin < TOLERATED_SECONDS
-    # It may be back already: then the question is answered.
+    # The service may already run again, and then the question is answered.
     assert response.status_code in (200, 503)
     if response.status_code == 503:
         assert "retry-after" in response.headers
@@ -68,7 +68,7 @@ async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str
 
 
 async def test_without_nats_questions_are_answered_and_uploads_refused(stack: Any) -> None:
-    """A chat needs no queue; an upload is a 503 at once or goes in; afterwards uploads work again."""
+    """Without NATS a chat succeeds, and an upload is accepted or gets a 503. Afterwards uploads succeed again."""
     stack.kill("nats")
     assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     files = {"file": ("more.md", b"# More\n\nLow water is at noon.\n")}
@@ -83,7 +83,7 @@ async def test_without_nats_questions_are_answered_and_uploads_refused(stack: An
 
 @pytest.mark.parametrize("service", ["ingest", "nats", "retriever"])
 async def test_a_job_survives_a_kill(stack: Any, service: str) -> None:
-    """Nothing accepted is lost, and nothing is there twice."""
+    """An accepted document is stored exactly once."""
     text = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(120))
     response = await stack.http.post(
         "/documents", data={"index": "buoys"}, files={"file": ("buoys.md", text.encode())}
@@ -104,7 +104,7 @@ async def test_a_job_survives_a_kill(stack: Any, service: str) -> None:
 
 @pytest.mark.parametrize("service", ["gateway", "generator", "guardrails"])
 async def test_sigterm_lets_running_streams_finish(stack: Any, service: str) -> None:
-    """A service that is told to stop answers what it has begun."""
+    """A stopping service completes its running answers."""
     lines, broke = await lines_of(
         stack, stack.question(detectors=REDACT), lambda: stack.kill(service, signal.SIGTERM)
     )

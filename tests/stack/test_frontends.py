@@ -1,4 +1,4 @@
-"""Several front ends in one gateway: nothing of one appears in another's answers."""
+"""Several front ends of one gateway do not affect each other."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ StartStack = Callable[..., AbstractAsyncContextManager[Any]]
 
 STREAMS = 64
 QUESTION = "What is the code of the gate?"
-# Front end → its dialect, and the word of the model's answer that its policy takes out.
+# Each front end with its dialect and the word that its policy redacts.
 PROFILES = {"alpha": ("2024-01", "word7"), "beta": ("2024-04", "word8"), "gamma": ("2026-04-10", "word9")}
 WORDS = [word for _, word in PROFILES.values()]
 
@@ -36,7 +36,7 @@ def profile(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
-    """Three front ends, each with an index of its own, before one model that says the same to all."""
+    """Start a stack with three front ends, each with its own index, and one model that answers all alike."""
     file = tmp_path / "frontends.yaml"
     file.write_text(json.dumps({"frontends": [profile(name) for name in PROFILES]}))  # JSON is YAML
     async with ModelServer.started(tokens=40, pace=0.01) as model:
@@ -55,7 +55,7 @@ async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[
 
 
 async def ask(http: httpx.AsyncClient, name: str, way: str) -> httpx.Response:
-    """One streamed question, by the front end's mount, by its host, or as OpenAI's clients ask."""
+    """Ask one streamed question at the front end's mount, at its host, or with OpenAI's route."""
     dialect = PROFILES[name][0]
     body: dict[str, Any] = {"messages": [{"role": "user", "content": QUESTION}]}
     if way == "openai":
@@ -70,7 +70,7 @@ async def ask(http: httpx.AsyncClient, name: str, way: str) -> httpx.Response:
 
 
 def said(body: str) -> str:
-    """The text of a streamed answer, in whatever dialect."""
+    """Return the text of a streamed answer in any dialect."""
     text = []
     for line in body.splitlines():
         payload = line.removeprefix("data: ")
@@ -84,7 +84,7 @@ def said(body: str) -> str:
 
 
 async def test_front_ends_do_not_mix(stack: tuple[Any, ModelServer]) -> None:
-    """64 interleaved streams of three front ends: each has its own index, prompt and detectors, and no other's."""
+    """In 64 interleaved streams, each front end uses its own index, prompt and detectors only."""
     running, model = stack
     asked = [(name, way) for name in PROFILES for way in ("mount", "host", "openai")]
     turns = [asked[number % len(asked)] for number in range(STREAMS)]
@@ -107,12 +107,14 @@ async def test_front_ends_do_not_mix(stack: tuple[Any, ModelServer]) -> None:
         secrets = [name for name in PROFILES if f"secret-of-{name}" in prompt]
         voices = [name for name in PROFILES if f"voice of {name}" in prompt]
         assert len(secrets) == 1, prompt
-        assert voices in (secrets, []), prompt  # OpenAI's clients bring their own
+        assert voices in (secrets, []), prompt  # OpenAI's clients have their own prompt
     assert all(any(f"voice of {name}" in prompt for prompt in prompts) for name in PROFILES)
 
 
 async def test_limits_hold_whichever_way_leads_to_a_front_end(stack: tuple[Any, ModelServer]) -> None:
-    """Another's index is refused by mount, by host, on a fixed path, in any dialect; the model hears nothing."""
+    """Another front end's index is refused at the mount, at the host and on fixed paths, in any dialect, and the
+    model is not called.
+    """
     running, model = stack
     context = {"context": {"overrides": {"index": "index-beta"}}}
     body = {"messages": [{"role": "user", "content": QUESTION}]}

@@ -1,4 +1,4 @@
-"""Servers of others that answer rubbish: model servers, embedding servers, detectors, rerankers."""
+"""External servers with invalid answers: model servers, embedding servers, detectors and rerankers."""
 
 import asyncio
 import time
@@ -79,14 +79,14 @@ rerankers:
 
 @pytest.fixture
 async def rubbish() -> AsyncIterator[Rubbish]:
-    """A server that is to say something else."""
+    """Start a server with a scripted answer."""
     async with Rubbish.started() as server:
         yield server
 
 
 @pytest.fixture
 async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> AsyncIterator[Any]:
-    """A stack whose servers of others all are that one; with one document, answered by the bundled model."""
+    """Start a stack with one document and the bundled model, whose external servers are all that one."""
     files = {
         "CAUSEWAY_MODELS_FILE": MODELS.replace("servers: {{", "servers: {{own: {{kind: extractive}}, "),
         "CAUSEWAY_EMBEDDINGS_FILE": EMBEDDINGS,
@@ -106,8 +106,8 @@ async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> 
 async def test_servers_of_others_that_answer_rubbish(
     beside_rubbish: Any, rubbish: Rubbish, record_property: Callable[[str, object], None]
 ) -> None:
-    """Whatever it is, the client gets an error of ours in bounded time, and from a reranker that is not required
-    the search's own order. Again and again, and nothing is kept of it.
+    """For any invalid answer, the client gets the platform's error in bounded time. If an optional reranker fails,
+    the order is that of the search. Repetitions do not leak.
     """
     stack = beside_rubbish
     services = ("gateway", "retriever", "generator", "guardrails")
@@ -122,13 +122,13 @@ async def test_servers_of_others_that_answer_rubbish(
                 async for piece in response.aiter_bytes():
                     raw += piece
             except httpx.RemoteProtocolError:
-                assert streamed  # after the event with the error the stream breaks off
+                assert streamed  # the stream ends abruptly after the event with the error
         text = raw.decode()
         said = (what, who, response.status_code, text[:300])
         assert response.status_code in (500, 502, 503, 504) or streamed, said
         assert "error" in text or "code" in text, said
         assert "Traceback" not in text, said
-        assert Internal.MESSAGE not in text, said  # it is theirs, and no defect of ours
+        assert Internal.MESSAGE not in text, said  # the server's fault is no internal error
         assert time.monotonic() - begin < ANSWERED_WITHIN, said
         assert rubbish.asked > asked, said
 
@@ -152,7 +152,7 @@ async def test_servers_of_others_that_answer_rubbish(
 
 
 async def test_an_embedding_server_that_answers_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> None:
-    """A job whose passages it embeds waits, says for what, and is done when the server is what it should be."""
+    """A job waits with the reason while the embedding server answers incorrectly, and succeeds afterwards."""
     file = tmp_path / "embeddings.yaml"
     file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=rubbish.port))
     environment = {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_INGEST_RETRY_SECONDS": "0.1"}

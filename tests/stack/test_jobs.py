@@ -1,4 +1,4 @@
-"""Jobs on a stack that is broken in the middle: one result, nothing half done, nothing lost."""
+"""Jobs on a stack with faults: one result, nothing partial, nothing lost."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.
 
 
 async def names(stack: Any, index: str) -> list[str]:
-    """The documents of an index, as often as they are there."""
+    """Return the documents of an index, with repetitions."""
     response = await stack.http.get("/documents", params={"index": index, "limit": 1000})
     if response.status_code == 404:
         return []
@@ -27,13 +27,13 @@ async def names(stack: Any, index: str) -> list[str]:
 
 
 async def submitted(stack: Any, index: str, files: Any) -> list[str]:
-    """Ids of the jobs of an upload."""
+    """Upload files, and return the ids of their jobs."""
     response = await stack.http.post("/documents", data={"index": index}, files=files)
     return [job["id"] for job in response.raise_for_status().json()["jobs"]]
 
 
 async def until(stack: Any, job_id: str, wanted: Any, within: float = 60) -> Any:
-    """The job, once it meets a condition."""
+    """Wait until the job meets a condition, and return it."""
     end = time.monotonic() + within
     while True:
         job = (await stack.http.get(f"/jobs/{job_id}")).raise_for_status().json()
@@ -44,7 +44,7 @@ async def until(stack: Any, job_id: str, wanted: Any, within: float = 60) -> Any
 
 
 async def test_many_files_while_everything_dies_once(stack: Any) -> None:
-    """Each becomes one document, whoever is killed meanwhile; the same files again change nothing."""
+    """Each file becomes exactly one document while services are killed. A repeated upload changes nothing."""
     jobs = await submitted(stack, "berths", FILES)
     for service in ("ingest", "retriever", "nats", "ingest"):
         await asyncio.sleep(1)
@@ -61,7 +61,9 @@ async def test_many_files_while_everything_dies_once(stack: Any) -> None:
 
 
 async def test_a_cancelled_job_leaves_nothing(stack: Any) -> None:
-    """One that is worked on and one that waits: no document, no original, and their names are free again."""
+    """A cancelled job, running or waiting, leaves neither a document nor an original, and its name can be used
+    again.
+    """
     [running] = await submitted(stack, "buoys", {"file": ("buoys.md", LONG)})
     await until(stack, running, lambda job: job["state"] == "indexing" and job["percent"] > 12)
     waiting = await submitted(stack, "buoys", FILES[:12])
@@ -77,7 +79,7 @@ async def test_a_cancelled_job_leaves_nothing(stack: Any) -> None:
 
 
 async def test_a_new_version_is_there_without_a_gap(stack: Any) -> None:
-    """While a document is replaced, again and again, every search finds one of its versions."""
+    """While a document is replaced, each search finds exactly one of its versions."""
     assert (await stack.ingest("tides", "quay.md", b"# Quay\n\nThe quay has 0 cranes.\n"))["state"] == "succeeded"
     stop = asyncio.Event()
     found: list[int] = []
@@ -100,8 +102,8 @@ async def test_a_new_version_is_there_without_a_gap(stack: Any) -> None:
 
 
 async def test_what_is_away_costs_no_attempt(start_stack: Any, tmp_path: Path) -> None:
-    """A retriever that hangs for longer than a worker may be silent: the job waits, says so, and succeeds, although
-    no second attempt is allowed.
+    """While the retriever hangs, the job waits and says so. It succeeds afterwards, although only one attempt is
+    allowed.
     """
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_MAX_ATTEMPTS="1") as stack:
         assert (await stack.ingest())["state"] == "succeeded"
@@ -118,7 +120,7 @@ async def test_what_is_away_costs_no_attempt(start_stack: Any, tmp_path: Path) -
 
 @pytest.fixture
 def embedding(tmp_path: Path) -> tuple[int, dict[str, str]]:
-    """Where an embedding server will be that is not there yet, and the environment of a stack that needs it."""
+    """Return the port of a future embedding server, and the variables of a stack that needs it."""
     (port,) = free_ports(1)
     file = tmp_path / "embeddings.yaml"
     model = {"name": "e5", "kind": "openai", "url": f"http://127.0.0.1:{port}/v1", "model": "e5", "dimension": 256}
@@ -128,7 +130,9 @@ def embedding(tmp_path: Path) -> tuple[int, dict[str, str]]:
 
 
 async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
-    """For more than half a minute, with one attempt allowed: jobs wait, say so, and succeed; one is cancelled."""
+    """During a long outage with one allowed attempt, jobs wait and say so, and succeed afterwards. One of them is
+    cancelled.
+    """
     port, environment = embedding
     async with start_stack(tmp_path / "data", **environment) as stack:
         jobs = await submitted(stack, "tides", FILES[:4])
@@ -149,9 +153,7 @@ async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_p
 
 
 async def test_what_was_given_up_is_sent_again(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
-    """An outage that outlasts the patience leads to the dead letters, and from there back into the queue; a version
-    that came meanwhile is not replaced by it.
-    """
+    """Jobs become dead letters after a long outage, and can be sent again. They do not replace a newer version."""
     port, environment = embedding
     environment["CAUSEWAY_INGEST_OUTAGE_SECONDS"] = "0.5"
     async with start_stack(tmp_path / "data", **environment) as stack:

@@ -1,4 +1,4 @@
-"""A worker that is killed at every stage of a job: another one takes the job, and each document is there once."""
+"""A worker is killed at every stage of a job. Another one takes the job, and each document exists once."""
 
 import asyncio
 import signal
@@ -42,12 +42,12 @@ STAGES = {
     "stored": ("ingest.adapters.retriever:RetrieverIndex.store", 1),
     "recorded": ("ingest.documents.report:Report.end", 1),
 }
-"""After which call of which method a worker dies."""
+"""The method, and the number of the call after which the worker dies."""
 PARTS = 40
-"""More than one batch of passages has."""
+"""More passages than one batch."""
 AT_ONCE = 3
 PULL_SECONDS = 3.0
-"""Longer than a frozen worker's last question for a job is open."""
+"""Longer than the last request of a frozen worker for a job."""
 
 
 def pier(number: int, version: int) -> tuple[str, tuple[str, bytes]]:
@@ -56,7 +56,7 @@ def pier(number: int, version: int) -> tuple[str, tuple[str, bytes]]:
 
 
 async def versions(stack: Any) -> dict[str, set[int]]:
-    """Of each document that can be found, which versions its passages are of; each passage is there once."""
+    """Return the versions of each document's passages, and check that each passage exists once."""
     page = await stack.http.get("/indexes/piers/documents", params={"limit": 50, "max_text_length": 20_000})
     found: dict[str, set[int]] = {}
     for document in page.raise_for_status().json()["documents"]:
@@ -67,7 +67,7 @@ async def versions(stack: Any) -> dict[str, set[int]]:
 
 
 async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Callable[[str, object], None]) -> None:
-    """A document has its old version or its new one, never none, two or half of one; in the end all are new."""
+    """A document has all passages of either its old or its new version. In the end all versions are new."""
 
     async def uploaded(version: int) -> list[str]:
         files = [pier(number, version) for number in range(len(STAGES))]

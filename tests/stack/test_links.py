@@ -1,4 +1,4 @@
-"""What stands between the processes is slow, broken, or lies; and a broker that some of them cannot reach."""
+"""Slow, broken and corrupt links between the processes, and a broker that some processes cannot reach."""
 
 import asyncio
 import contextlib
@@ -16,20 +16,22 @@ SERVICES = ("retriever", "generator", "guardrails")
 REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
 KNOWN_WITHIN = 60.0
 PARTED_SECONDS = 32.0
-"""Longer than a job waits for its worker."""
+"""Longer than a job waits for a silent worker."""
 FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.\n".encode())) for n in range(60)]
 
 
 @pytest.fixture
 async def links(stack: Any) -> AsyncIterator[dict[str, Link]]:
-    """Ways to each service."""
+    """Give links to each service."""
     services = stack.description()["services"]
     async with contextlib.AsyncExitStack() as ways:
         yield {name: await ways.enter_async_context(Link.to(services[name]["socket"])) for name in SERVICES}
 
 
 async def asked(gateway: Any, at_first: Callable[[], Awaitable[None]] | None = None) -> tuple[int, str]:
-    """The status of a streamed question with detectors, and its last line; does something at its first text."""
+    """Ask a streamed question with detectors, and return the status and the last line. Call a function at the first
+    text.
+    """
     body, line = gateway.question(detectors=REDACT), ""
     async with gateway.http.stream("POST", "/chat/stream", json=body, timeout=2 * KNOWN_WITHIN) as response:
         async for line in response.aiter_lines():
@@ -42,8 +44,8 @@ async def asked(gateway: Any, at_first: Callable[[], Awaitable[None]] | None = N
 async def test_links_that_are_slow_or_lie_or_break(
     stack: Any, links: dict[str, Link], record_property: Callable[[str, object], None]
 ) -> None:
-    """Slow ones slow the answer. What one makes unreadable, or breaks, is an error in bounded time, and the next
-    question after that is answered. Nothing is kept of what failed.
+    """Slow links only delay the answer. A corrupt or broken link causes an error in bounded time, the next question
+    afterwards is answered, and nothing leaks.
     """
     targets = {f"CAUSEWAY_{name.upper()}_TARGET": f"127.0.0.1:{link.port}" for name, link in links.items()}
     async with stack.another_gateway(**targets) as gateway:
@@ -76,7 +78,7 @@ async def test_links_that_are_slow_or_lie_or_break(
         for name, link in links.items():
             status, last = await asyncio.wait_for(asked(gateway, link.cut), KNOWN_WITHIN)
             assert status == 200
-            # The retriever has said all that it had to.
+            # The retriever has already answered.
             assert ('"error"' in last) == (name != "retriever"), (name, last)
             await recovers(f"the end of the connection to the {name}")
         await gateway.settled(before)
@@ -85,8 +87,8 @@ async def test_links_that_are_slow_or_lie_or_break(
 async def test_a_gateway_and_a_worker_that_the_broker_is_parted_from(
     stack: Any, record_property: Callable[[str, object], None]
 ) -> None:
-    """For longer than a job waits for its worker nothing passes. The gateway answers questions and refuses uploads;
-    another worker takes over. Whole again, each document is there once.
+    """While a gateway and a worker cannot reach the broker, the gateway answers questions and refuses uploads, and
+    another worker takes the jobs. Afterwards each document exists once.
     """
     port = stack.description()["services"]["nats"]["port"]
     async with Link.to(port) as link, contextlib.AsyncExitStack() as others:

@@ -1,4 +1,4 @@
-"""What other users of the machine reach of a stack: the gateway, and a broker that asks for a password."""
+"""The access of the machine's other users to a stack."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _LISTENS = "0A"
 
 
 def listening(pid: int) -> set[int]:
-    """The TCP ports that a process listens on."""
+    """Return the TCP ports of a process."""
     process = Path("/proc") / str(pid)
     mine = set()
     for each in (process / "fd").iterdir():
@@ -42,13 +42,13 @@ def listening(pid: int) -> set[int]:
 
 
 async def connecting(path: Path, user: int = 0) -> int:
-    """The error number of connecting to a socket, as another user where one is named; 0: it went well."""
+    """Connect to a socket, optionally as another user, and return the error number, or 0."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", CONNECT, str(path), str(user))
     return await process.wait()
 
 
 async def test_only_gateway_and_broker_have_ports(stack: Any) -> None:
-    """The others take any principal from their callers: they listen on sockets that only their owner reaches."""
+    """The services that trust their callers listen on sockets that only their owner can open."""
     services = stack.description()["services"]
     assert {name: listening(one["pid"]) for name, one in services.items()} == {
         name: {one["port"]} if "port" in one else set() for name, one in services.items()
@@ -57,12 +57,12 @@ async def test_only_gateway_and_broker_have_ports(stack: Any) -> None:
         path = Path(services[name]["socket"])
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert await connecting(path) == 0
-        if os.getuid() == 0:  # else there is no other user whom a test could be
+        if os.getuid() == 0:  # only root can act as another user
             assert os.strerror(await connecting(path, OTHER_USER)) == "Permission denied"
 
 
 async def test_the_broker_takes_no_stranger(stack: Any) -> None:
-    """Its port is open to every user of the machine; without a password it says why it does nothing, and closes."""
+    """The broker refuses a connection without a password, and closes it."""
     port = stack.description()["services"]["nats"]["port"]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger, stranger.makefile("rwb") as stream:
         assert stream.readline().startswith(b"INFO")

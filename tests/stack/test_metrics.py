@@ -1,4 +1,4 @@
-"""What rules and panels name is exported by a stack that runs."""
+"""A running stack exports the metrics of all rules and panels."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from causeway_testing.servers import free_ports
 from monitoring import FOREIGN, expressions, metrics_of
 from prometheus_client.parser import text_string_to_metric_families
 
-# There with TLS alone; the tests of servicekit and of the Qdrant store look at them.
+# These exist with TLS only. The tests of servicekit and of the Qdrant store cover them.
 CERTIFICATES = {f"causeway_{of}_certificate_not_after_seconds" for of in ("tls", "nats", "qdrant")}
 PRICES = "currency: EUR\nmodels: {stub: {input: 1, output: 1}}\n"
 
@@ -27,7 +27,7 @@ async def exported(ports: list[int]) -> dict[str, set[str]]:
 async def test_every_metric_of_a_rule_or_panel_is_exported(
     tmp_path: Path, model: ModelServer, start_stack: Any
 ) -> None:
-    """After an upload, a streamed answer with detectors and one without, each is in some service; a port each."""
+    """After an upload and two answers, some service exports each metric. Each service has its own port."""
     (port,) = free_ports(1)
     (tmp_path / "prices.yaml").write_text(PRICES)
     environment = {
@@ -50,7 +50,7 @@ async def test_every_metric_of_a_rule_or_panel_is_exported(
     everywhere = set().union(*shown.values())
     named = {metric for _, expression in expressions() for metric in metrics_of(expression)}
     assert named - FOREIGN - CERTIFICATES <= everywhere
-    # What NATS holds is known although one of the two is gone.
+    # Both processes report the content of NATS, in case one of them stops.
     for name in ("gateway", "ingest"):
         assert "causeway_nats_stream_messages" in shown[str(services[name]["metrics_port"])]
     for names in shown.values():

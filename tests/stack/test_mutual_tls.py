@@ -1,4 +1,4 @@
-"""The whole platform with mutual TLS: who has no certificate is refused, and new ones need no restart."""
+"""The whole platform with mutual TLS refuses callers without a certificate, and uses new ones without a restart."""
 
 import asyncio
 import contextlib
@@ -36,8 +36,8 @@ class Site:
     """A directory with the platform's certificates, and its processes.
 
     Attributes:
-        ports: Where each of them listens, on this machine.
-        processes: Those that run.
+        ports: The port of each process.
+        processes: The running processes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -54,7 +54,7 @@ class Site:
         return f"nats://localhost:{self.ports['nats']}"
 
     def issue(self, name: str) -> None:
-        """Makes a certificate, in the place of one that is there: each of its files at once."""
+        """Create or replace a certificate, one complete file after the other."""
         own = self.directory / name
         own.mkdir(exist_ok=True)
         issued = self.authority.issue_cert(name, f"{name}.causeway.svc", "localhost", common_name=name)
@@ -69,7 +69,7 @@ class Site:
             new.replace(own / file)
 
     def tls(self, name: str) -> dict[str, str]:
-        """The settings of who shows this certificate."""
+        """Return the settings of a process with this certificate."""
         own = self.directory / name
         return {
             "CAUSEWAY_TLS_CERT_FILE": str(own / "tls.crt"),
@@ -78,7 +78,7 @@ class Site:
         }
 
     def environment(self, name: str) -> dict[str, str]:
-        """The settings of a service."""
+        """Return the settings of a service."""
         return {
             **os.environ,
             **{f"CAUSEWAY_{each.upper()}_PORT": str(self.ports[each]) for each in SERVICES},
@@ -92,7 +92,9 @@ class Site:
         }
 
     def nats_command(self) -> list[str]:
-        """As docs/security.md and the component `tls` have it: certificates name the users."""
+        """Return the command of NATS as in docs/security.md and the component `tls`. The certificates name the
+        users.
+        """
         own = self.directory / "nats"
         files = f'cert_file: "{own}/tls.crt", key_file: "{own}/tls.key", ca_file: "{own}/ca.crt"'
         extra = f"tls {{ {files}, verify_and_map: true }}\n{authorization()}"
@@ -112,7 +114,9 @@ class Site:
             await asyncio.wait_for(process.wait(), 60)
 
     def context(self, name: str | None = None, authority: trustme.CA | None = None) -> ssl.SSLContext:
-        """For a handshake with the certificate of that name, of another authority if need be; or with none."""
+        """Return the context of a handshake with the certificate of that name, optionally from another authority,
+        or without one.
+        """
         context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
         if authority is not None:
             authority.issue_cert(name or "", "localhost").configure_cert(context)
@@ -123,7 +127,7 @@ class Site:
     def channel(
         self, service: str, name: str | None = None, authority: trustme.CA | None = None
     ) -> grpc.aio.Channel:
-        """To a service, with the certificate of that name."""
+        """Open a channel to a service with the certificate of that name."""
         pair: tuple[bytes | None, bytes | None] = (None, None)
         if authority is not None:
             issued = authority.issue_cert(name or "", "localhost")
@@ -135,7 +139,7 @@ class Site:
         return grpc.aio.secure_channel(f"localhost:{self.ports[service]}", credentials)
 
     async def serial(self, service: str) -> str:
-        """The number of the certificate that a service shows now."""
+        """Return the serial number of the certificate that a service shows now."""
         _, writer = await asyncio.open_connection("localhost", self.ports[service], ssl=self.context(GATEWAY))
         try:
             shown: dict[str, Any] = writer.get_extra_info("peercert")
@@ -146,7 +150,7 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """NATS and the five services, each with a certificate of its own."""
+    """Start NATS and the five services, each with its own certificate."""
     site = Site(tmp_path)
     try:
         await site.start("nats", site.nats_command(), dict(os.environ))
@@ -162,7 +166,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
-    """The gateway, once all are ready, with a key that the operator has made."""
+    """Open a client of the gateway with a key, once all services are ready."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{site.ports[GATEWAY]}", timeout=30) as http:
         for _ in until(READY_SECONDS, "the platform is not ready"):
             with contextlib.suppress(httpx.TransportError):
@@ -185,10 +189,10 @@ async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def until(seconds: float, what: str) -> Iterator[None]:
-    """Again and again, until the loop is left.
+    """Repeat the loop until the caller leaves it.
 
     Raises:
-        TimeoutError: It was not, in time.
+        TimeoutError: The caller did not leave it in time.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -197,7 +201,7 @@ def until(seconds: float, what: str) -> Iterator[None]:
 
 
 async def ingested(http: httpx.AsyncClient, name: str) -> None:
-    """Brings a document in, and sees its job among the tenant's."""
+    """Upload a document, and check that its job is listed."""
     files = {"file": (name, b"# Tides\n\nHigh water at Kelsay is at six in the morning.\n")}
     response = await http.post("/documents", data={"index": "tides"}, files=files)
     [job] = response.raise_for_status().json()["jobs"]
@@ -211,7 +215,7 @@ async def ingested(http: httpx.AsyncClient, name: str) -> None:
 
 
 async def answered(http: httpx.AsyncClient) -> None:
-    """Asks what the document says."""
+    """Ask for the content of the document."""
     body = {"messages": "When is high water at Kelsay?", "context": {"overrides": {"index": "tides"}}}
     assert "six in the morning" in (await http.post("/chat", json=body)).raise_for_status().text
 
@@ -219,7 +223,7 @@ async def answered(http: httpx.AsyncClient) -> None:
 async def refusal(
     site: Site, service: str, name: str | None, authority: trustme.CA | None = None
 ) -> grpc.StatusCode:
-    """What a service says to who shows that certificate, and asks for what the retriever offers."""
+    """Return the error of a service to a caller with this certificate."""
     async with site.channel(service, name, authority) as channel:
         request = retriever_pb2.ListIndexesRequest(principal=LOCAL.to_proto())
         stub: Any = retriever_pb2_grpc.RetrieverServiceStub(channel)
@@ -230,8 +234,8 @@ async def refusal(
 
 
 async def test_all_of_it_with_certificates(site: Site, http: httpx.AsyncClient) -> None:
-    """Documents go in and questions are answered; nobody gets in without a certificate of the platform's authority,
-    nor with one whose name has no business there. New certificates are shown without a restart, and work goes on.
+    """Documents are ingested and questions are answered. A caller without a certificate of the authority, or with
+    another service's name, is refused. New certificates are used without a restart.
     """
     await ingested(http, "tides.md")
     await answered(http)
@@ -261,7 +265,7 @@ async def test_all_of_it_with_certificates(site: Site, http: httpx.AsyncClient) 
 
 
 async def test_a_backup_over_mutual_tls(site: Site, http: httpx.AsyncClient, tmp_path: Path) -> None:
-    """The operator's certificate opens NATS and the retriever to `causeway backup`; no other one does, nor none."""
+    """`causeway backup` needs the operator's certificate for NATS and the retriever."""
     await ingested(http, "tides.md")
 
     async def back_up(folder: str, **tls: str) -> tuple[int, str]:

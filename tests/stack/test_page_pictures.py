@@ -1,4 +1,4 @@
-"""Pictures of pages, from an upload to the model that sees them and to their end."""
+"""Pictures of pages from the upload to the model, and their removal."""
 
 import base64
 import io
@@ -27,7 +27,7 @@ def pdf(*pages: str) -> bytes:
 
 @pytest.fixture
 async def seeing(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
-    """A stack before a model that takes pictures."""
+    """Start a stack with a model that takes pictures."""
     async with ModelServer.started(tokens=3) as model:
         environment = {
             "CAUSEWAY_OPENAI_BASE_URL": model.url,
@@ -48,7 +48,7 @@ async def upload(stack: Any, content: bytes, **fields: str) -> Any:
 
 
 async def kept(stack: Any) -> list[str]:
-    """Pages of which there are pictures."""
+    """Return the pages with pictures."""
     client = await nats.connect(stack.description()["nats_url"], "test")
     try:
         transport = await nats.ingest_transport(client)
@@ -59,7 +59,7 @@ async def kept(stack: Any) -> list[str]:
 
 
 def shown(model: ModelServer) -> list[Any]:
-    """Pictures of the latest request."""
+    """Return the pictures of the latest request."""
     content = model.requests[-1].json()["messages"][-1]["content"]
     parts = content if isinstance(content, list) else []
     urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
@@ -67,7 +67,7 @@ def shown(model: ModelServer) -> list[Any]:
 
 
 async def test_from_the_upload_to_the_model(seeing: tuple[Any, ModelServer]) -> None:
-    """The pages that were found go as pictures; another version, and the document's end, take them away."""
+    """The model gets the pictures of the found pages. A new version and a deletion remove them."""
     stack, model = seeing
     await upload(stack, pdf("The pump weighs nine tons.", "The valve is made of brass."), pictures="true")
     assert await kept(stack) == ["1", "2"]
@@ -89,7 +89,7 @@ async def test_from_the_upload_to_the_model(seeing: tuple[Any, ModelServer]) -> 
 
 
 async def test_without_pictures(seeing: tuple[Any, ModelServer]) -> None:
-    """An upload that asks for none keeps none, and the answer says why there are none."""
+    """An upload without pictures keeps none, and the answer has a note with the reason."""
     stack, model = seeing
     await upload(stack, pdf("The pump weighs nine tons."))
     assert await kept(stack) == []

@@ -1,4 +1,4 @@
-"""RAGEngine's documents where things break, and where they are many."""
+"""RAGEngine's documents with faults and in large numbers."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def listed(stack: Any, index: str) -> dict[str, Any]:
 
 
 def peak_memory(stack: Any, service: str) -> int:
-    """Most memory that a service's process had, in bytes."""
+    """Return the largest memory of a service's process in bytes."""
     pid = stack.description()["services"][service]["pid"]
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -33,7 +33,7 @@ def peak_memory(stack: Any, service: str) -> int:
 
 @pytest.mark.parametrize("service", ["ingest", "retriever", "nats"])
 async def test_a_batch_survives_a_kill(stack: Any, service: str) -> None:
-    """The request that waits for it is answered all the same; every document is there, once."""
+    """A waiting request is answered after a kill, and every document exists once."""
     before = notes(300)
     asking = asyncio.create_task(
         stack.http.post("/index", json={"index_name": "notes", "documents": before}, timeout=120)
@@ -54,7 +54,7 @@ async def test_a_batch_survives_a_kill(stack: Any, service: str) -> None:
 
 
 async def test_what_is_deleted_stays_deleted(start_stack: Any, tmp_path: Path) -> None:
-    """A deleted index and deleted documents do not come back with the next start; what was left is there."""
+    """After a restart, deleted indexes and documents stay deleted, and the others exist."""
     data = tmp_path / "data"
     async with start_stack(data) as stack:
         for index in ("gone", "kept"):
@@ -72,7 +72,7 @@ async def test_what_is_deleted_stays_deleted(start_stack: Any, tmp_path: Path) -
 
 
 async def test_of_appends_at_once_one_wins(stack: Any) -> None:
-    """Twenty requests for the same three documents: what is there in the end is one request's, of each document."""
+    """After twenty concurrent requests for the same documents, all documents are those of one request."""
     bodies = [{"index_name": "race", "documents": notes(3, f"blinks-{n}")} for n in range(20)]
     answers = await asyncio.gather(*(stack.http.post("/index", json=body, timeout=120) for body in bodies))
     assert {answer.status_code for answer in answers} == {200}
@@ -87,7 +87,7 @@ async def test_of_appends_at_once_one_wins(stack: Any) -> None:
 
 
 async def test_a_request_that_takes_long_becomes_a_job(start_stack: Any, tmp_path: Path) -> None:
-    """202 with the job, which says how far it is and ends well."""
+    """A long request returns 202 with a job, which has its progress and succeeds."""
     async with start_stack(tmp_path / "data", CAUSEWAY_INDEX_TIMEOUT="0.2") as stack:
         response = await stack.http.post("/index", json={"index_name": "notes", "documents": notes(200)})
         assert response.status_code == 202
@@ -99,7 +99,7 @@ async def test_a_request_that_takes_long_becomes_a_job(start_stack: Any, tmp_pat
 
 @pytest.mark.timeout(900)
 async def test_ten_thousand_documents(stack: Any) -> None:
-    """In one request, within a sane memory; the order is kept, and it is all there; chats go on meanwhile."""
+    """One request stores ten thousand documents in order with limited memory. Searches succeed meanwhile."""
     documents = notes(10_000)
     asking = asyncio.create_task(
         stack.http.post("/index", json={"index_name": "many", "documents": documents}, timeout=900)
@@ -124,7 +124,7 @@ async def test_ten_thousand_documents(stack: Any) -> None:
 
 @pytest.mark.timeout(600)
 async def test_a_document_of_ten_megabytes(stack: Any) -> None:
-    """It comes out as it went in. Its words are long, so that it has few tokens and is embedded fast."""
+    """A large document is read unchanged. It has long words, so that it has few tokens."""
     words = random.Random(1)
     text = " ".join("x" * words.randint(101, 160) + str(n) for n in range(75_000))
     assert len(text) > 10_000_000
@@ -139,7 +139,7 @@ async def test_a_document_of_ten_megabytes(stack: Any) -> None:
 
 
 async def test_a_client_that_leaves_a_batch(stack: Any) -> None:
-    """What was accepted is done all the same."""
+    """The documents of an accepted request are stored although the client leaves."""
     with contextlib.suppress(Exception):
         await stack.http.post("/index", json={"index_name": "left", "documents": notes(100)}, timeout=0.5)
     for _ in range(300):

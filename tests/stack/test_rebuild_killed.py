@@ -1,4 +1,4 @@
-"""A retriever that is killed while it rebuilds an index under another model: nothing is lost, and it goes on."""
+"""A retriever that is killed while it rebuilds an index loses nothing and continues."""
 
 import asyncio
 import signal
@@ -65,9 +65,8 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("stage", ["copying", "pausing", "replacing", "publishing", "published", "replaced"])
 async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
-    """Killed at any stage, with a writer at work: all that was acknowledged is there, each document in one version.
-
-    The next start brings the rebuild to its end, and leaves nothing else.
+    """After a kill at any stage, each acknowledged document exists in exactly one version. The next start completes
+    the rebuild and leaves nothing else.
     """
     directory = tmp_path / "store"
     process = await asyncio.create_subprocess_exec(

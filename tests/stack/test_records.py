@@ -1,4 +1,4 @@
-"""Records of what was used and found, from the question to the stream and the command line."""
+"""Records of usage and findings, from the request to the stream and the command line."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ EMAIL = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
 
 
 async def usage(data: Path, *arguments: str) -> list[dict[str, Any]]:
-    """What ``causeway usage --json`` prints."""
+    """Return the output of ``causeway usage --json``."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         "usage",
@@ -29,7 +29,7 @@ async def usage(data: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 async def audited(stack: Any) -> list[dict[str, Any]]:
-    """What is in the stream of the audit."""
+    """Return the records of the audit's stream."""
     client = await nats.connect(stack.description()["nats_url"], "operator")
     try:
         jetstream = client.jetstream()
@@ -41,7 +41,7 @@ async def audited(stack: Any) -> list[dict[str, Any]]:
 
 
 async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
-    """What is asked while the broker is away is recorded when it is back, once; answers do not wait for it."""
+    """Requests during an outage of the broker are answered at once, and recorded once afterwards."""
     for _ in range(3):
         assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     stack.kill("nats")
@@ -60,7 +60,7 @@ async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
 
 
 async def test_what_is_redacted_is_audited(stack: Any, model: Any) -> None:
-    """Under tenant, detector and verdict, with the question's trace, without the text."""
+    """The audit has the tenant, the detector, the verdict and the trace, and not the text."""
     model.script(stream(["Write to ", "ann@exam", "ple.com", " please."]))
     async with stack.http.stream("POST", "/chat/stream", json=stack.question(detectors=EMAIL)) as response:
         assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""A reranker behind the whole platform: its order, its scores, and answers while it is slow or away."""
+"""A reranker in the whole platform: its order and scores, and answers while it is slow or unavailable."""
 
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ async def results(stack: Any, **overrides: Any) -> Any:
 
 @pytest.mark.parametrize("required", [False, True])
 async def test_a_reranker(start_stack: Any, tmp_path: Path, required: bool) -> None:
-    """Its order holds and its minimum counts. While it hangs or is away questions are answered in the search's own
-    order, with a note; one that is required fails them.
+    """The reranker's order and minimum score hold. While an optional one is unavailable, the order is that of the
+    search, with a note. A required one fails the question.
     """
     async with rerank_server() as server:
         file = tmp_path / "rerankers.yaml"

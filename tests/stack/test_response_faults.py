@@ -1,8 +1,8 @@
-"""Answers survive what happens to the processes that make them, round after round.
+"""Responses survive faults of the processes that generate them.
 
-In each round 32 responses in the background and 32 whose clients wait are under way, readers come and go, and two
-responses are cancelled, when one process is killed, frozen or stopped at a random moment.
-CAUSEWAY_RESPONSE_ROUNDS says how many rounds there are (3), CAUSEWAY_RESPONSE_SEED which ones.
+In each round, 32 background responses and 32 with waiting clients run, readers connect and leave, and two responses
+are cancelled. One process is killed, frozen or stopped at a random moment.
+CAUSEWAY_RESPONSE_ROUNDS is the number of rounds (3), and CAUSEWAY_RESPONSE_SEED selects them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ import pytest
 from causeway_testing.model_server import ModelServer
 from causeway_testing.parts import Part, parts
 
-pytestmark = pytest.mark.timeout(0)  # so many rounds
+pytestmark = pytest.mark.timeout(0)  # seconds for so many rounds
 
 ROUNDS = int(os.environ.get("CAUSEWAY_RESPONSE_ROUNDS", "3"))
 SEED = int(os.environ.get("CAUSEWAY_RESPONSE_SEED", str(time.time_ns())))
@@ -47,13 +47,13 @@ OVER = ("completed", "failed", "incomplete", "cancelled")
 
 @dataclass
 class Answer:
-    """A response, and what clients saw of it.
+    """A response, and what clients read of it.
 
     Attributes:
-        name: Its id.
-        background: No client waits for it.
-        cancelled: A gateway said that it is cancelled.
-        seen: What each client got: the number of the event before it, and the events.
+        name: The response's id.
+        background: Whether it runs without a waiting client.
+        cancelled: Whether a gateway confirmed its cancellation.
+        seen: The events of each client, with the number of the event before them.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Round:
 
     Args:
         found: The processes.
-        clients: Of the gateways.
-        dice: Decides.
-        counts: How often something happened.
+        clients: The clients of the gateways.
+        dice: The source of random decisions.
+        counts: The number of each outcome.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Round:
         self._fault = ""
 
     async def run(self) -> None:
-        """Begin the answers, break something, and look at every answer once all is well again."""
+        """Start the responses, cause a fault, and check every response after the recovery."""
         async with asyncio.TaskGroup() as group:
             for number in range(2 * RUNNING):
                 group.create_task(self._answer(background=number % 2 == 0))
@@ -102,7 +102,7 @@ class Round:
                     group.create_task(self._check(answer, every=every, cursor=cursor))
 
     async def _until(self, ask: Callable[[httpx.AsyncClient], Awaitable[Any]], what: str) -> Any:
-        """Ask any gateway, again and again, until there is an answer."""
+        """Repeat a request at any gateway until it is answered."""
         end = time.monotonic() + STUCK_SECONDS
         while True:
             with contextlib.suppress(httpx.TransportError):
@@ -138,7 +138,7 @@ class Round:
         return self._begin(Answer(answer.json()["id"], background=True))
 
     async def _streamed(self, client: httpx.AsyncClient) -> Answer | None:
-        """A client that waits, until its connection breaks."""
+        """Read as a waiting client, until its connection breaks."""
         pieces: list[str] = []
         try:
             body = {"model": "stub", "input": "When?", "stream": True}
@@ -164,7 +164,7 @@ class Round:
         return answer
 
     async def _read_some(self) -> None:
-        """A reader that follows responses from some event on, leaves, and takes another one."""
+        """Follow responses from some event on, leave, and follow another one."""
         await self._begun.wait()
         for _ in range(4):
             answer = self._dice.choice(self._answers)
@@ -176,7 +176,7 @@ class Round:
             answer.seen.append((after, "".join(whole("".join(pieces)))))
 
     async def _cancel_one(self) -> None:
-        """Cancel a response in the background, which may be over by then."""
+        """Cancel a background response, which may have ended."""
         await self._begun.wait()
         await asyncio.sleep(self._dice.uniform(0, FAULT_SECONDS))
         background = [answer for answer in self._answers if answer.background]
@@ -186,7 +186,7 @@ class Round:
             answer.cancelled = state["status"] == "cancelled"
 
     async def _check(self, answer: Answer, *, every: bool, cursor: float) -> None:
-        """Nothing is lost, doubled, out of order or stuck, and every replay is the same."""
+        """Check that no event is lost, repeated or out of order, and that all replays are equal."""
 
         async def over(client: httpx.AsyncClient) -> Any:
             found = await client.get(f"{PATH}/{answer.name}")
@@ -199,7 +199,7 @@ class Round:
             return
         state = await self._until(over, f"{answer.name} does not end")
         if not state:
-            # What begins while NATS is away is answered without being kept.
+            # A response that begins while NATS is unavailable is not stored.
             assert not answer.background, f"{answer.name} is lost after {self._fault}"
             assert "nats" in self._fault, f"{answer.name} is lost after {self._fault}"
             self._counts["broken off, not kept"] += 1
@@ -225,28 +225,28 @@ class Round:
 
 
 def client_of(gateway: Part) -> httpx.AsyncClient:
-    """A client of one gateway, with as many connections as it needs."""
+    """Open a client of one gateway with enough connections."""
     url, limits = f"http://127.0.0.1:{gateway.port}", httpx.Limits(max_connections=None)
     return httpx.AsyncClient(base_url=url, trust_env=False, timeout=STUCK_SECONDS, limits=limits)
 
 
 def whole(body: str) -> list[str]:
-    """The complete events of a stream, without signs of life."""
+    """Return the complete events of a stream, without comments."""
     return [f"{block}\n\n" for block in body.split("\n\n")[:-1] if not block.startswith(":")]
 
 
 def said(event: str) -> Any:
-    """What an event says."""
+    """Return the text of an event."""
     return json.loads(event.partition("data: ")[2])
 
 
 def kept(event: str) -> bool:
-    """Whether the last event of a stream says that the response is stored."""
+    """Return whether the last event says that the response is stored."""
     return bool(said(event).get("response", {}).get("store"))
 
 
 async def follow(client: httpx.AsyncClient, name: str, after: int, pieces: list[str]) -> int:
-    """Read the events behind a number to the end of the stream; return the status."""
+    """Read the events after a number to the end of the stream, and return the status."""
     query = {"stream": "true", "starting_after": str(after)}
     async with client.stream("GET", f"{PATH}/{name}", params=query) as streamed:
         if streamed.status_code == 200:
@@ -256,20 +256,20 @@ async def follow(client: httpx.AsyncClient, name: str, after: int, pieces: list[
 
 
 async def cancel(client: httpx.AsyncClient, name: str) -> Any:
-    """The state of a response that was cancelled; None where it cannot be cancelled at the moment."""
+    """Cancel a response, and return its state, or None if it cannot be cancelled now."""
     found = await client.post(f"{PATH}/{name}/cancel")
     assert found.status_code in (200, 409, 503), found.text
     return found.json() if found.status_code == 200 else None
 
 
 async def replay(client: httpx.AsyncClient, name: str, after: int) -> list[str] | None:
-    """The events behind a number; None where they cannot be had at the moment."""
+    """Return the events after a number, or None if they are not available now."""
     pieces: list[str] = []
     return whole("".join(pieces)) if await follow(client, name, after, pieces) == 200 else None
 
 
 async def test_no_event_is_lost(tmp_path: Path) -> None:
-    """Each accepted response ends, and is the same for every reader, after a process was killed or frozen."""
+    """Each accepted response ends, and all readers get the same events, after a process was killed or frozen."""
     dice, counts = random.Random(SEED), collections.Counter[str]()
     settings = {"BACKGROUND_PER_TENANT": "1000", "SHUTDOWN_GRACE": "5"}
     begin, done = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""Everything is restarted, one process after the other, while people ask and bring documents in."""
+"""All processes are restarted one after the other while clients ask and upload."""
 
 import asyncio
 import collections
@@ -21,12 +21,12 @@ ANSWERED_WITHIN = 60.0
 
 
 class Load:
-    """People who ask and people who upload, until they are told to stop.
+    """Clients that ask and upload until they are told to stop.
 
     Attributes:
-        outcomes: How questions and uploads ended.
-        accepted: Jobs by the names of their documents.
-        slowest: Seconds that the slowest request took.
+        outcomes: The number of questions and uploads by their result.
+        accepted: The jobs by the names of their documents.
+        slowest: The duration of the slowest request in seconds.
     """
 
     def __init__(self, stack: Any) -> None:
@@ -37,11 +37,11 @@ class Load:
         self.slowest = 0.0
 
     def stop(self) -> None:
-        """Nobody asks anything new."""
+        """Let the clients make no further requests."""
         self._stop.set()
 
     async def run(self) -> None:
-        """All of them."""
+        """Run all clients."""
         async with httpx.AsyncClient(base_url=self._stack.http.base_url, timeout=2 * ANSWERED_WITHIN) as http:
             await asyncio.gather(self._upload(http), *(self._ask(http) for _ in range(STREAMS)))
 
@@ -87,8 +87,8 @@ class Load:
 async def test_everything_is_restarted_under_load(
     stack: Any, record_property: Callable[[str, object], None]
 ) -> None:
-    """Answers that have begun are whole; who comes in between gets 503 or, of the gateway, no connection; every
-    document that was accepted is there, once.
+    """Running answers complete. New requests get a 503, or no connection if the gateway restarts. Every accepted
+    document exists once.
     """
     load = Load(stack)
     running = asyncio.create_task(load.run())

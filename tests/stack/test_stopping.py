@@ -1,4 +1,4 @@
-"""Services that are told to go while NATS is gone: each ends in its time, and well."""
+"""Services that are stopped while NATS is unavailable end in time with exit code 0."""
 
 import asyncio
 import contextlib
@@ -16,18 +16,18 @@ from servicekit.broker import Broker
 
 SERVICES = ("gateway", "generator", "guardrails", "ingest", "retriever")
 GRACE = 6.0
-# Beside the grace: a request to NATS that runs, jobs that are given back, the connection's end.
+# In addition to the grace period: a running request to NATS, the return of jobs, and the end of the connection.
 ENDS_WITHIN = GRACE + 20.0
 TEXT = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(3000))
 
 
 class Pair:
-    """A gateway and a worker of a stack's, at a NATS server of their own.
+    """A gateway and a worker of a stack with their own NATS server.
 
     Attributes:
-        nats: Its process.
-        services: Theirs, by service.
-        http: At the gateway.
+        nats: The process of NATS.
+        services: The processes of the gateway and the worker.
+        http: A client of the gateway.
     """
 
     def __init__(self, nats: asyncio.subprocess.Process, services: dict[str, Any], http: httpx.AsyncClient) -> None:
@@ -36,14 +36,14 @@ class Pair:
         self.http = http
 
     async def upload(self, name: str) -> dict[str, Any]:
-        """Hands in a document that takes a while."""
+        """Upload a document that takes some time."""
         files = {"file": (name, f"# {name}\n\n{TEXT}".encode())}
         response = await self.http.post("/documents", data={"index": "buoys"}, files=files)
         job: dict[str, Any] = response.raise_for_status().json()["jobs"][0]
         return job
 
     async def is_worked_on(self, job: dict[str, Any]) -> bool:
-        """Whether a worker has begun it."""
+        """Return whether a worker has started its job."""
         state: str = (await self.http.get(f"/jobs/{job['id']}")).raise_for_status().json()["state"]
         return state in ("parsing", "embedding", "indexing")
 
@@ -77,7 +77,7 @@ async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 async def ends(process: asyncio.subprocess.Process) -> int | None:
-    """Tells a process to go; its exit code, or None where it did not end in its time."""
+    """Stop a process, and return its exit code, or None if it does not end in time."""
     process.terminate()
     try:
         return await asyncio.wait_for(process.wait(), ENDS_WITHIN)
@@ -87,12 +87,12 @@ async def ends(process: asyncio.subprocess.Process) -> int | None:
 
 @pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM], ids=lambda sign: sign.name)
 async def test_without_nats_jobs_keep_nobody(pair: Pair, sign: signal.Signals) -> None:
-    """Frozen, killed or ended at the same moment, in the middle of jobs: NATS keeps nobody from going."""
+    """A gateway and a worker end in time if NATS is frozen, killed or stopped at the same moment during jobs."""
     job = await pair.upload("first.md")
     await pair.upload("second.md")
     end = time.monotonic() + 90
     while not await pair.is_worked_on(job):
-        assert time.monotonic() < end, "nobody takes the job"
+        assert time.monotonic() < end, "no worker takes the job"
         await asyncio.sleep(0.02)
     pair.nats.send_signal(sign)
     codes = await asyncio.gather(*(ends(process) for process in pair.services.values()))
@@ -100,7 +100,7 @@ async def test_without_nats_jobs_keep_nobody(pair: Pair, sign: signal.Signals) -
 
 
 async def test_a_stack_ends_although_nats_is_frozen(stack: Any) -> None:
-    """Each of the five that is told to go while NATS is frozen ends in its time, and is started again."""
+    """Each service that is stopped while NATS is frozen ends in time, and is restarted."""
     stack.kill("nats", signal.SIGSTOP)
     try:
         told = {service: stack.kill(service, signal.SIGTERM) for service in SERVICES}

@@ -23,7 +23,9 @@ async def collector() -> AsyncIterator[tuple[Collector, str]]:
 async def test_one_question_is_one_trace(
     tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
 ) -> None:
-    """Parent → child between the services as the architecture draws it; a job's trace links to its upload."""
+    """The spans of a question connect the services as the architecture shows. The trace of a job links to its
+    upload.
+    """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
     async with start_stack(tmp_path / "data", **environment) as stack:
@@ -39,7 +41,7 @@ async def test_one_question_is_one_trace(
         await eventually(lambda: "Upsert" in found.calls(own), what="the hand-over")
         assert found.edges(own) == {("ingest", "retriever")}
 
-        # A document that is ingested for the first time is not there before; that is no error.
+        # The lookup of a new document finds nothing, which is no error.
         await eventually(
             lambda: bool(found.named(own, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
         )
@@ -62,9 +64,8 @@ async def test_one_question_is_one_trace(
 async def test_every_attribute_is_in_the_table(
     tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
 ) -> None:
-    """Spans, their places in the tree, their status and all of their attributes are those of traces.yaml.
-
-    A change of the table is a change for those who search traces: it belongs into the change log.
+    """The spans, their places, their status and their attributes are those of traces.yaml. A change of the table
+    must be in the change log, because operators search traces by it.
     """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -73,7 +74,7 @@ async def test_every_attribute_is_in_the_table(
         detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
         answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))
         await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
-    # What the processes had not sent yet they have sent before they ended.
+    # The processes send their last spans before they end.
     traces = {
         "chat": answer.headers["x-trace-id"],
         "upload": job["trace_id"],
@@ -86,7 +87,7 @@ async def test_every_attribute_is_in_the_table(
 
 
 def _typed(span: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """A span, with the names of types in the places where the table has them."""
+    """Replace the values of a span by their types where the table has types."""
     expected = like.get("attributes", {})
     shown = {
         key: f"<{type(value).__name__}>" if str(expected.get(key)).startswith("<") else value
@@ -96,8 +97,8 @@ def _typed(span: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:
-    """Streams, the watch on an answer, the orchestrator's routes, documents that come as text; and a trace says of
-    the steps what the thoughts say, and `causeway ask --trace`.
+    """Streams, watched answers, the orchestrator's routes and texts are one trace each. The trace has the same
+    steps as the thoughts, and so has `causeway ask --trace`.
     """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -148,7 +149,7 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
 
 
 async def _ask(stack: Any, *options: str) -> Any:
-    """What `causeway ask` prints of an answer."""
+    """Return the output of `causeway ask`."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         *("ask", "When is high water at Kelsay?", "--index", "tides", "--url", str(stack.http.base_url), *options),

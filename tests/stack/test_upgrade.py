@@ -1,4 +1,4 @@
-"""Data directories that earlier versions have written are served by this one (docs/upgrade.md)."""
+"""This version serves the data directories of earlier versions (docs/upgrade.md)."""
 
 import json
 import tarfile
@@ -16,7 +16,7 @@ BRIDGE = b"# Bridge\n\nThe pivot bearing is renewed in March.\n\n## Tides\n\nHig
 
 
 def unpacked(version: str, data: Path) -> dict[str, str]:
-    """Unpacks what a version has written; returns what `upgrade/make.py` noted of it."""
+    """Unpack the archive of a version, and return the notes of `upgrade/make.py`."""
     with tarfile.open(ARCHIVES / f"{version}.tar.xz") as archive:
         archive.extractall(data, filter="data")
     told: dict[str, str] = json.loads((data / "told.json").read_text())
@@ -24,15 +24,15 @@ def unpacked(version: str, data: Path) -> dict[str, str]:
 
 
 async def said(http: httpx.AsyncClient, question: str, path: str = "/chat", **overrides: Any) -> tuple[str, Any]:
-    """The answer to a question and what it cites."""
+    """Return the answer to a question, and its citations."""
     body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
     answer = (await http.post(path, json=body)).raise_for_status().json()
     return answer["message"]["content"], answer["context"]["data_points"]["citations"]
 
 
 async def test_what_the_first_version_has_stored_is_served(start_stack: Any, tmp_path: Path) -> None:
-    """Its document answers, a job that waited is done, the index goes on and can be rebuilt; a document that has no
-    original, because that version did not record it, gets one when it is uploaded again.
+    """The first version's document answers, its waiting job succeeds, and its index can be used and rebuilt. A
+    document without an original, which that version did not store, gets one at its next upload.
     """
     data = tmp_path / "data"
     told = unpacked("first", data)
@@ -61,7 +61,7 @@ async def test_what_the_first_version_has_stored_is_served(start_stack: Any, tmp
 
 
 async def test_keys_access_lists_profiles_and_histories_go_on(start_stack: Any, tmp_path: Path) -> None:
-    """Each key does what it did, opens what it opened, and reads the conversation that was its user's."""
+    """Each key keeps its rights, and its user's conversation can be read."""
     data = tmp_path / "data"
     keys = unpacked("keys", data)
     (tmp_path / "frontends.yaml").write_text(PROFILES)

@@ -1,6 +1,6 @@
-"""A long run of everything at once: what leaks, sticks or fails shows here.
+"""A long run of all kinds of requests, which shows leaks and errors.
 
-CAUSEWAY_SOAK_REQUESTS says how many requests are made (10,000); a third of them is the warm-up.
+CAUSEWAY_SOAK_REQUESTS is the number of requests (10,000). A third of them is the warm-up.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ OPENAI = {"model": "stub", "index_name": INDEX, "messages": TURN["messages"]}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One thing that clients do; the answer must have the status, and end so."""
+    """A request of a client, with the expected status and end of its answer."""
 
     method: str
     path: str
@@ -90,7 +90,7 @@ often(2, "/2024-04/chat", {"messages": 7}, status=400)
 
 @pytest.fixture
 async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
-    """A stack with one document, before a model of eight words."""
+    """Start a stack with one document and a model server that answers eight words."""
     async with ModelServer.started(tokens=8, pace=0.002) as model:
         environment = {
             "CAUSEWAY_OPENAI_BASE_URL": model.url,
@@ -104,7 +104,7 @@ async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
 
 
 class Client:
-    """Makes requests and notes what came of them."""
+    """Make requests, and record their results."""
 
     def __init__(self, url: str, seed: int) -> None:
         self._url = url
@@ -114,7 +114,7 @@ class Client:
         self.wrong: list[str] = []
 
     async def make(self, http: aiohttp.ClientSession) -> None:
-        """One request; some of them are left."""
+        """Make one request, and cancel some of them."""
         self._made += 1
         [call] = self._random.choices(list(CALLS), list(CALLS.values()))
         body = call.body.replace("#", f"#{self._made % 200}") or None
@@ -140,13 +140,13 @@ class Client:
 
 
 async def rest(stack: Any) -> dict[str, Any]:
-    """What each process holds once all is quiet."""
+    """Wait until the stack is idle, and return what each process holds."""
     await asyncio.sleep(3)
     return {name: stack.holding(name) for name in stack.description()["services"]}
 
 
 async def make(client: Client, count: int) -> None:
-    """So many requests, some of them at once."""
+    """Make a number of requests, some of them concurrently."""
     remaining = iter(range(count))
     begin = time.monotonic()
 
@@ -163,7 +163,7 @@ async def make(client: Client, count: int) -> None:
 
 @pytest.mark.timeout(3000)
 async def test_ten_thousand_requests(stack: Any) -> None:
-    """No process grows by more than a tenth, no stream sticks, and every error is a client's own."""
+    """No process grows by more than a tenth, no stream hangs, and every error is the client's own."""
     client = Client(str(stack.http.base_url).rstrip("/"), seed=1)
     await make(client, REQUESTS // 3)
     before = await rest(stack)

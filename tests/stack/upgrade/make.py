@@ -1,9 +1,9 @@
-"""Makes the data directories of earlier versions that `test_upgrade.py` opens.
+"""Make the data directories of earlier versions that `test_upgrade.py` opens.
 
     git archive d7c68f0 | tar x -C /tmp/first && make -C /tmp/first setup
     python tests/stack/upgrade/make.py first /tmp/first
 
-Each is an archive of what the version's own `causeway up` has written, without logs and configuration.
+Each is an archive of the directory that the version's own `causeway up` wrote, without logs and configuration.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _LEFT_OUT = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
 
 @contextlib.asynccontextmanager
 async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
-    """The version's stack; killed at the end, as by a loss of power."""
+    """Run the version's stack, and kill it at the end, as a power failure would."""
     process = await asyncio.create_subprocess_exec(
         causeway, "up", "--port", "0", "--data-dir", data, env=os.environ | environment
     )
@@ -48,7 +48,7 @@ async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> A
     finally:
         process.kill()
         await process.wait()
-        await asyncio.sleep(3)  # its services notice
+        await asyncio.sleep(3)  # its services end with it
 
 
 async def _upload(http: httpx.AsyncClient, name: str, content: bytes, **fields: str) -> str:
@@ -63,17 +63,17 @@ async def _done(http: httpx.AsyncClient, job: str) -> None:
 
 
 async def _keep(jetstream: JetStreamContext, stream: str) -> None:
-    """Keeps the messages of a stream for ever."""
+    """Keep the messages of a stream for ever."""
     config = (await jetstream.stream_info(stream)).config
     config.max_age = 0
     await jetstream.update_stream(config)
 
 
 async def _first(causeway: Path, data: Path) -> dict[str, Any]:
-    """A document, and a job that still waits."""
+    """Create a document and a waiting job."""
     async with _running(causeway, data, {}) as http:
         stack = json.loads((data / "stack.json").read_text())
-        # What became of jobs is kept for 30 days, but tests read it for years.
+        # The states of jobs expire after 30 days, and the tests must read them for years.
         client = await nats.connect(stack["nats_url"])
         await _keep(client.jetstream(), "KV_causeway-jobs")
         await client.close()
@@ -84,14 +84,14 @@ async def _first(causeway: Path, data: Path) -> dict[str, Any]:
 
 
 async def _keys(causeway: Path, data: Path) -> dict[str, Any]:
-    """Documents, one of them for Ann; keys of which one is bound to a front end; a conversation."""
+    """Create documents, one of them for Ann, keys, one of them of a front end, and a conversation."""
     told: dict[str, Any] = {}
     profiles = data.with_suffix(".yaml")
     profiles.write_text(PROFILES)
     environment = {
         "CAUSEWAY_AUTH": "keys",
         "CAUSEWAY_FRONTENDS_FILE": str(profiles),
-        "CAUSEWAY_HISTORY_DAYS": "36500",  # the archive is read for years
+        "CAUSEWAY_HISTORY_DAYS": "36500",  # the tests read the archive for years
     }
     async with _running(causeway, data, environment) as http:
         for name, more in {"boss": "admin", "ann": "ask,ingest", "bob": "ask,ingest --profile help"}.items():
@@ -117,7 +117,7 @@ def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def main() -> None:
-    """Makes one archive beside this file."""
+    """Write one archive beside this file."""
     name, checkout = sys.argv[1], Path(sys.argv[2])
     causeway = checkout / ".venv" / "bin" / "causeway"
     with tempfile.TemporaryDirectory() as temporary:
