@@ -1,7 +1,7 @@
-"""The guardrails orchestrator's routes of a real gateway, with real guardrails and a real generator behind it.
+"""The guardrails orchestrator's routes of a real gateway with a real guardrails service and a real generator.
 
-The model server, the detector server and the chunker are ours: each case says what they answer, and they keep what
-they are asked. Everything else the gateway could speak to is away, because these routes do without it.
+The model server, the detector server and the chunker are stubs: each case has their answers, and they record their
+requests. All other services are unavailable, because these routes do not use them.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ START_SECONDS = 120.0
 SSE = "text/event-stream"
 PAUSE_SECONDS = 0.3
 
-# The reference's cases are asked only where somebody names a file of them.
+# The reference's cases run only if the variable names a file of them.
 collect_ignore = [] if os.environ.get("CAUSEWAY_CONFORMANCE_CASES") else ["test_given.py"]
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a server answers; a stream pauses at each zero byte."""
+    """A server's answer. A stream pauses at each zero byte."""
 
     body: bytes
     status: int = 200
@@ -44,7 +44,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a server was asked."""
+    """A request to a server."""
 
     path: str
     detector: str
@@ -56,14 +56,14 @@ Answers = Callable[[Asked], Said]
 
 @dataclass
 class Recorder:
-    """A server that answers as it is told and keeps what it is asked."""
+    """A server with scripted answers that records its requests."""
 
     answers: Answers = lambda _: Said(b"{}", 500)
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """One request."""
+        """Answer one request."""
         if request.method == "GET":
             return web.json_response({"object": "list", "data": []})
         asked = Asked(request.path, request.headers.get("detector-id", ""), await request.json())
@@ -87,7 +87,7 @@ class Stack:
         http: A client of the gateway.
         model: The model server.
         detectors: The detector server.
-        chunkers: The chunkers' server, of the reference's protocol.
+        chunkers: The server of chunkers with the reference's protocol.
     """
 
     http: httpx.Client
@@ -96,7 +96,7 @@ class Stack:
     chunkers: Chunkers
 
     def ask(self, path: str, *, headers: Mapping[str, str] | None = None, content: bytes) -> "Answer":
-        """What the gateway answers to a body."""
+        """Send a body to the gateway, and return its answer."""
         self.model.asked.clear()
         self.detectors.asked.clear()
         response = self.http.post(path, content=content, headers=dict(headers or {}))
@@ -105,7 +105,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the gateway answered."""
+    """An answer of the gateway."""
 
     status: int
     media: str
@@ -113,12 +113,12 @@ class Answer:
 
     @property
     def body(self) -> Any:
-        """The whole as JSON."""
+        """Return the JSON of the answer."""
         return json.loads(self.text)
 
     @property
     def events(self) -> list[tuple[str, Any]]:
-        """A stream's events: kind and payload; the last one is the text ``[DONE]``."""
+        """Return a stream's events as kind and payload. The last one is the text ``[DONE]``."""
         if not self.media.startswith(SSE):
             return [("", json.loads(line)) for line in self.text.splitlines() if line]
         found = []
@@ -132,7 +132,7 @@ class Answer:
 
 @pytest.fixture
 def said() -> Callable[[str, int, str], Said]:
-    """What a server answers: body, status, media type."""
+    """Give a function that makes an answer of a server from a body, a status and a media type."""
     return lambda body, status, media: Said(body.encode(), status, media)
 
 
@@ -141,7 +141,7 @@ StartStack = Callable[..., contextlib.AbstractContextManager[Stack]]
 
 @pytest.fixture(scope="session")
 def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
-    """Starts a stack with these detectors, these models, and these names of remote chunkers."""
+    """Give a function that starts a stack with these detectors, models and remote chunkers."""
 
     @contextlib.contextmanager
     def start(
@@ -168,7 +168,7 @@ def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
 
 @contextlib.contextmanager
 def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
-    """The servers, in an event loop of their own, until the block is left."""
+    """Run the servers in their own event loop during the block."""
     loop = asyncio.new_event_loop()
     runners: list[web.AppRunner] = []
     cutting: list[grpc.aio.Server] = []
@@ -203,7 +203,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[str]:
-    """Gateway, guardrails and generator; the gateway's address."""
+    """Run the gateway, the guardrails service and the generator, and yield the gateway's URL."""
     gateway, guardrails, generator, nobody = free_ports(4)
     environment = {
         **os.environ,
@@ -221,7 +221,7 @@ def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[
     served = {
         "servers": {"recorder": {"kind": "openai", "url": f"{model.url}/v1"}},
         "models": [{"name": name, "deployments": [{"server": "recorder", "model": name}]} for name in models],
-        # Cases are not to see of each other that a server failed.
+        # A failed server of one case must not affect the next case.
         "circuit": {"failures": 1000, "seconds": 1},
         "retries": {"most": 0, "within": 0},
     }

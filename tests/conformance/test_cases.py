@@ -1,4 +1,4 @@
-"""Our own cases of the guardrails orchestrator's routes; ``cases.yaml`` says what stands in one."""
+"""The project's own cases of the guardrails orchestrator's routes. ``cases.yaml`` describes their form."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,14 +24,14 @@ Case = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def stack(start_stack: Any) -> Iterator[Any]:
-    """A stack with the cases' detectors."""
+    """Start a stack with the detectors of the cases."""
     with start_stack(DOCUMENT["detectors"], ["stub"]) as running:
         yield running
 
 
 @pytest.mark.parametrize(("case", "wire"), WIRED, ids=[f"{case['name']}, {wire}" for case, wire in WIRED])
 def test_case(case: Case, wire: str, stack: Any, said: Callable[..., Any]) -> None:
-    """The gateway answers as the case says, and asks the model and the detectors what it says."""
+    """The answer of the gateway, and its requests to the model and the detectors, are as in the case."""
     assert case.keys() <= _KNOWN
     stack.model.answers = lambda asked: _of_model(asked, case, said)
     stack.detectors.answers = lambda asked: _of_detector(asked, case, said)
@@ -68,7 +68,9 @@ def _check_asked(case: Case, stack: Any) -> None:
 
 
 def assert_within(expected: Any, found: Any, text: str = "", path: str = "") -> None:
-    """What is expected stands there; members that are not named do not matter, items of lists do."""
+    """Assert that the expected value is contained. Further members of objects are permitted, further items of lists
+    are not.
+    """
     if isinstance(expected, dict):
         assert isinstance(found, dict), f"{path}: {found}\n{text}"
         for name, value in expected.items():
@@ -95,7 +97,7 @@ def _request(case: Case) -> tuple[bytes, str]:
 
 
 def _joined(payloads: list[Any]) -> dict[str, Any]:
-    """A stream as one answer: what was said, found and warned of, in whatever events."""
+    """Return a stream as one answer with all texts, findings and warnings."""
     whole: dict[str, Any] = {"content": "", "finish_reason": None, "detections": {}, "warnings": set()}
     for payload in payloads:
         for choice in payload["choices"]:

@@ -1,9 +1,9 @@
 """Cases of the reference orchestrator, in a file that CAUSEWAY_CONFORMANCE_CASES names.
 
 The file is not part of the project: without the variable pytest does not collect this module (``conftest.py``).
-The tests ask the cases of a front end that behaves as the reference does. ``differences.yaml`` lists the cases
-whose answer is expected to differ, with the reason. A case fails if it differs and is not listed, or is listed and
-does not differ.
+The cases run against a front end with the reference's behaviour. ``differences.yaml`` lists the cases whose answer
+is expected to differ, with the reason. A case fails if it differs and is not listed, or is listed and does not
+differ.
 """
 
 import ast
@@ -25,7 +25,7 @@ from causeway_testing.guardrails.caikit import Cut
 GIVEN = os.environ["CAUSEWAY_CONFORMANCE_CASES"]
 MOUNT = "/reference"
 WHOLE = "whole_doc_chunker"
-"""The one chunker that the reference has itself."""
+"""The only chunker of the reference itself."""
 
 Case = dict[str, Any]
 
@@ -38,7 +38,7 @@ TIMING: dict[str, str] = LISTED["by timing"]
 
 @pytest.fixture(scope="module")
 def stack(start_stack: Any) -> Iterator[Any]:
-    """A stack with the detectors and the models that the file speaks of."""
+    """Start a stack with the detectors and the models of the file."""
     detectors = {
         name: {
             "kind": said["type"],
@@ -55,7 +55,7 @@ def stack(start_stack: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def tally() -> Iterator[Counter[str]]:
-    """Counts what became of the cases, and says it at the end."""
+    """Count the results of the cases, and print them at the end."""
     counted: Counter[str] = Counter()
     yield counted
     lines = [f"{GIVEN}: {sum(counted.values())} cases, {counted['same']} as the reference answers,"]
@@ -67,7 +67,7 @@ def tally() -> Iterator[Counter[str]]:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_given_case(case: Case, stack: Any, tally: Counter[str]) -> None:
-    """The gateway answers as the reference does, or differs as it is said to."""
+    """The gateway answers like the reference, or differs as listed."""
     answer = _asked(case, stack)
     problems = list(_problems(case, answer))
     expected = case["name"] in DIFFERENCES or (bool(problems) and case["name"] in TIMING)
@@ -103,7 +103,7 @@ def _asked(case: Case, stack: Any) -> Any:
 
 
 def _cut(response: Case) -> Cut:
-    """What the chunker answers to a text: the places where chunks end, or a failure."""
+    """Return the chunker's answer to a text: the ends of chunks, or a failure."""
     when, then = response["when"], response["then"]
     if "grpc_messages" in when:
         text = "".join(each.get("text_stream", "") for each in when["grpc_messages"])
@@ -115,7 +115,7 @@ def _cut(response: Case) -> Cut:
 
 
 def _of_model(asked: Any, responses: list[Case]) -> Any:
-    """The response whose request has the same words; what tells of a tokenizer or a detector is passed over."""
+    """Return the response to a request with the same text. Responses of tokenizers and detectors are skipped."""
     for response in responses:
         when, then = response["when"], response["then"]
         if when.get("path", "").endswith("/tokenize") or isinstance(then.get("json"), list):
@@ -133,7 +133,7 @@ def _said(then: Mapping[str, Any]) -> Any:
         return SimpleNamespace(body=body, status=then["status"], media="text/event-stream")
     value = then.get("json")
     if "grpc_message" in then:
-        # A text generation server of another protocol; ours is asked for a text completion.
+        # A text generation server with another protocol. Ours gets a text completion.
         choice = {"index": 0, "text": then["grpc_message"]["generated_text"], "finish_reason": "stop"}
         value = {"choices": [choice], "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}}
     body = b"" if value is None else json.dumps(value).encode()
@@ -145,7 +145,7 @@ def _event(payload: Any) -> str:
         return f"data: {json.dumps(payload)}\n\n"
     data = payload.removeprefix("data: ").strip()
     if data.startswith("{'"):
-        # Written down as Python shows it.
+        # The value is in Python's notation.
         return f"data: {json.dumps(ast.literal_eval(data))}\n\n"
     return "" if data == "[DONE]" else payload
 
@@ -170,18 +170,17 @@ def _of_detector(asked: Any, responses: list[Case]) -> Any:
 
 
 def _pairs(response: Case) -> Iterator[tuple[str, Any]]:
-    """Each text that a detector is asked about, with what it finds there; None: the response as it is."""
+    """Return each text of a request to a detector with its findings, or None for the response as it is."""
     contents, given = response["when"]["json"]["contents"], response["then"].get("json")
     for at, text in enumerate(contents):
-        # Where nothing is found in the last ones, the list may be shorter.
+        # The list may be shorter if the last texts have no findings.
         yield text, (given[at] if at < len(given) else []) if isinstance(given, list) else None
 
 
 def _place(text: str, known: str) -> int | None:
-    """How much further left a text begins in ours than in what the case knows; None where it is another text.
-
-    Sentences are cut a little differently: white space between two of them belongs to either, and what the case has
-    as one text may be several of ours.
+    """Return how much further left a text begins in ours than in the case, or None for another text. The division
+    into sentences differs slightly: white space between two sentences belongs to either, and one text of the case
+    may be several of ours.
     """
     bare = text.strip()
     at = known.find(bare) if bare else -1
@@ -198,7 +197,7 @@ def _moved(results: list[Any], at: int, text: str) -> list[Any]:
 
 
 def _alike(body: Any, wanted: Any) -> bool:
-    # The number of a call puts streamed pieces together; it says nothing to a detector.
+    # The number of a call only joins streamed pieces.
     return bool(_plain(_unnumbered(body)) == _plain(_unnumbered(wanted)))
 
 
@@ -208,11 +207,11 @@ def _unnumbered(value: Any) -> Any:
     return [_unnumbered(each) for each in value] if isinstance(value, list) else value
 
 
-# --- what is compared ---------------------------------------------------------------------------------------
+# --- comparison ---------------------------------------------------------------------------------------------
 
 
 def _plain(value: Any) -> Any:
-    """Without members that say nothing: null, and empty objects and lists but for results and choices."""
+    """Remove members without a meaning: null, and empty objects and lists except results and choices."""
     if isinstance(value, dict):
         kept = {name: _plain(each) for name, each in value.items() if each is not None}
         empty = ("detections", "warnings", "tools", "evidences", "evidence")
@@ -231,7 +230,7 @@ def _same(said: Any, expected: Any) -> bool:
 
 
 def _steps(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Events with a choice's end in one of its own, and choices one after the other: order holds within each."""
+    """Return events with a separate event for the end of a choice, and with the choices one after the other."""
     steps: list[tuple[int, str, Any]] = []
     last = 0
     for kind, payload in events:
@@ -323,7 +322,7 @@ def _looked_up(expr: str, assertion: Case, answer: Any) -> tuple[Any, Case]:
         value = None
     if counts:
         return len(value or ()), assertion
-    # No list and an empty one are the same.
+    # A missing list equals an empty one.
     return ([] if value is None and assertion["equals"] == [] else value), assertion
 
 

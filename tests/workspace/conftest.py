@@ -13,19 +13,20 @@ OVERLAYS = sorted(path.name for path in (manifests.K8S / "overlays").iterdir())
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The workspace's directory."""
+    """Return the workspace's directory."""
     return Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session", params=OVERLAYS)
 def cluster(request: pytest.FixtureRequest) -> manifests.Manifests:
-    """What an overlay of deploy/k8s makes; tests run for each."""
+    """Build an overlay of deploy/k8s. Tests run for each overlay."""
     return manifests.build(request.param)
 
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Callable[..., manifests.Manifests]:
-    """Builds a user's overlay: on top of one of ours, with components of ours and fields of a kustomization's.
+    """Give a function that builds a user's overlay on top of one of ours, with components and fields of a
+    kustomization.
 
     Its files are looked for in the test's temporary directory.
     """
@@ -47,7 +48,7 @@ def compose(tmp_path: Path) -> Callable[..., manifests.Manifests]:
 
 @pytest.fixture
 def documented(root: Path) -> Callable[[str], dict[str, Any]]:
-    """The part of a kustomization that docs/deploy.md shows under these words of its first line."""
+    """Return the part of a kustomization in docs/deploy.md whose first line has these words."""
 
     def read(words: str) -> dict[str, Any]:
         page = (root / "docs" / "deploy.md").read_text()

@@ -1,4 +1,4 @@
-"""The component `backup`: a job that may do what it must, and a script that keeps what it should."""
+"""The component `backup`: the permissions of its job, and the backups that its script keeps."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from manifests import K8S, Manifests, size
 from typer.models import OptionInfo
 
 COMPONENT = K8S / "components" / "backup"
-# Writes a backup where it is told to, and notes which certificate it has.
+# A command that writes a backup and records its certificate.
 CAUSEWAY = """#!/bin/sh
 test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2/backup.json"
 """
@@ -22,7 +22,7 @@ test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2
 
 @pytest.fixture(params=["embedded", "prod"])
 def cluster(request: pytest.FixtureRequest, compose: Callable[..., Manifests]) -> Manifests:
-    """An overlay with the component."""
+    """Build an overlay with the component."""
     return compose(request.param, ["backup"])
 
 
@@ -33,7 +33,7 @@ def job_of(cluster: Manifests) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kubernetes", ["1.30", "1.37"])
 def test_a_cluster_takes_it(cluster: Manifests, kubernetes: str) -> None:
-    """Every object of it fits the schema; there is one of each kind that it needs."""
+    """Every object of the component fits the schema, and each necessary kind exists once."""
     own = [
         each
         for each in cluster.objects
@@ -47,14 +47,16 @@ def test_a_cluster_takes_it(cluster: Manifests, kubernetes: str) -> None:
 
 
 def test_one_backup_runs_at_a_time(cluster: Manifests) -> None:
-    """A second one does not start beside it, and one that hangs comes to an end."""
+    """A second backup does not start during the first one, and a hanging one is ended."""
     job = job_of(cluster)
     assert job["concurrencyPolicy"] == "Forbid"
     assert 0 < job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 86400
 
 
 def test_its_pod_is_restricted(cluster: Manifests) -> None:
-    """It keeps to the restricted standard, writes to the backups and /tmp alone, and has no key to the cluster."""
+    """The pod fulfils the restricted standard, writes only to the backups and /tmp, and has no token for the
+    cluster.
+    """
     pod = cluster.pods["backup"]
     [container] = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -76,7 +78,7 @@ def test_its_pod_is_restricted(cluster: Manifests) -> None:
 
 
 def test_its_settings_are_options_of_the_command(cluster: Manifests) -> None:
-    """The command reads the variables, which name services of the cluster; the rest is the script's."""
+    """The command or the script reads each variable, and the targets are services of the cluster."""
     [container] = cluster.pods["backup"]["containers"]
     told = cluster.environment(container)
     known = {
@@ -92,7 +94,7 @@ def test_its_settings_are_options_of_the_command(cluster: Manifests) -> None:
 
 
 def test_it_shows_the_operators_certificate(cluster: Manifests) -> None:
-    """The Secret is that of the certificate `operator`, and may be missing where there is no component `tls`."""
+    """The Secret is that of the certificate `operator`, and is optional without the component `tls`."""
     [volume] = [each["secret"] for each in cluster.pods["backup"]["volumes"] if "secret" in each]
     assert volume == {"secretName": "operator-tls", "optional": True}
     made = {each["spec"]["secretName"]: each["spec"]["commonName"] for each in cluster.of("Certificate")}
@@ -101,7 +103,7 @@ def test_it_shows_the_operators_certificate(cluster: Manifests) -> None:
 
 @pytest.mark.parametrize("certified", [False, True], ids=["plain", "tls"])
 def test_the_script_keeps_the_newest(certified: bool, tmp_path: Path) -> None:
-    """It makes a backup, removes the oldest folders alone, and names the certificate where there is one."""
+    """The script makes a backup, removes only the oldest ones, and uses the certificate if it exists."""
     backups, certificates, programs = (tmp_path / each for each in ("backups", "tls", "bin"))
     for each in (backups, certificates, programs):
         each.mkdir()
@@ -128,7 +130,7 @@ def test_the_script_keeps_the_newest(certified: bool, tmp_path: Path) -> None:
 
 
 def test_a_failed_backup_removes_nothing(tmp_path: Path) -> None:
-    """Where the command fails, the script fails, and the backups from before stay."""
+    """If the command fails, the script fails and keeps the earlier backups."""
     for day in range(1, 5):
         (tmp_path / f"2026010{day}T023000Z").mkdir()
     programs = tmp_path / "bin"

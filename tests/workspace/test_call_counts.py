@@ -1,4 +1,4 @@
-"""tools/call_counts.py: tokens, turns and documents take no more calls than before."""
+"""tools/call_counts.py: a token, a turn and a document make no more calls than before."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ import pytest
 
 
 def test_no_count_has_grown(root: Path) -> None:
-    """At most a fifth more Python calls than the baseline has, and no more gRPC calls or records of a job."""
+    """There are at most a fifth more Python calls than the baseline, and no more gRPC calls or records of a job."""
     command = [sys.executable, "tools/call_counts.py"]
-    # A process of its own: what other tests have configured and cached would be counted, too.
+    # In a separate process, because the settings and caches of other tests would change the counts.
     environment = {"PYTHONHASHSEED": "0", "HOME": str(Path.home())}
     result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -26,7 +26,7 @@ BASELINE = {"a token": 50.0, "gRPC calls: a turn": 3.0, "records of a job: a doc
     ids=["as-before", "a-fifth-more", "less"],
 )
 def test_counts_within_the_bound_are_no_problem(counts: dict[str, float]) -> None:
-    """A fifth more calls are allowed, and any lower number."""
+    """A fifth more calls and any lower number are allowed."""
     assert call_counts.problems(counts, BASELINE) == []
 
 
@@ -41,5 +41,5 @@ def test_counts_within_the_bound_are_no_problem(counts: dict[str, float]) -> Non
     ids=["python", "grpc", "records", "unknown"],
 )
 def test_a_count_above_its_bound_is_a_problem(counts: dict[str, float], named: str) -> None:
-    """Too many Python calls, one more gRPC call or record, and a count without a baseline are named."""
+    """The problems name a count above its bound, and one without a baseline."""
     assert call_counts.problems(counts, BASELINE) == [named]

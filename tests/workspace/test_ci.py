@@ -1,4 +1,4 @@
-"""``.ci/run`` on a small checkout, whose Makefile says what its targets are asked to do."""
+"""``.ci/run`` on a small checkout with a Makefile that records its targets."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ CASES = "others/conformance/some_cases.json"
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """A repository with ``.ci/run`` and the Makefile, and a file that is not committed."""
+    """Create a repository with ``.ci/run``, the Makefile, and an uncommitted file."""
     made = tmp_path / "checkout"
     (made / ".ci").mkdir(parents=True)
     (made / ".ci/run").write_text((root / ".ci/run").read_text())
@@ -42,7 +42,9 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Runs ``.ci/run`` of a checkout as a user who cannot install programs, with an input that no step may read."""
+    """Run ``.ci/run`` of a checkout as a user without permission to install programs, with an input that no step
+    may read.
+    """
     temporary, programs = checkout.parent / "tmp", checkout.parent / "bin"
     temporary.mkdir()
     programs.mkdir()
@@ -60,7 +62,7 @@ def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]
 
 
 def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
-    """The targets run in order, in a clone that is removed, without CAUSEWAY_* variables and without input."""
+    """The targets run in order in a temporary clone, without CAUSEWAY_* variables and without input."""
     done = run(checkout, CAUSEWAY_MODEL="stub", CAUSEWAY_AUTH="keys")
     assert done.returncode == 0, done.stderr
     targets = [line.split() for line in done.stdout.splitlines() if line.startswith("target ")]
@@ -76,9 +78,9 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
 
 @pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 9)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
-    """A step that fails twice ends the run: its exit code is the run's, and the table names it."""
+    """A step that fails twice ends the run with its exit code, and the table names it."""
     done = run(checkout, FAILS=fails)
-    assert done.returncode == 2, done.stdout  # what make says of a recipe that failed
+    assert done.returncode == 2, done.stdout  # make's message about a failed recipe
     *_, failed, whole = done.stdout.splitlines()
     assert failed.endswith(f"make {fails}: FAILED")
     assert whole.endswith("all, exit code 2")
@@ -98,7 +100,7 @@ def test_what_failed_is_tried_a_second_time(checkout: Path) -> None:
 
 
 def test_cases_beside_the_checkout_are_a_step(checkout: Path) -> None:
-    """Only the step of the reference's cases knows their file."""
+    """Only the step for the reference's cases gets their file."""
     cases = checkout.parent / CASES
     cases.parent.mkdir(parents=True)
     cases.write_text("{}")

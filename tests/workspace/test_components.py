@@ -1,4 +1,4 @@
-"""Components and overlays: the order of components does not matter, and overlays do not get in each other's way."""
+"""Components give the same result in any order, and overlays do not affect each other."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ overlay = functools.cache(manifests.build)
 
 
 def build(directory: Path, components: list[str]) -> Manifests:
-    """Build the base with components, in this order."""
+    """Build the base with components in this order."""
     there = Path(os.path.relpath(K8S, directory.resolve()))
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -30,7 +30,7 @@ def build(directory: Path, components: list[str]) -> Manifests:
 
 
 def content(cluster: Manifests) -> list[str]:
-    """Return the objects without the order in which they, and what has a name within them, are listed."""
+    """Return the objects in an order that does not depend on the build."""
     return sorted(json.dumps(_sorted(each), sort_keys=True) for each in cluster.objects)
 
 
@@ -46,7 +46,7 @@ def _sorted(value: Any) -> Any:
 
 @pytest.mark.parametrize("store", ["embedded-store", "qdrant-cluster"])
 def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> None:
-    """The same objects come out of a list and of its reverse, in which each pair has the other order."""
+    """A list of components and its reverse give the same objects, so that each pair has both orders."""
     others = STORES[{"embedded-store": "qdrant-cluster", "qdrant-cluster": "embedded-store"}[store]]
     components = [each for each in COMPONENTS if each not in others]
     assert content(build(tmp_path, components)) == content(build(tmp_path, components[::-1]))
@@ -55,7 +55,7 @@ def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("before", ["embedded", "kind", "prod"])
 @pytest.mark.parametrize("after", ["embedded", "kind", "prod"])
 def test_an_overlay_is_not_answered_for_by_another(before: str, after: str) -> None:
-    """What `kubectl apply` leaves of an earlier overlay gets nothing that is meant for pods of the later one."""
+    """No service of an overlay selects the pods that an earlier overlay left in the cluster."""
     old, new = overlay(before), overlay(after)
     there = {(each["kind"], name) for name, each in new.workloads.items()}
     left = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in there}

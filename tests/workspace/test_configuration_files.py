@@ -1,4 +1,4 @@
-"""How an installation gives services the files that their settings name, as docs/deploy.md tells it."""
+"""Configuration files of services in a cluster, as docs/deploy.md describes them."""
 
 import importlib
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from manifests import ROOT, Manifests
 
-# Files of mounted Secrets.
+# files of mounted Secrets
 SECRETS = ("qdrant_api_key_file", "qdrant_ca_file", "s3_access_key_file", "s3_secret_key_file", "s3_ca_file")
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 Compose = Callable[..., Manifests]
@@ -18,14 +18,14 @@ Documented = Callable[[str], dict[str, Any]]
 
 
 def settings(service: str) -> dict[str, str]:
-    """The variables of a service that name a file of configuration, and which path a pod has for it."""
+    """Return the variables of a service that name a configuration file, with their paths in the pod."""
     fields = importlib.import_module(f"{service}.settings").Settings.model_fields
     names = [name for name in fields if name.endswith("_file") and name not in SECRETS and name[:4] != "tls_"]
     return {f"CAUSEWAY_{name.upper()}": f"/etc/causeway/files/{name.removesuffix('_file')}.yaml" for name in names}
 
 
 def filled(service: str) -> list[dict[str, Any]]:
-    """What an overlay says that gives a service every file that it knows."""
+    """Return an overlay that gives a service all its files."""
     given = settings(service)
     return [
         {"name": f"{service}-files", "behavior": "merge", "files": [Path(path).name for path in given.values()]},
@@ -34,7 +34,7 @@ def filled(service: str) -> list[dict[str, Any]]:
 
 
 def mounted(cluster: Manifests, service: str) -> tuple[str, dict[str, str]]:
-    """The config map of a service's files, by name, and the files by their paths in the pod."""
+    """Return the config map of a service's files, and the files by their paths in the pod."""
     pod = cluster.pods[service]
     (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "files")
     (volume,) = (each for each in pod["volumes"] if each["name"] == "files")
@@ -46,7 +46,7 @@ def mounted(cluster: Manifests, service: str) -> tuple[str, dict[str, str]]:
 @pytest.mark.parametrize("overlay", ["embedded", "prod"])
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_file_is_where_its_setting_says(overlay: str, service: str, compose: Compose, tmp_path: Path) -> None:
-    """Every setting that names a file can be given one in the same way, and the pod finds it there."""
+    """Each setting for a file can be given one in the same way, and the pod has it at this path."""
     for path in settings(service).values():
         (tmp_path / Path(path).name).write_text(f"# {path} of the {service}\n")
     cluster = compose(overlay, configMapGenerator=filled(service))
@@ -59,7 +59,7 @@ def test_a_file_is_where_its_setting_says(overlay: str, service: str, compose: C
 
 
 def test_a_changed_file_rolls_its_service_alone(compose: Compose, tmp_path: Path) -> None:
-    """Another content is another config map, which only the pods of its service name."""
+    """A changed content changes the config map's name, which only the pods of its service use."""
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for names, text in ((before, "limits: {}\n"), (after, "limits: {a: 1}\n")):
@@ -71,7 +71,7 @@ def test_a_changed_file_rolls_its_service_alone(compose: Compose, tmp_path: Path
 
 
 def test_the_page_shows_what_works(compose: Compose, documented: Documented, tmp_path: Path) -> None:
-    """The kustomization that docs/deploy.md shows gives the gateway its files, here those of examples/."""
+    """The kustomization of docs/deploy.md gives the gateway its files, here those of examples/."""
     shown = documented("files")["configMapGenerator"]
     names = shown[0]["files"]
     for name in names:
@@ -88,7 +88,7 @@ def test_the_page_shows_what_works(compose: Compose, documented: Documented, tmp
 
 
 def test_the_page_lists_every_file(root: Path) -> None:
-    """The table of docs/deploy.md has each config map with each setting that names a file."""
+    """The table of docs/deploy.md has each config map and each setting for a file."""
     page = (root / "docs" / "deploy.md").read_text()
     rows = set()
     for maps, setting in re.findall(
@@ -99,7 +99,9 @@ def test_the_page_lists_every_file(root: Path) -> None:
 
 
 def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documented) -> None:
-    """The kustomization for documents from URLs tells gateway and ingest alike, and brings the component."""
+    """The kustomization for documents from URLs sets the same value for gateway and ingest, and includes the
+    component.
+    """
     shown = documented("documents from URLs")
     components = [Path(each).name for each in shown["components"]]
     cluster = compose("prod", components, configMapGenerator=shown["configMapGenerator"])
@@ -110,7 +112,7 @@ def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documen
 
 
 def test_originals_are_kept_in_a_bucket(compose: Compose) -> None:
-    """The component gives gateway and ingest the same bucket, and the files of an access key in their pods."""
+    """The component gives gateway and ingest the same bucket, and their pods the files of an access key."""
     cluster = compose("prod", ["s3-originals"])
     told = []
     for service in ("gateway", "ingest"):

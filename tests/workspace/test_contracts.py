@@ -10,13 +10,13 @@ def _tool(name: str) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git answers; None where it refuses."""
+    """Return git's output, or None if it fails."""
     result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     return result.stdout.strip() if result.returncode == 0 else None
 
 
 def test_the_generated_code_is_in_step(root: Path) -> None:
-    """libs/contracts is what today's proto/ generates."""
+    """libs/contracts is generated from the current proto/."""
     result = subprocess.run(
         [sys.executable, "tools/generate.py", "--check"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -24,16 +24,14 @@ def test_the_generated_code_is_in_step(root: Path) -> None:
 
 
 def test_the_contracts_are_linted(root: Path) -> None:
-    """The contracts keep buf's rules of style, and every element has its comment."""
+    """The contracts follow buf's style rules, and every element has a comment."""
     result = subprocess.run([_tool("buf"), "lint", "proto"], cwd=root, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_contracts_break_nobody(root: Path) -> None:
-    """What a deployed service or client knows of a contract stays true.
-
-    Changes that are not committed yet are compared with the last commit, else that commit with the one before. A
-    clone without history, and a checkout without git, have nothing that could be broken.
+def test_the_contracts_stay_compatible(root: Path) -> None:
+    """The contracts stay compatible with deployed services and clients. Uncommitted changes are compared with the
+    last commit, or else this commit with the one before. Without history there is nothing to compare.
     """
     changed = _git(root, "status", "--porcelain", "--", "proto")
     before = "HEAD" if changed else "HEAD~1"

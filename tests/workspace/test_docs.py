@@ -22,7 +22,7 @@ _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def _anchor(heading: str) -> str:
-    """What a heading is linked by."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).strip().replace(" ", "-")
 
 
@@ -33,14 +33,14 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_the_readme_names_every_page(root: Path) -> None:
-    """Who begins there finds every page of docs/."""
+    """The README links every page of docs/."""
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", (root / "README.md").read_text()))
     assert linked == {str(page.relative_to(root)) for page in (root / "docs").glob("*.md")}
 
 
 @pytest.mark.parametrize("pattern", PAGES)
 def test_links_lead_somewhere(root: Path, pattern: str) -> None:
-    """Files that pages link are there, and so are the headings."""
+    """The files and headings that pages link exist."""
     pages = sorted(root.glob(pattern))
     assert pages
     broken = []
@@ -56,7 +56,7 @@ def test_links_lead_somewhere(root: Path, pattern: str) -> None:
 
 
 def test_shared_modules_are_explained(root: Path) -> None:
-    """The table of what services share in ARCHITECTURE.md has every module, and no other."""
+    """The table of shared modules in ARCHITECTURE.md has every module, and no other."""
     table = (root / "ARCHITECTURE.md").read_text().partition("## What is shared")[2].partition("\n## ")[0]
     named = {
         name for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
@@ -66,7 +66,7 @@ def test_shared_modules_are_explained(root: Path) -> None:
 
 
 def _commands(page: Path) -> list[list[str]]:
-    """The words of each `causeway` command that a page shows in a shell."""
+    """Return the words of each `causeway` command in a shell block of a page."""
     shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
     found = []
     for line in shell.replace("\\\n", " ").splitlines():
@@ -82,8 +82,8 @@ def _commands(page: Path) -> list[list[str]]:
     return found
 
 
-def test_the_commands_of_pages_are_some(root: Path) -> None:
-    """Commands, options and their values are such as the command line takes."""
+def test_the_commands_of_pages_exist(root: Path) -> None:
+    """The command line accepts the commands and options of the pages."""
     command = typer.main.get_command(build_app())
     commands = [
         (page, words) for pattern in PAGES for page in sorted(root.glob(pattern)) for words in _commands(page)
@@ -93,8 +93,8 @@ def test_the_commands_of_pages_are_some(root: Path) -> None:
     for page, words in commands:
         try:
             _parse(command, words)
-        except Exception as error:  # whatever the parser has against it
-            if "does not exist" not in str(error):  # a file of the reader's
+        except Exception as error:  # any error of the parser
+            if "does not exist" not in str(error):  # a file that the reader has
                 wrong.append(f"{page.relative_to(root)}: causeway {shlex.join(words)}: {error}")
     assert wrong == []
 
@@ -105,8 +105,8 @@ def _parse(command: Any, words: list[str]) -> None:
     command.make_context("causeway", words)
 
 
-def test_the_targets_of_pages_are_some(root: Path) -> None:
-    """`make` has what pages tell the reader to make."""
+def test_the_targets_of_pages_exist(root: Path) -> None:
+    """The Makefile has the targets that the pages name."""
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
     for pattern in PAGES:
         for page in root.glob(pattern):
@@ -114,8 +114,8 @@ def test_the_targets_of_pages_are_some(root: Path) -> None:
             assert told <= targets, page
 
 
-def test_the_settings_of_pages_are_some(root: Path) -> None:
-    """Variables that pages name are settings, or the command line's or the tests' own."""
+def test_the_settings_of_pages_exist(root: Path) -> None:
+    """The variables in pages are settings of services, of the command line or of the tests."""
     settings = set(re.findall(r"CAUSEWAY_\w+", (root / "docs/settings.md").read_text()))
     sources = [
         *root.glob("cli/src/**/*.py"),

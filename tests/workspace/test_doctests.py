@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they show."""
+"""The examples in docstrings are correct."""
 
 import doctest
 import importlib
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _modules() -> list[str]:
-    """The modules of the packages that have examples."""
+    """Return the modules with examples."""
     return sorted(
         ".".join(path.with_suffix("").parts[path.parts.index("src") + 1 :])
         for pattern in ("libs/*/src", "services/*/src", "cli/src", "tests/support/src")
@@ -23,14 +23,14 @@ def _modules() -> list[str]:
 
 @pytest.mark.parametrize("name", _modules())
 def test_examples_are_right(name: str) -> None:
-    """Each example of the module gives what its docstring shows."""
+    """Each example of the module gives the result that its docstring shows."""
     results = doctest.testmod(importlib.import_module(name))
     assert results.attempted > 0
     assert results.failed == 0
 
 
 def test_the_algorithms_have_examples() -> None:
-    """What is easier to see than to describe has an example: budget, hold-back, fusion, sentences, framing."""
+    """Algorithms have an example: budget, hold-back, fusion, sentences and framing."""
     assert {
         "gateway.answering.budget",
         "gateway.answering.hold_back",

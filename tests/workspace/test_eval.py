@@ -1,4 +1,4 @@
-"""The evaluation's figures and files."""
+"""The figures and files of the evaluation."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes the benchmarks' modules importable, as they are for each other."""
+    """Make the modules of the benchmarks importable."""
     monkeypatch.syspath_prepend(str(root / "bench"))
     yield
     for name in [name for name in sys.modules if name == "eval" or name.startswith("eval_")]:
@@ -19,7 +19,7 @@ def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_figures() -> None:
-    """They are those of the books; a relevant one that is not found counts."""
+    """The figures follow their definitions. A relevant document that is not found counts."""
     import eval_metrics as metrics
 
     ranking, relevant = ["x", "a", "y", "b"], {"a": 1, "b": 2, "c": 1}
@@ -34,7 +34,7 @@ def test_figures() -> None:
 
 
 def test_a_text_collection(tmp_path: Path) -> None:
-    """Titles stand before texts; queries that nothing is judged relevant for are left out."""
+    """Titles precede texts. Queries without a relevant document are left out."""
     import eval_sets
 
     documents = [
@@ -54,7 +54,7 @@ def test_a_text_collection(tmp_path: Path) -> None:
 
 
 def test_documents_with_questions(tmp_path: Path) -> None:
-    """One page or several; a subset comes from all of the file."""
+    """Documents have one page or several. A subset is spread over the file."""
     import eval_sets
 
     (tmp_path / "a.md").write_text("a")
@@ -69,7 +69,9 @@ def test_documents_with_questions(tmp_path: Path) -> None:
 
 
 def test_what_falls_short() -> None:
-    """A floor, or hybrid search that is worse than its better part by more than one question."""
+    """A figure below its floor is reported, and so is hybrid search that is worse than its better part by more than
+    one question.
+    """
     import eval as evaluation
     import eval_sets
 
@@ -87,7 +89,7 @@ def test_what_falls_short() -> None:
 
 
 def test_languages(tmp_path: Path) -> None:
-    """Both sets ask of the same documents; what changed is told with the figure before; what falls is named."""
+    """Both sets ask about the same documents. Changes are reported with the earlier figure, losses by name."""
     import eval_languages
     from eval_page import write_section
 

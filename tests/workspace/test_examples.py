@@ -13,7 +13,7 @@ def questions(root: Path) -> list[dict[str, Any]]:
 
 
 def test_the_pdfs_are_what_their_sources_render_to(root: Path) -> None:
-    """The sample corpus' PDFs have the bytes that their sources give, on every machine."""
+    """Rendering the sources of the corpus gives the bytes of its PDFs on every machine."""
     result = subprocess.run(
         [sys.executable, "examples/build_pdfs.py", "--check"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -21,7 +21,7 @@ def test_the_pdfs_are_what_their_sources_render_to(root: Path) -> None:
 
 
 def test_every_question_names_a_page_that_exists(root: Path, questions: list[dict[str, Any]]) -> None:
-    """A question's page is one of the corpus, named as answers cite it: a file without pages by its bare name."""
+    """The page of each question exists in the corpus and has the form of a citation."""
     examples = root / "examples"
     pages = {path.name for path in (examples / "corpus").glob("*.md")}
     for source in (examples / "corpus_src").glob("*.md"):
@@ -32,13 +32,13 @@ def test_every_question_names_a_page_that_exists(root: Path, questions: list[dic
 
 
 def test_questions_are_whole_and_asked_once(questions: list[dict[str, Any]]) -> None:
-    """Each question has an answer and a source, nothing else, and stands there once."""
+    """Each question has only an answer and a source, and appears once."""
     assert all(list(each) == ["question", "answer", "sourcefile", "sourcepage"] for each in questions)
     assert all(text for each in questions for text in each.values())
     assert len({each["question"] for each in questions}) == len(questions)
 
 
 def test_every_document_is_asked_about(root: Path, questions: list[dict[str, Any]]) -> None:
-    """No document of the corpus is there for nothing."""
+    """Each document of the corpus has a question."""
     corpus = {path.name for path in (root / "examples" / "corpus").iterdir()}
     assert {each["sourcefile"] for each in questions} == corpus

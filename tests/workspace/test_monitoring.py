@@ -1,4 +1,4 @@
-"""Dashboards and alerts speak of metrics that are there."""
+"""Dashboards and alerts use metrics that exist."""
 
 import ast
 import functools
@@ -11,9 +11,9 @@ import yaml
 from monitoring import FOREIGN, GRAFANA, ROOT, SELECTED, alerts, expressions, metrics_of
 
 MONITORING = ROOT / "deploy" / "k8s" / "components" / "monitoring"
-# Of prometheus_client, in every process.
+# metrics of prometheus_client in every process
 PROCESS = {f"process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds")}
-# What `servicekit.metrics` makes of a name, by the function that declares it: endings in Prometheus' form.
+# The endings that `servicekit.metrics` adds to a name, by the declaring function.
 ENDINGS = {
     "durations": ("_seconds_bucket", "_seconds_sum", "_seconds_count"),
     "amounts": ("_bucket", "_sum", "_count"),
@@ -24,7 +24,7 @@ GAUGE_UNITS = {"s": "_seconds", "By": "_bytes"}
 
 @functools.cache
 def declared() -> set[str]:
-    """The names of all metrics in the sources, as Prometheus sees them."""
+    """Return the names of all metrics in the sources, as Prometheus shows them."""
     names = set()
     for module in modules():
         names |= set(of_module(module))
@@ -33,13 +33,13 @@ def declared() -> set[str]:
 
 @functools.cache
 def modules() -> list[ast.Module]:
-    """All of the services and libraries, but for generated code."""
+    """Return all modules of the services and libraries, except generated ones."""
     paths = [*(ROOT / "services").glob("*/src/**/*.py"), *(ROOT / "libs").glob("[!c]*/src/**/*.py")]
     return [ast.parse(path.read_text()) for path in paths]
 
 
 def documented() -> dict[str, set[str]]:
-    """The metrics of the page about them, with their labels."""
+    """Return the metrics on the page about them, with their labels."""
     page = (ROOT / "docs" / "observability.md").read_text().partition("## Metrics")[2]
     rows = re.findall(r"^\| `([a-z0-9_]+)` \| (.*?) \|", page, re.MULTILINE)
     return {name: set(re.findall(r"`([a-z_]+)`", labels)) for name, labels in rows}
@@ -59,7 +59,7 @@ def of_module(module: ast.Module) -> Iterator[str]:
                     yield name + GAUGE_UNITS.get(texts[1], "")
                 for ending in ENDINGS.get(function, ()):
                     yield name + ending
-            case ast.Name(id="Histogram") if texts:  # the gateway's, under RAGEngine's names
+            case ast.Name(id="Histogram") if texts:  # the gateway's metrics with RAGEngine's names
                 for ending in ENDINGS["amounts"]:
                     yield texts[0] + ending
             case ast.Name(id="Gauge" | "GaugeMetricFamily") if texts:
@@ -70,14 +70,14 @@ def of_module(module: ast.Module) -> Iterator[str]:
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
 def test_every_metric_exists(where: str, expression: str) -> None:
-    """A graph of a metric that nobody measures would be empty for ever, its alert silent."""
+    """Every metric of a graph or an alert is declared in the sources."""
     named = metrics_of(expression)
     assert named, where
     assert named <= declared() | PROCESS | FOREIGN, where
 
 
 def test_scalers_ask_for_metrics_that_exist() -> None:
-    """KEDA never scales by a metric that nobody measures."""
+    """KEDA's queries use declared metrics."""
     file = ROOT / "deploy" / "k8s" / "components" / "keda" / "scaled-object.yaml"
     queries = [
         trigger["metadata"]["query"]
@@ -92,7 +92,7 @@ def test_scalers_ask_for_metrics_that_exist() -> None:
 
 
 def test_dashboards_show_one_installation() -> None:
-    """Each selector of a graph names the platform and the chosen namespace, and the variable knows all of them."""
+    """Each selector of a graph has the platform and the chosen namespace, and the variable lists all namespaces."""
     for path in GRAFANA.glob("*.json"):
         dashboard = json.loads(path.read_text())
         [namespace] = [each for each in dashboard["templating"]["list"] if each["name"] == "namespace"]
@@ -106,7 +106,7 @@ def test_dashboards_show_one_installation() -> None:
 
 
 def test_scrapes_set_the_labels_that_rules_select() -> None:
-    """Every PodMonitor puts the platform and the service on its series."""
+    """Every PodMonitor adds the platform and the service to its series."""
     monitors = [document for path in MONITORING.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     of_pods = [monitor for monitor in monitors if monitor and monitor.get("kind") == "PodMonitor"]
     assert len(of_pods) == 3
@@ -116,20 +116,20 @@ def test_scrapes_set_the_labels_that_rules_select() -> None:
 
 
 def test_every_alert_is_explained() -> None:
-    """The documentation says what each means, and knows no other."""
+    """The documentation explains each alert, and no other."""
     page = (ROOT / "docs" / "deploy.md").read_text()
     named = set(re.findall(r"`(Causeway[A-Za-z]+)`", page))
     assert named == {rule["alert"] for rule in alerts()}
 
 
 def test_every_dashboard_is_deployed() -> None:
-    """Those that are made are those that the kustomization has."""
+    """The kustomization has exactly the existing dashboards."""
     [generator] = yaml.safe_load((GRAFANA / "kustomization.yaml").read_text())["configMapGenerator"]
     assert sorted(generator["files"]) == sorted(path.name for path in GRAFANA.glob("*.json"))
 
 
 def test_every_metric_is_documented() -> None:
-    """The page knows each, and no other; what it calls a label is a word of the code."""
+    """The page has each metric and no other. Its labels occur in the code."""
     endings = re.compile("_(bucket|sum|count)$")
     through_api = {
         endings.sub("", name)

@@ -1,4 +1,4 @@
-"""Who may speak to whom: the network policies of every overlay say it, no more and no less."""
+"""The network policies of every overlay permit exactly the connections of the architecture."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ DNS = {
         },
     ],
 }
-# The architecture's arrows: (who, whom, where). `namespace …` is everybody there, `client` everybody anywhere.
+# The architecture's arrows: (from, to, port). `namespace …` is all its pods, and `client` is any address.
 EMBEDDED = {
     ("client", "gateway", "8080/TCP"),
     ("gateway", "retriever", "50051/TCP"),
@@ -79,7 +79,7 @@ ARROWS = {
     "prod": PROD,
     "prod-gpu": PROD | {("generator", "triton", "8001/TCP"), ("namespace monitoring", "triton", "8002/TCP")},
 }
-# What a component that no overlay has adds to them.
+# Further arrows of components that no overlay includes.
 COMPONENTS = {
     "backup": {("backup", "nats", "4222/TCP"), ("backup", "retriever", "50051/TCP")},
     "ingest-urls": {("ingest", "internet", "80/TCP"), ("ingest", "internet", "443/TCP")},
@@ -89,19 +89,19 @@ COMPONENTS = {
 
 
 def test_network_policies_are_the_arrows(cluster: Manifests) -> None:
-    """Both ends of each arrow allow it and nothing else; beside them every pod may resolve names, and no more."""
+    """Both ends of each arrow permit it, and nothing else except the resolution of names."""
     assert_arrows(cluster, ARROWS[cluster.overlay])
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("overlay", ["embedded", "prod"])
 def test_a_component_adds_its_arrows(overlay: str, component: str, compose: Compose) -> None:
-    """An overlay of a user's that takes a component has the arrows of both, and none besides."""
+    """A user's overlay with a component has the arrows of both, and no other."""
     assert_arrows(compose(overlay, components=[component]), ARROWS[overlay] | COMPONENTS[component])
 
 
 def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str], dict[str, Any]]) -> None:
-    """The component's policy is one patch away from another network, as docs/deploy.md has it."""
+    """One patch of docs/deploy.md moves the component's policy to another network."""
     shown = documented("remote detectors")
     cluster = compose("embedded", components=["remote-detectors"], patches=shown["patches"])
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
@@ -131,7 +131,7 @@ def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str]
     ],
 )
 def test_the_internet_is_public(address: str) -> None:
-    """What pods may reach of the internet is what a worker would fetch from: nothing private, no metadata."""
+    """Pods reach only the public addresses that a worker would fetch from, and no private ones."""
     found = ip_address(address)
     allowed = any(
         found in ip_network(block["cidr"]) and not any(found in ip_network(each) for each in block["except"])
@@ -150,7 +150,7 @@ def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
         names = set(_selected(policy["podSelector"]))
         assert names <= cluster.workloads.keys()
         covered |= names
-        # A direction without a rule is refused, if the policy is about it.
+        # A policy refuses a direction for which it has no rule.
         assert policy.keys() - {"podSelector", "policyTypes"} <= {each.lower() for each in policy["policyTypes"]}
         for name in names:
             for rule in policy.get("ingress", []):
@@ -195,7 +195,7 @@ def _ports(rule: dict[str, Any]) -> Iterator[str]:
 
 
 def test_targets_are_headless_services(cluster: Manifests) -> None:
-    """Whom a service is told to call is a headless service with that port; they are the arrows between pods."""
+    """Each target of a service is a headless service with that port. The targets are the arrows between pods."""
     headless = {
         (each["metadata"]["name"], str(port["port"]))
         for each in cluster.of("Service")
@@ -213,7 +213,7 @@ def test_targets_are_headless_services(cluster: Manifests) -> None:
                 assert called.groups() in headless
                 calls.add((service, called[1], f"{called[2]}/TCP"))
     pods = cluster.workloads.keys()
-    # Servers of one kind find each other by their own configuration.
+    # Servers of one kind have their peers in their own configuration.
     assert calls == {each for each in ARROWS[cluster.overlay] if {each[0], each[1]} <= pods and each[0] != each[1]}
 
 

@@ -1,4 +1,4 @@
-"""What the pods of every overlay are told: settings that exist and are valid, times that fit each other."""
+"""The settings of the pods of every overlay are valid and consistent."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def image_environment() -> dict[str, str]:
 
 
 def environment(cluster: Manifests, service: str) -> dict[str, str]:
-    """The variables of a service's container that are ours: the image's, then the pod's."""
+    """Return the variables of a service's container, from the image and the pod."""
     (container,) = cluster.pods[service]["containers"]
     return image_environment() | cluster.environment(container)
 
@@ -49,7 +49,7 @@ def settings_type(service: str) -> type[ServiceSettings]:
 
 @pytest.fixture
 def settings(cluster: Manifests, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """The settings as a service reads them in its pod."""
+    """Return the settings as a service reads them in its pod."""
 
     def read(service: str) -> BaseModel:
         with monkeypatch.context() as patch:
@@ -62,7 +62,7 @@ def settings(cluster: Manifests, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_variables_are_settings(cluster: Manifests, service: str) -> None:
-    """A pod's variables are fields of its service's settings; those of the image, of some service's."""
+    """The variables of a pod are settings of its service. Those of the image are settings of any service."""
     image = image_environment().keys()
     known = {each: {f"CAUSEWAY_{name.upper()}" for name in settings_type(each).model_fields} for each in SERVICES}
     assert image <= set().union(*known.values())
@@ -71,7 +71,9 @@ def test_variables_are_settings(cluster: Manifests, service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
-    """The settings are valid, none is on loopback, ports are the container's, files are in what is mounted."""
+    """The settings are valid, and no address is on loopback. Ports are those of the container, and files are
+    mounted.
+    """
     read = settings(service)
     (container,) = cluster.pods[service]["containers"]
     assert not [name for name, value in read if "127.0.0.1" in str(value) or "localhost" in str(value)]
@@ -90,13 +92,15 @@ def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any]
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_cluster_of_the_tests_tells_who_answered(service: str) -> None:
-    """tests/cluster finds in the logs of the overlay `kind` that every replica has served."""
+    """The logs of the overlay `kind` show which replica has answered, as tests/cluster needs it."""
     assert environment(build("kind"), service)["CAUSEWAY_LOG_LEVEL"] == "DEBUG"
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_pods_outlive_what_they_answer(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
-    """The kubelet waits longer than the service drains, and who streams answers drains as long as one may take."""
+    """The kubelet waits longer than a service drains, and services with streams drain as long as an answer may
+    take.
+    """
     (container,) = cluster.pods[service]["containers"]
     pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     assert pause or service == "ingest", "a caller may not have heard yet that the pod is going"
@@ -107,7 +111,7 @@ def test_pods_outlive_what_they_answer(cluster: Manifests, settings: Callable[[s
 
 
 def test_the_way_in_waits_as_long_as_an_answer_takes(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """An ingress waits for whatever the gateway waits for, lets its uploads in, and holds no token back."""
+    """An ingress waits as long as the gateway, permits its uploads, and does not buffer tokens."""
     for ingress in cluster.of("Ingress"):
         said = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
         read = settings("gateway")
@@ -117,7 +121,7 @@ def test_the_way_in_waits_as_long_as_an_answer_takes(cluster: Manifests, setting
 
 
 def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
-    """The generator would take the file of models that an overlay brings."""
+    """The generator accepts the overlay's file of models."""
     for each in cluster.of("ConfigMap"):
         if text := each.get("data", {}).get("models.yaml"):
             text = text.replace("/etc/causeway/secrets", str(tmp_path)).replace("/weights/model", "estimate")
@@ -126,13 +130,13 @@ def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
 
 
 def test_nats_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """A stream wants as many servers as it has copies, and who makes the streams agrees on that."""
+    """NATS has as many servers as a stream has copies, and all services configure the same number."""
     servers = cluster.workloads["nats"]["spec"]["replicas"]
     assert settings("gateway").nats_replicas == settings("ingest").nats_replicas == servers
 
 
 def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
-    """Its collector works harder a quarter below the limit, and not before the most that was measured."""
+    """The memory goal of NATS is at most three quarters of the limit, and at least the measured maximum."""
     (container,) = (each for each in cluster.pods["nats"]["containers"] if each["name"] == "nats")
     soft = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
     measured = max(
@@ -145,13 +149,13 @@ def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
 
 
 def test_qdrant_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """A collection wants as many nodes as it has copies."""
+    """Qdrant has as many nodes as a collection has copies."""
     if "qdrant" in cluster.workloads:
         assert settings("retriever").qdrant_replicas == cluster.workloads["qdrant"]["spec"]["replicas"]
 
 
 def test_a_gateway_has_room_for_its_uploads(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """What uploads may take on the disk fits its /tmp with a quarter to spare; the largest one fits in any case."""
+    """The largest total of uploads fits /tmp with a quarter to spare, and so does the largest upload."""
     read = settings("gateway")
     (scratch,) = (
         each["emptyDir"]["sizeLimit"] for each in cluster.pods["gateway"]["volumes"] if each["name"] == "tmp"
@@ -160,13 +164,13 @@ def test_a_gateway_has_room_for_its_uploads(cluster: Manifests, settings: Callab
 
 
 def test_gateway_and_workers_agree_on_what_is_taken(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """The gateway refuses at once what a worker would refuse, and nothing else."""
+    """The gateway and the workers have the same limit of characters and the same setting for URLs."""
     for name in ("ingest_max_characters", "ingest_urls"):
         assert getattr(settings("gateway"), name) == getattr(settings("ingest"), name)
 
 
 def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """All documents that are read at once, each as large as is let in, fit a worker's memory and its /tmp."""
+    """The largest documents of all concurrent jobs fit a worker's memory and /tmp."""
     read = settings("ingest")
     pod = cluster.pods["ingest"]
     (scratch,) = (volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "tmp")
@@ -175,14 +179,14 @@ def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[
 
 
 def test_a_retriever_has_room_to_build_an_index(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """The process that compacts an index may take half of the container's memory; the rest is the service's."""
+    """The process that compacts an index may use half of the container's memory."""
     limit = size(cluster.pods["retriever"]["containers"][0]["resources"]["limits"]["memory"])
     assert settings("retriever").retriever_build_memory_mb * 1024**2 == limit // 2
 
 
 @contextlib.asynccontextmanager
 async def nats_servers(files: dict[str, str], count: int, directory: Path) -> AsyncIterator[list[dict[str, Any]]]:
-    """Real servers with this configuration but stores, ports and certificates of their own; yields their ports."""
+    """Start real servers with this configuration, but their own stores, ports and certificates. Yield the ports."""
     _certify(directory)
     routes = free_ports(count)
     homes = [directory / f"nats-{number}" for number in range(count)]
@@ -199,7 +203,7 @@ async def nats_servers(files: dict[str, str], count: int, directory: Path) -> As
             )
             stack.push_async_callback(process.wait)
             stack.callback(process.kill)
-        for home in homes:  # written once it takes connections
+        for home in homes:  # written when the server accepts connections
             await eventually(functools.partial(_has_ports, home))
         yield [_ports(home) for home in homes]
 
@@ -223,7 +227,7 @@ def _certify(directory: Path) -> None:
 
 
 async def test_nats_takes_a_renewed_certificate(tmp_path: Path) -> None:
-    """On the signal that the reloader sends, new connections see the new certificate, and old ones stay."""
+    """After the reloader's signal, new connections get the new certificate, and existing ones stay open."""
     cluster = build("prod")
     (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
     server, _, reloader = cluster.pods["nats"]["containers"]
@@ -248,10 +252,10 @@ async def test_nats_takes_a_renewed_certificate(tmp_path: Path) -> None:
 
 
 def _certificate(host: str, port: int) -> bytes:
-    """Return the certificate that a server of NATS shows: it speaks a line in plain text first."""
+    """Return the certificate of a NATS server, which sends a line in plain text first."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.TLSv1_3  # the server asks for ours only after it has shown its own
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # the server shows its own first
     with socket.create_connection((host, port), 5) as connection:
         connection.recv(65536)
         with context.wrap_socket(connection) as channel:
@@ -270,9 +274,8 @@ def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
 async def test_nats_runs_with_its_configuration(
     cluster: Manifests, settings: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """Real servers take it and keep as many copies as there are, synced before they say so; probes are answered.
-
-    The streams set no more than half of the room aside: the rest is for documents, which have no other bound.
+    """Real servers accept the configuration, keep and sync the configured copies, and answer probes. The streams
+    reserve at most half of the space, because documents need the rest.
     """
     (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
     container = cluster.pods["nats"]["containers"][0]
@@ -298,11 +301,11 @@ async def test_nats_runs_with_its_configuration(
 
 
 async def test_nats_is_not_killed_while_it_reads_its_store(tmp_path: Path) -> None:
-    """However long a server takes to recover its streams, its start-up and liveness probes are answered."""
+    """Startup and liveness probes succeed during a long recovery of streams."""
     store = tmp_path / "store"
     blocked = store / "jetstream" / "$G" / "streams" / "LARGE" / "meta.inf"
     blocked.parent.mkdir(parents=True)
-    os.mkfifo(blocked)  # whoever reads it waits, as for a large store
+    os.mkfifo(blocked)  # a pipe makes its reader wait, as for a large store
     container = build("embedded").pods["nats"]["containers"][0]
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("nats-server"),
@@ -326,7 +329,7 @@ async def test_nats_is_not_killed_while_it_reads_its_store(tmp_path: Path) -> No
 
 
 async def _answers(client: httpx.AsyncClient, path: str) -> None:
-    for _ in range(600):  # a cluster elects who leads it first
+    for _ in range(600):  # a cluster first elects its leader
         if (await client.get(path)).status_code == 200:
             return
         await asyncio.sleep(0.05)
@@ -334,11 +337,11 @@ async def _answers(client: httpx.AsyncClient, path: str) -> None:
 
 
 async def _keeps_copies(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
-    """Everything is made that gateway and ingest make."""
+    """Create all streams and buckets of gateway and ingest."""
     certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
     client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None, connect_timeout=60)
     try:
-        for _ in range(600):  # who leads has not met everybody yet
+        for _ in range(600):  # the leader does not know all servers yet
             with contextlib.suppress(APIError, nats.errors.TimeoutError):
                 told: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
                 transport = await servicekit.nats.ingest_transport(client, **told)

@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def rows(root: Path) -> list[list[str]]:
-    """The rows of the table of fields: stage, field, module, tests."""
+    """Return the rows of the table of fields: stage, field, module, tests."""
     text = (root / "docs" / "protocols.md").read_text()
     table = text[text.index("\n### Fields") :]
     table = table[: table.index("\n## ")]
@@ -17,7 +17,7 @@ def rows(root: Path) -> list[list[str]]:
 
 
 def test_every_field_is_held_by_a_test_that_is_there(root: Path, rows: list[list[str]]) -> None:
-    """The page of the protocols names, for each field, tests of the gateway that exist."""
+    """For each field, the page names existing tests of the gateway."""
     assert len(rows) > 20
     for _, field, _, tests in rows:
         named = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+)`", tests)
@@ -29,7 +29,7 @@ def test_every_field_is_held_by_a_test_that_is_there(root: Path, rows: list[list
 
 
 def test_every_field_is_rendered_by_a_module_that_is_there(root: Path, rows: list[list[str]]) -> None:
-    """The page names modules of the protocol that exist; each stage's own are all named."""
+    """The modules on the page exist, and the page names all modules of each stage."""
     protocols = root / "services" / "gateway" / "src" / "gateway" / "dialects" / "rag_chat"
     named = {module.strip("`") for _, _, module, _ in rows}
     assert all((protocols / module).is_file() for module in named)

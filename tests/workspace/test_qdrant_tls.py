@@ -1,4 +1,4 @@
-"""TLS and an API key between the retriever and Qdrant, as the component `qdrant-tls` makes them."""
+"""TLS and an API key between the retriever and Qdrant with the component `qdrant-tls`."""
 
 import fnmatch
 import os
@@ -19,7 +19,7 @@ Build = Any
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Build the base with the components of a cluster, and further ones."""
+    """Build the base with the components of a cluster and further ones."""
 
     def with_components(*further: str) -> Manifests:
         there = Path(os.path.relpath(K8S, tmp_path.resolve()))
@@ -36,7 +36,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def mounted(cluster: Manifests, workload: str) -> dict[str, str]:
-    """The Secrets that a workload's first container has, by their paths."""
+    """Return the Secrets of a workload's first container by their paths."""
     pod = cluster.pods[workload]
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     mounts = pod["containers"][0]["volumeMounts"]
@@ -44,7 +44,7 @@ def mounted(cluster: Manifests, workload: str) -> dict[str, str]:
 
 
 def test_the_retriever_knows_key_and_authority(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its settings name files of the Secrets that its pods have, and an address of the server's certificate."""
+    """The settings name mounted files of Secrets, and an address in the server's certificate."""
     cluster = build("qdrant-tls")
     for name, value in cluster.environment(cluster.pods["retriever"]["containers"][0]).items():
         monkeypatch.setenv(name, value)
@@ -62,7 +62,9 @@ def test_the_retriever_knows_key_and_authority(build: Build, monkeypatch: pytest
 
 
 def test_the_server_shows_its_certificate_and_wants_the_key(build: Build) -> None:
-    """On the same Secrets as the retriever; probes speak TLS and keep their paths; no manifest holds the key."""
+    """The server uses the same Secrets as the retriever. Its probes use TLS with their paths, and no manifest
+    contains the key.
+    """
     plain, cluster = build(), build("qdrant-tls")
     [server] = cluster.pods["qdrant"]["containers"]
     environment = cluster.environment(server)
@@ -80,7 +82,9 @@ def test_the_server_shows_its_certificate_and_wants_the_key(build: Build) -> Non
 def test_nodes_call_each_other_by_names_of_the_certificate(
     build: Build, tmp_path: Path, component: tuple[str, ...], scheme: str
 ) -> None:
-    """The command of the pods, run with an entry point that prints what it is given."""
+    """The command of the pods gives the node a name of the certificate. An entry point that prints its arguments
+    shows it.
+    """
     cluster = build(*component)
     [server] = cluster.pods["qdrant"]["containers"]
     entry = tmp_path / "entrypoint.sh"
@@ -109,7 +113,7 @@ def test_nodes_call_each_other_by_names_of_the_certificate(
 
 @pytest.mark.parametrize(("component", "scheme"), [((), "http"), (("qdrant-tls",), "https")])
 def test_one_monitor_asks_each_node(build: Build, component: tuple[str, ...], scheme: str) -> None:
-    """In the scheme in which it answers; over TLS with the key."""
+    """The monitor uses each node's scheme, over TLS with the key."""
     cluster = build(*component)
     labels = cluster.workloads["qdrant"]["spec"]["template"]["metadata"]["labels"]
 

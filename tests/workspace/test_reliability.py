@@ -9,14 +9,14 @@ FURTHER = ("test_killed_worker.py", "test_rolling.py", "test_stopping.py")
 
 @pytest.fixture
 def named(root: Path) -> set[tuple[str, str]]:
-    """Each test that the page of faults names: its file and its name. Bare names of files are of tests/stack."""
+    """Return the file and the name of each test on the page of faults. A bare file name is in tests/stack."""
     text = (root / "docs" / "reliability.md").read_text()
     found = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
     return {(path if "/" in path else f"tests/stack/{path}", name) for path, name in found}
 
 
 def test_every_named_test_is_there(root: Path, named: set[tuple[str, str]]) -> None:
-    """Who reads the page can run what it promises."""
+    """The tests on the page exist."""
     assert len(named) > 20
     for path, name in named:
         source = (root / path).read_text()
@@ -24,7 +24,7 @@ def test_every_named_test_is_there(root: Path, named: set[tuple[str, str]]) -> N
 
 
 def test_every_fault_is_named(root: Path, named: set[tuple[str, str]]) -> None:
-    """A new test of a fault gets its row."""
+    """Each test of a fault has a row on the page."""
     for file in (*ABOUT_FAULTS, *FURTHER):
         source = (root / "tests" / "stack" / file).read_text()
         for name in re.findall(r"^async def (test_\w+)\(", source, re.MULTILINE):

@@ -12,7 +12,7 @@ SOURCES: dict[str, str] = runpy.run_path(str(ROOT / "tools" / "lock.py"))["SOURC
 
 
 def test_there_is_a_lock_for_everything_that_is_installed() -> None:
-    """Every lock has its source, every source its lock, and each package with a program of its own has one."""
+    """Each lock has a source, each source has a lock, and each package with its own program has a lock."""
     assert sorted(path.stem for path in (ROOT / "requirements").glob("*.txt")) == sorted(SOURCES)
     assert [source for source in SOURCES.values() if not (ROOT / source).is_file()] == []
     programs = {
@@ -26,7 +26,7 @@ def test_there_is_a_lock_for_everything_that_is_installed() -> None:
 @pytest.mark.registry
 @pytest.mark.slow
 def test_the_locks_are_in_step() -> None:
-    """The pinned requirements are what the pyproject files ask for; `make lock` renews them."""
+    """The pinned requirements match the pyproject files. `make lock` renews them."""
     result = subprocess.run(
         [sys.executable, "tools/lock.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -35,7 +35,7 @@ def test_the_locks_are_in_step() -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_lock_holds_versions_and_hashes_only(name: str) -> None:
-    """Every requirement is one version with its hashes; no address, no option, no file says where it comes from."""
+    """Each requirement is a version with hashes, without an address, an option or a file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     requirements = text.replace("\\\n", " ").splitlines()
     wrong = [
@@ -50,7 +50,7 @@ def test_a_lock_holds_versions_and_hashes_only(name: str) -> None:
 
 
 def test_one_version_of_everything() -> None:
-    """What two packages use they use in the same version: the one of the development environment."""
+    """All packages use the same version of a dependency as the development environment."""
     pinned: dict[str, dict[str, set[str]]] = {}
     for name, source in SOURCES.items():
         if source.endswith("pyproject.toml"):

@@ -1,4 +1,4 @@
-"""What the lists of an image's contents name beside Python's packages."""
+"""The contents of an image besides Python packages."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ exec "$program" "$@"
 
 
 def completed(tmp_path: Path, service: str, *options: str) -> dict[str, Any]:
-    """The components of a completed list, by name."""
+    """Return the components of a completed list by name."""
     file = tmp_path / "list.json"
     file.write_text('{"components": [{"name": "grpcio", "type": "library"}]}')
     command = [sys.executable, sbom.__file__, service, str(file), *options]
@@ -33,7 +33,7 @@ def completed(tmp_path: Path, service: str, *options: str) -> dict[str, Any]:
     [("retriever", True), ("guardrails", True), ("ingest", True), ("generator", False), ("gateway", False)],
 )
 def test_the_model_is_named_where_it_is(tmp_path: Path, service: str, *, expected: bool) -> None:
-    """By the digest of its weights, its licence and the package that carries them."""
+    """The model has the digest of its weights, its licence and its package."""
     found = completed(tmp_path, service)
     assert "grpcio" in found
     assert ("all-MiniLM-L6-v2" in found) == expected
@@ -45,7 +45,7 @@ def test_the_model_is_named_where_it_is(tmp_path: Path, service: str, *, expecte
 
 
 def test_the_optional_model_is_named_where_it_was_built(tmp_path: Path) -> None:
-    """In images that embed, and nowhere else."""
+    """The optional model is listed for images that embed only."""
     found = completed(tmp_path, "retriever", "--multilingual")
     assert found["multilingual-e5-small"]["hashes"][0]["content"] == E5.weights_sha256
     assert found["multilingual-e5-small"]["licenses"] == [{"license": {"id": "MIT"}}]
@@ -53,8 +53,8 @@ def test_the_optional_model_is_named_where_it_was_built(tmp_path: Path) -> None:
 
 
 def test_debian_packages_are_read_from_the_image(tmp_path: Path) -> None:
-    """Each with its version, its architecture and the release, so that scanners find it. The image is this machine,
-    which must be of Debian's kind, as for the tests that need promtool or a proxy.
+    """Each Debian package has its version, architecture and release, so that scanners find it. This machine serves
+    as the image and must be a Debian system, as for the tests with promtool or a proxy.
     """
     client = tmp_path / "client"
     client.write_text(CLIENT)

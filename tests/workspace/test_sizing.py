@@ -1,4 +1,4 @@
-"""docs/sizing.md: the figures that it takes from manifests and settings are theirs."""
+"""The figures of docs/sizing.md equal those of the manifests and settings."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ SCALED = ("gateway", "generator", "guardrails", "retriever", "ingest")
 
 @pytest.fixture(scope="module")
 def rows(root: Path) -> dict[str, list[list[str]]]:
-    """Return the cells behind the first one of each table row of the part about manifests, by the first one."""
+    """Return the cells of each table row of the part about manifests, by their first cell."""
     part = (root / "docs/sizing.md").read_text().partition("\n## The manifests\n")[2]
     found: dict[str, list[list[str]]] = {}
     for line in re.findall(r"^\| (.*) \|$", part, re.MULTILINE):
@@ -36,7 +36,7 @@ def _pair(resources: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("service", SCALED)
 def test_services_have_what_the_page_says(rows: dict[str, list[list[str]]], service: str) -> None:
-    """Requests, limits, replicas and the target of the autoscaler are those of `base`."""
+    """Requests, limits, replicas and the autoscaler's target equal those of `base`."""
     [deployment] = _read("base", service, "deployment.yaml")
     [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
     resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
@@ -51,7 +51,7 @@ def test_services_have_what_the_page_says(rows: dict[str, list[list[str]]], serv
 
 @pytest.mark.parametrize("store", ["nats", "qdrant"])
 def test_stores_have_what_the_page_says(rows: dict[str, list[list[str]]], store: str) -> None:
-    """Requests, limits, replicas and the size of the volume are those of `base`."""
+    """Requests, limits, replicas and the volume's size equal those of `base`."""
     [found] = [each["spec"] for each in _read("base", store, "stateful-set.yaml")]
     resources = found["template"]["spec"]["containers"][0]["resources"]
     [claim] = found["volumeClaimTemplates"]
@@ -65,7 +65,7 @@ def test_stores_have_what_the_page_says(rows: dict[str, list[list[str]]], store:
 
 
 def test_keda_scales_as_the_page_says(rows: dict[str, list[list[str]]]) -> None:
-    """Replicas and thresholds are those of the component `keda`."""
+    """Replicas and thresholds equal those of the component `keda`."""
     objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
     [answers] = [each["metadata"] for each in objects["gateway"]["triggers"] if each["name"] == "answers"]
     [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
@@ -83,7 +83,7 @@ def test_keda_scales_as_the_page_says(rows: dict[str, list[list[str]]]) -> None:
 
 @pytest.mark.parametrize("service", ["gateway", "generator", "guardrails", "retriever"])
 def test_autoscalers_reach_what_1000_streams_need(root: Path, service: str) -> None:
-    """Each autoscaler may start the replicas that the table of streams has for 1,000, KEDA's, too."""
+    """Each autoscaler, also KEDA's, may start the replicas that the table has for 1,000 streams."""
     page = (root / "docs/sizing.md").read_text()
     [needed] = re.findall(rf"^\| {service}\b[^|]*: cores; replicas \|[^|]*\| [\d.]+; (\d+) \|", page, re.MULTILINE)
     [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
@@ -96,7 +96,7 @@ def test_autoscalers_reach_what_1000_streams_need(root: Path, service: str) -> N
 
 
 def test_keda_counts_the_calls_that_fill_a_generator() -> None:
-    """Generators are scaled by answers that run and wait, well below the calls that one takes."""
+    """Generators are scaled by running and waiting answers, with a threshold well below their capacity."""
     objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
     [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
     counted = set(re.findall(r"sum\((\w+)\{", calls["query"]))
@@ -106,7 +106,7 @@ def test_keda_counts_the_calls_that_fill_a_generator() -> None:
 
 
 def test_admission_limits_are_those_of_the_settings(rows: dict[str, list[list[str]]]) -> None:
-    """The limits of one process are the defaults of its settings, which no manifest overrides."""
+    """The limits of a process are the defaults of its settings, which no manifest overrides."""
     fields = Settings.model_fields
     limits = {
         f"`CAUSEWAY_{name.upper()}`": fields[name].default

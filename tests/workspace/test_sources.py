@@ -12,7 +12,7 @@ import pytest
 
 PACKAGES = ["libs/*", "services/*", "cli"]
 MOST_LINES = 350
-# Written apart, so that this file does not hold them itself.
+# The parts are separate, so that this file does not contain the strings.
 FOREIGN = {
     "a path of one machine": r"(?<![\w.~}])/("
     + "|".join(["wo" + "rk", "ro" + "ot", "home/" + r"\w+"])
@@ -33,7 +33,7 @@ def _modules(package: Path) -> list[Path]:
 
 
 def _files(root: Path) -> list[Path]:
-    """What the project is made of: what git holds, and what it would take."""
+    """Return the files of the project: those in git, and those that git would add."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
@@ -45,20 +45,20 @@ def _files(root: Path) -> list[Path]:
 
 
 def test_the_project_speaks_of_itself_alone(root: Path) -> None:
-    """No file names a path of one machine, a host of a package registry, or something beside the checkout."""
+    """No file contains a path of one machine, a host of a package registry, or a name outside the checkout."""
     found = [
         f"{path.relative_to(root)}:{number}: {what}: {match[0]}"
         for path in _files(root)
         for number, line in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1)
         for what, pattern in FOREIGN.items()
-        # The home of a container's own root is no path of ours.
+        # the home of root in a container is permitted
         if (match := re.search(pattern, line.replace("target=/ro" + "ot/.cache", "")))
     ]
     assert not found, "\n".join(found)
 
 
 def test_modules_are_short(root: Path) -> None:
-    """No module is longer than a reader's patience; a longer one is about two subjects."""
+    """No module exceeds the limit of lines, because a longer one has several subjects."""
     lines = {
         str(path.relative_to(root)): len(path.read_text().splitlines())
         for package in _packages(root)
@@ -74,7 +74,7 @@ def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 def test_every_test_says_what_must_hold(root: Path) -> None:
-    """Each test function of the repository has a docstring."""
+    """Each test function has a docstring."""
     silent = [
         f"{path.relative_to(root)}:{test.lineno}: {test.name}"
         for path in _files(root)
@@ -87,7 +87,7 @@ def test_every_test_says_what_must_hold(root: Path) -> None:
 
 @functools.cache
 def _installed() -> dict[str, set[str]]:
-    """Each module that is installed, with the distributions that it is in."""
+    """Return each installed module with its distributions."""
     modules: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
         name = _normal(distribution.metadata["Name"])
@@ -104,7 +104,7 @@ def _normal(name: str) -> str:
 
 
 def _workspace(root: Path) -> dict[str, set[str]]:
-    """The workspace's own modules, with their packages."""
+    """Return the workspace's own modules with their packages."""
     modules: dict[str, set[str]] = {}
     for package in _packages(root):
         name = tomllib.loads((package / "pyproject.toml").read_text())["project"]["name"]
@@ -123,9 +123,8 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
-    """The distributions that an imported name comes from: those of its longest known prefix.
-
-    A module that is not installed here, because an environment of its own has it, is the distribution of its name.
+    """Return the distributions of an imported name by its longest known prefix. A module of a separate environment
+    belongs to the distribution of its name.
     """
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
@@ -150,7 +149,7 @@ def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
     ],
 )
 def test_a_package_declares_what_it_imports(root: Path, name: str) -> None:
-    """Each package's pyproject names the distribution of everything that its sources import."""
+    """Each package's pyproject names the distributions of all imports."""
     (package,) = [path for path in _packages(root) if path.name == name]
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {}).values()

@@ -1,4 +1,4 @@
-"""The pod of Triton: the real server starts on the files that its volumes put into the container."""
+"""The pod of Triton: the real server starts with the files of its volumes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from causeway_testing.triton import triton_server
 from manifests import Manifests, build
 from tritonclient.grpc import InferenceServerClient
 
-# As the vLLM backend: it adds its inputs and outputs itself, and cannot start without them or without model.json.
+# Like the vLLM backend, it adds its inputs and outputs itself, and needs them and model.json to start.
 BACKEND = """
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def _atomic_volume(root: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def backend(tmp_path: Path) -> Path:
-    """A backend under vLLM's name, which asks of its configuration what vLLM's does."""
+    """Create a backend with vLLM's name that checks the same parts of its configuration."""
     directory = tmp_path / "backends" / "vllm"
     directory.mkdir(parents=True)
     (directory / "model.py").write_text(BACKEND)
@@ -80,7 +80,7 @@ def backend(tmp_path: Path) -> Path:
 
 
 def test_triton_starts_on_the_mounted_files(backend: Path, tmp_path: Path) -> None:
-    """With the arguments of its container Triton takes the mounted repository and has the model `llm` ready."""
+    """With its container's arguments, Triton reads the mounted repository and has the model `llm` ready."""
     cluster = build("prod-gpu")
     (container,) = cluster.pods["triton"]["containers"]
     program, repository, *arguments = container["args"]
