@@ -197,7 +197,7 @@ class Connection:
         raise failure.error if isinstance(failure, Transient) else failure
 
     def prefer_another(self) -> None:
-        """Prefer another node, because the copy of the preferred one may be old."""
+        """Prefer another node, because the preferred one is slow, or its copy may be old."""
         self._nodes.append(self._nodes.pop(0))
 
     @property
@@ -227,7 +227,10 @@ class Connection:
                 if is_write and not is_last:
                     return await node.call_while_up(self._try_seconds, left, method, *args, **options)
                 seconds = left if is_last else min(left, self._try_seconds)
-                return await node.call(seconds, method, *args, **options)
+                answer = await node.call(seconds, method, *args, **options)
+                if deadline.at - time.monotonic() < left - self._try_seconds / 2 and node is self._nodes[0]:
+                    self.prefer_another()  # this one is slow
+                return answer
             except Missing:
                 # A node that has just started may not know all collections yet.
                 misses += 1
