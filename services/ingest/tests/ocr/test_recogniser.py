@@ -2,12 +2,14 @@
 
 import asyncio
 import io
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from ingest.ocr.child import Damaged, decoded
 from ingest.ocr.lines import confidence, sections
 from ingest.ocr.recogniser import NotRecognised, Recogniser
 from PIL import Image, ImageDraw, ImageFont
@@ -18,6 +20,13 @@ TEXT = "The ferry leaves at half past ten."
 START = "#!/bin/sh\nprintf '\\000\\000\\000\\002{}'\n"
 
 Program = Callable[[str], Path]
+
+
+def png(image: Image.Image) -> bytes:
+    """Return a picture as PNG."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -40,6 +49,25 @@ async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Progra
         with pytest.raises(NotRecognised, match="crashed"):
             await recogniser.lines(b"picture\n")
     await recogniser.aclose()
+
+
+@pytest.mark.parametrize(("damaged", "message"), [(True, "is damaged"), (False, "could not be read")])
+async def test_the_message_about_a_picture_has_no_cause(program: Program, damaged: bool, message: str) -> None:
+    """The message is for the uploader. The log has the cause, which names objects of the process."""
+    answer = json.dumps({"failed": "Error: <_io.BytesIO object at 0x7f7>", "damaged": damaged})
+    frame = f"printf '\\000\\000\\000\\{len(answer):03o}'; printf '%s' '{answer}'"
+    recogniser = Recogniser(program(f"{frame}; sleep 3600"), 20)
+    with pytest.raises(NotRecognised) as caught:
+        await recogniser.lines(b"picture")
+    assert str(caught.value) == f"The picture {message}."
+    await recogniser.aclose()
+
+
+@pytest.mark.parametrize("content", [b"no picture", png(Image.new("L", (300, 300), "white"))[:90]])
+def test_a_picture_that_cannot_be_decoded_is_damaged(content: bytes) -> None:
+    """The child process tells a damaged picture from its own failures."""
+    with pytest.raises(Damaged):
+        decoded(content)
 
 
 async def test_a_picture_that_takes_too_long(program: Program) -> None:
@@ -93,12 +121,6 @@ async def test_text_is_read_however_the_page_lies(recogniser: Recogniser) -> Non
         assert section.text == TEXT, turn
         assert confidence(found) > 0.9
     assert await recogniser.lines(png(Image.new("L", (300, 300), "white"))) == []
-    with pytest.raises(NotRecognised, match="could not be read"):
+    with pytest.raises(NotRecognised, match="is damaged"):
         await recogniser.lines(b"no picture")
     assert await recogniser.lines(png(page))
-
-
-def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()

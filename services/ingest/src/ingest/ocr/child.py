@@ -21,6 +21,10 @@ _DETECTED = 960  # pixels of the longer side for the detection of lines; their t
 _SURE = 0.85  # with less confidence, the picture may be rotated
 
 
+class Damaged(Exception):
+    """A picture cannot be decoded."""
+
+
 def engine() -> Any:
     """Return RapidOCR with the models of its package, for one thread.
 
@@ -58,16 +62,14 @@ def serve() -> int:
         try:
             _send(out, {"lines": _best(reader, picture)})
         except Exception as error:  # the outermost handler: the next picture may be readable
-            _send(out, {"failed": f"{type(error).__name__}: {error}"[:500]})
+            reason = f"{type(error).__name__}: {error}"[:500]
+            _send(out, {"failed": reason, "damaged": isinstance(error, Damaged)})
     return 0
 
 
 def _best(reader: Any, content: bytes) -> list[Any]:
     """Return the lines of a picture in its best rotation; positions are those in the rotated picture."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(content)) as opened:
-        picture = opened.convert("RGB")
+    picture = decoded(content)
     lines = _lines(reader, picture)
     on_its_side = _is_on_its_side(lines)
     if not lines or (_confidence(lines) >= _SURE and not on_its_side):
@@ -80,6 +82,21 @@ def _best(reader: Any, content: bytes) -> list[Any]:
         if _confidence(best) >= _SURE:
             break
     return best
+
+
+def decoded(content: bytes) -> Any:
+    """Return the picture in these bytes.
+
+    Raises:
+        Damaged: It cannot be decoded.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content)) as opened:
+            return opened.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
 def _lines(reader: Any, picture: Any) -> list[Any]:

@@ -31,6 +31,7 @@ class Recognised(msgspec.Struct, frozen=True, array_like=True):
 class _Answer(msgspec.Struct):
     lines: list[Recognised] = []  # msgspec copies it
     failed: str = ""
+    damaged: bool = False
 
 
 class NotRecognised(Exception):
@@ -59,7 +60,7 @@ class Recogniser:
         """Return the lines of a picture (JPEG or PNG), in no particular order.
 
         Raises:
-            NotRecognised: The picture took too long, or crashed the process.
+            NotRecognised: The picture is damaged, took too long, or crashed the process.
             Unavailable: The process does not start.
         """
         try:
@@ -72,7 +73,8 @@ class Recogniser:
             _log.warning("a picture crashed the OCR process", error=str(error))
             raise NotRecognised("The picture crashed the OCR process.") from error
         if answer.failed:
-            raise NotRecognised(f"The picture could not be read: {answer.failed}")
+            _log.warning("a picture was not read", error=answer.failed)
+            raise NotRecognised("The picture is damaged." if answer.damaged else "The picture could not be read.")
         return answer.lines
 
     async def aclose(self) -> None:
