@@ -159,7 +159,7 @@ def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> Iterato
             row = msgspec.json.decode(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             right = [len(want & set(got)) for want, got in zip(exact, row.pop("found"), strict=True)]
             figures = {"recall": sum(right) / TOP / queries, "seconds": seconds, **row, "disk_mb": disk}
-            yield {**asdict(storage), **figures}
+            yield {**asdict(storage), "chunks": chunks, "queries": queries, **figures}
             subprocess.run(["rm", "-r", str(directory / "store")], check=True)
 
 
@@ -168,19 +168,19 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# Quantized vectors in the embedded store",
         "",
-        f"{result['date']}, {result['machine']}. {result['chunks']} chunks, vectors of {SPEC.dimension} numbers, "
-        f"{result['queries']} queries, each {PASSES} times after a first time, one after the other, {TOP} results, "
-        "by meaning alone. Vectors are mixtures of real ones of the bundled model. Chunks have one word of text: "
+        f"{result['date']}, {result['machine']}. Vectors of {SPEC.dimension} numbers, some hundred queries, each "
+        f"{PASSES} times after a first time, one after the other, {TOP} results, by meaning alone. "
+        "Vectors are mixtures of real ones of the bundled model. Chunks have one word of text: "
         "memory and disk are those of vectors and graph.",
         "",
-        "| quantization | full vectors | recall@10 | p50 ms | p95 ms | own memory MB | files in memory MB | "
-        "files that searches use MB | disk MB | built in s |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| quantization | full vectors | chunks | recall@10 | p50 ms | p95 ms | own memory MiB | "
+        "files in memory MiB | files that searches use MiB | disk MB | built in s |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
-        f"| {each['quantization']} | {'on the disk' if each['on_disk'] else 'in memory'} | {each['recall']:.3f} | "
-        f"{each['p50']:.2f} | {each['p95']:.2f} | {each['own_mb']:.0f} | {each['files_mb']:.0f} | "
-        f"{each['files_used_mb']:.0f} | {each['disk_mb']:.0f} | {each['seconds']:.0f} |"
+        f"| {each['quantization']} | {'on the disk' if each['on_disk'] else 'in memory'} | {each['chunks']} | "
+        f"{each['recall']:.3f} | {each['p50']:.2f} | {each['p95']:.2f} | {each['own_mb']:.0f} | "
+        f"{each['files_mb']:.0f} | {each['files_used_mb']:.0f} | {each['disk_mb']:.0f} | {each['seconds']:.0f} |"
         for each in result["rows"]
     ]
     lines += [
@@ -208,7 +208,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     right.plot(
         names, [each["files_used_mb"] for each in rows], "k_", markersize=22, label="files that searches use"
     )
-    right.set(ylabel="MB")
+    right.set(ylabel="MiB")
     right.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
@@ -238,7 +238,7 @@ def main() -> int:
     rows = [each for each in rows if each["quantization"] not in kinds]
     for row in run(arguments.chunks, arguments.queries, [each for each in STORAGES if each.quantization in kinds]):
         rows = sorted([*rows, row], key=lambda each: (KINDS.index(each["quantization"]), each["on_disk"]))
-        result = {**circumstances(), "chunks": arguments.chunks, "queries": arguments.queries, "rows": rows}
+        result = {**circumstances(), "rows": rows}
         write(arguments.results, "quantization", result, page(result))
         plot(result, arguments.results / "quantization.svg")
     return 0

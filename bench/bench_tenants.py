@@ -160,7 +160,7 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
                 ready = time.perf_counter() - begin
                 first = await search(running.stub, 0, random.Random(0))
                 starts.append({"tenants": step, "ready_s": ready, "first_ms": first, **held(running.pid)})
-                say(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MB")
+                say(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MiB")
                 if step == tenants:
                     none_open = await idle(running, seconds)
                     rows, used = await searched(running, tenants, seconds)
@@ -197,7 +197,7 @@ def page(result: dict[str, Any]) -> str:
         f"embedding model; {result['tenants']} tenants with an index of {result['chunks']} chunks each. Client and "
         "retriever share the machine. Searches are hybrid.",
         "",
-        "| indexes | serves after s | first search ms | memory MB | descriptors | threads |",
+        "| indexes | serves after s | first search ms | memory MiB | descriptors | threads |",
         "|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
@@ -221,13 +221,13 @@ def page(result: dict[str, Any]) -> str:
         f"Making an index with its first document takes {result['making_ms']:.0f} ms with {WRITERS} at once, and "
         f"{result['disk_kb']:.0f} KB of disk. Idle, the process uses {cores['none'] * 100:.2f} % of a core with "
         f"one index open, and {cores['some'] * 100:.2f} % after all these searches. It then has "
-        f"{after['memory_mb']:.0f} MB, "
+        f"{after['memory_mb']:.0f} MiB, "
         f"{after['descriptors']:.0f} descriptors and {after['threads']:.0f} threads. With at most {PLACES} open "
-        f"indexes it has {result['bounded']['memory_mb']:.0f} MB.",
+        f"indexes it has {result['bounded']['memory_mb']:.0f} MiB.",
         "",
         f"While {CLIENTS} clients search {used['indexes']:.0f} open indexes, the process has "
-        f"{used['memory_mb']:.0f} MB: {used['own_mb']:.0f} MB of its own, and pages of files, which the system can "
-        f"take back. The searches use {used['used_mb']:.0f} MB of both.",
+        f"{used['memory_mb']:.0f} MiB: {used['own_mb']:.0f} MiB of its own, and pages of files, which the system "
+        f"can take back. The searches use {used['used_mb']:.0f} MiB of both.",
         "",
         "![Start-up by indexes, and the times of searches](tenants.svg)",
         "",
@@ -243,8 +243,8 @@ def plot(result: dict[str, Any], path: Path) -> None:
     left.plot(numbers, [each["ready_s"] for each in starts], marker="o", label="serves after, s")
     left.set(xlabel="indexes", ylabel="s", ylim=(0, None))
     memory = left.twinx()
-    memory.plot(numbers, [each["memory_mb"] for each in starts], marker="s", color="grey", label="memory, MB")
-    memory.set(ylabel="MB", ylim=(0, None))
+    memory.plot(numbers, [each["memory_mb"] for each in starts], marker="s", color="grey", label="memory, MiB")
+    memory.set(ylabel="MiB", ylim=(0, None))
     left.legend(fontsize=8, loc="upper left")
     memory.legend(fontsize=8, loc="lower right")
     for each in result["rows"]:
