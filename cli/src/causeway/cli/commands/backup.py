@@ -47,7 +47,7 @@ def backup(
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
-    _told(f"{folder} holds the backup", contents)
+    _told(f"{folder} holds the backup of", contents)
 
 
 def restore(
@@ -69,7 +69,7 @@ def restore(
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))
-    _told(f"{folder} is restored", contents)
+    _told(f"{folder} is restored. It has the data of", contents)
 
 
 async def _backup(
@@ -103,6 +103,6 @@ def _told(what: str, contents: "Contents") -> None:
     size = sum(part.size for part in contents.parts)
     render.line(
         render.console(),
-        f"{what} of {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {len(contents.indexes)} indexes, "
+        f"{what} {contents.created_at:%Y-%m-%d %H:%M:%S} UTC: {len(contents.indexes)} indexes, "
         f"{len(contents.streams)} streams, {size} bytes.",
     )

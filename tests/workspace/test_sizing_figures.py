@@ -1,0 +1,158 @@
+"""The figures of docs/sizing.md: they equal the results of the benchmarks and the arithmetic of the page."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GIB = 1024**3
+MIB = 1024**2
+CHUNK = 6600
+"""Bytes of a chunk with its files in the embedded store, as the page rounds them."""
+STREAMS = (100, 1000, 10_000)
+RATE, LENGTH, BUSY = 30, 300, 0.7
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    """Return the text of the page with single spaces and plain minus signs."""
+    return re.sub(r"\s+", " ", (root / "docs/sizing.md").read_text()).replace("\N{MINUS SIGN}", "-")
+
+
+@pytest.fixture(scope="module")
+def results(root: Path) -> Mapping[str, Any]:
+    """Return the results of the benchmarks by name."""
+    names = ("gateway", "guardrails", "ingest", "rag", "retrieval", "streams", "tenants")
+    return {name: json.loads((root / "bench/results" / f"{name}.json").read_text()) for name in names}
+
+
+def the(rows: list[dict[str, Any]], **what: Any) -> dict[str, Any]:
+    """Return the only row with these values."""
+    [row] = [row for row in rows if all(row[key] == value for key, value in what.items())]
+    return row
+
+
+def test_the_costs_of_an_answer_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The phrases with the measured figures are in the page, and the quotients are right."""
+
+    def ours(case: str) -> dict[str, Any]:
+        return the(results["gateway"]["rows"], case=case, contender="causeway")
+
+    def cpu(case: str) -> float:
+        return round(float(ours(case)["cpu_ms"]), 2)
+
+    short, long = "stream of 64, {}, 64 clients", "stream of 512, {}, {} clients"
+    burst, paced = cpu(short.format("burst")), cpu(short.format("10 ms/token"))
+    long_paced = {clients: cpu(long.format("10 ms/token", clients)) for clients in (1, 16, 64)}
+    long_burst = cpu(long.format("burst", 64))
+    memory = [ours(long.format("burst", clients))["memory_mib"] for clients in (64, 1)]
+    streamed = the(results["rag"]["rows"], case="the same, streamed, 10 ms/token", clients=32)
+    gateway, generator = streamed["gateway_cpu_ms"], streamed["generator_cpu_ms"]
+    unstreamed = the(results["rag"]["rows"], case="chat completion over an index, 64 tokens", clients=32)
+    retriever = [each["retriever_cpu_ms"] for each in (unstreamed, streamed)]
+    phrases = [
+        f"| {burst:.1f} ms | M | [gateway.md](../bench/results/gateway.md): 64 tokens in a burst, 64 clients, "
+        f"{burst:.2f} ms",
+        f"| a token in a stream | {(paced - burst) / 63:.2f} ms | C |",
+        f"({paced:.2f} - {burst:.2f}) / 63 and {long_paced[64]:.2f} / 512",
+        f"| {long_paced[16] / 512:.2f} ms; {long_paced[1] / 512:.2f} ms |",
+        f"{long_paced[16]:.2f} / 512 with 16 clients, {long_paced[1]:.2f} / 512 with one",
+        f"| {gateway / (gateway + generator):.0%} | M |".replace("%", " %"),
+        f"{gateway:.2f} / ({gateway:.2f} + {generator:.2f})",
+        f"({long_burst:.2f} - {burst:.2f}) / 448",
+        f"| {(memory[0] - memory[1]) / 63:.2f} MiB | M | gateway.md, burst of 512: "
+        f"({memory[0]:.2f} - {memory[1]:.2f}) / 63",
+        f"{retriever[0]:.2f} ms of the retriever ({retriever[1]:.2f} ms streamed)",
+    ]
+    assert [each for each in phrases if each not in page] == []
+
+
+def test_the_cost_of_detectors_is_that_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The page has the difference between answers with and without two detectors."""
+    rows, case = results["guardrails"]["rows"], "stream of 64, 20 ms/token, 32 clients"
+    with_, without = [
+        the(rows, case=case, contender=name)["cpu_ms"] for name in ("causeway, two detectors", "causeway")
+    ]
+    assert f"({with_:.2f} - {without:.2f}) / 64" in page
+    assert f"| two pattern detectors, for each token | {(with_ - without) / 64:.2f} ms | C |" in page
+
+
+def test_the_other_costs_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The page has the figures of slow streams, searches, ingest and memory."""
+    slow, ingest = results["streams"], results["ingest"]
+    before, after = slow["memory"][0], slow["memory"][-1]
+    per_stream = [(after[name] - before[name]) * 1024 / after["streams"] for name in ("gateway", "generators")]
+    watched, memory = slow["watched"], ingest["memory_mib"]
+    searches = [
+        the(results["retrieval"]["rows"], chunks=chunks, phase="8 clients at once")
+        for chunks in (1000, 20000, 100000)
+    ]
+    rates = [round(row["searches"] / row["seconds"]) for row in searches]
+    store = the(results["retrieval"]["sizes"], chunks=100000)["megabytes_per_100k"]
+    long, many = ingest["rows"]
+    phrases = [
+        f"| {per_stream[0]:.0f} KiB; {per_stream[1]:.0f} KiB |",
+        f"({after['gateway']:.0f} - {before['gateway']:.0f}) MiB / 5,000",
+        f"| {watched['gateway_ms_a_token']:.2f} ms; {watched['generator_ms_a_token']:.2f} ms |",
+        f"{watched['gateway_cores']:.2f} and {watched['generator_cores']:.2f} of a core",
+        f"two cores / {rates[0]}, {rates[1]}, {rates[2]} searches a second",
+        f"| ≤ {2000 / rates[0]:.0f} / {2000 / rates[1]:.0f} / {2000 / rates[2]:.0f} ms |",
+        f"| a chunk of a long document | {long['cpu_ms']:.1f} ms |",
+        f"| a chunk of a small file | {many['cpu_ms']:.1f} ms |",
+        f"| {store * MIB / 1e8:.1f} KB | M | retrieval.md: {store:.0f} MiB for 100,000 chunks",
+        f"a generator has {memory['generator']:.0f} MiB, a retriever {memory['retriever']:.0f}, "
+        f"guardrails {memory['guardrails']:.0f}",
+    ]
+    assert [each for each in phrases if each not in page] == []
+    assert round(store * MIB / 1e8, 1) * 1000 == CHUNK
+
+
+def test_the_table_of_streams_follows_from_the_costs(page: str) -> None:
+    """Cores and replicas of each service are those that the formulas give."""
+    answer = 2.5 + LENGTH * 0.16
+    costs = {
+        "gateway: cores; replicas": 0.58 * answer,
+        "generator: cores; replicas": 0.42 * answer,
+        "retriever, small index (17 ms): cores; replicas": 17,
+        f"guardrails, two detectors ({LENGTH * 0.25:.0f} ms an answer): cores; replicas": LENGTH * 0.25,
+    }
+    for name, cost in costs.items():
+        cells = []
+        for streams in STREAMS:
+            cores = streams * RATE / LENGTH * cost / 1000
+            cells.append(f"{float(f'{cores:.2g}'):g}; {max(2, math.ceil(cores / BUSY))}")
+        assert f"| {name} | {' | '.join(cells)} |" in page
+    total = [sum(costs.values()) * streams * RATE / LENGTH / 1000 for streams in STREAMS]
+    assert f"| all four: cores | {total[0]:.1f} | {total[1]:.0f} | {total[2]:.0f} |" in page
+
+
+def test_the_table_of_chunks_follows_from_the_costs(page: str) -> None:
+    """Memory, disk and CPU for 1, 10 and 100 million chunks are those that the formulas give."""
+    million = 10**6
+
+    def row(name: str, *cells: str) -> str:
+        return f"| {name} | {' | '.join(cells)} |"
+
+    def sizes(each: float, unit: float, name: str) -> list[str]:
+        amounts = [each * count * million / unit for count in (1, 10, 100)]
+        return [f"{amount:.1f} {name}" if amount < 10 else f"{amount:,.0f} {name}" for amount in amounts]
+
+    expected = [
+        row("Qdrant's memory, full vectors | 1,536 + 768", *sizes(2304, GIB, "GiB")),
+        row("the same, scalar | 384 + 768", *sizes(1152, GIB, "GiB")),
+        row("the same, binary | 48 + 768", *sizes(816, GIB, "GiB")),
+        row("CPU for ingest, long documents | 12.4 ms", *sizes(12.4, 3_600_000, "core hours")),
+        row("CPU for ingest, small files | 28.4 ms", *sizes(28.4, 3_600_000, "core hours")),
+        row(
+            f"Qdrant's disk | {CHUNK:,} (the embedded store's memory with its files)",
+            *sizes(CHUNK, 10**9, "GB"),
+        ),
+    ]
+    assert [each for each in expected if each not in page] == []
+    own = round(292 * MIB / million)
+    most = (2 * GIB / million - own) * million / CHUNK
+    assert f"about {round(most, -4):,.0f} chunks (C): ({2 * GIB / million:,.0f} - {own}) MB / 6.6 KB" in page
