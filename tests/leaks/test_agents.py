@@ -27,6 +27,7 @@ from detection.detectors.patterns.matching import Limits
 from detection.detectors.regex import regex
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from gateway.adapters import Services
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.dialects.mcp.tools import DEFINITIONS
@@ -99,7 +100,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     path.write_text(PROFILES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     workers = ThreadPool(1)
-    servicer = GuardrailsServicer(Catalogue([regex(Limits()), secrets(Limits())], 16), workers, 1_000_000)
+    servicer = GuardrailsServicer(Catalogue([regex(Limits()), secrets(Limits())], 16), workers, JudgingLimits())
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
     async with contextlib.AsyncExitStack() as stack:
         channel = await stack.enter_async_context(

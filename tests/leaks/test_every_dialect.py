@@ -38,6 +38,7 @@ from detection.detectors.regex import regex
 from detection.domain import DetectorKind
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from embedding.port import Embedder
 from gateway.adapters import Services
 from gateway.clients.guardrails import GrpcGuardrails
@@ -235,7 +236,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         kind=DetectorKind.GENERATION,
     )
     catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits()), grounded, relevance], 16)
-    servicer = GuardrailsServicer(catalogue, workers, 100_000)
+    servicer = GuardrailsServicer(catalogue, workers, JudgingLimits(100_000))
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     async with contextlib.AsyncExitStack() as stack:

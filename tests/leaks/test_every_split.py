@@ -86,9 +86,10 @@ class SessionWatch:
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
-    ) -> None:
+    ) -> Sequence[Clearance]:
         if not self._session.blocked:
             await self._pieces.put(domain.Piece(choice, text, last, reply_json))
+        return ()
 
     async def end(self) -> None:
         if not self._session.blocked:

@@ -18,6 +18,7 @@ from detection.detectors.factory import ConfiguredDetector
 from detection.domain import DetectorInfo, DetectorKind, Health
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from gateway.answering.pipeline import Pipeline
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.domain import (
@@ -112,7 +113,7 @@ class World:
 @contextlib.asynccontextmanager
 async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator[World]:
     workers = ThreadPool(1)
-    servicer = GuardrailsServicer(Catalogue([DetectorFactory(judge)], 4), workers, 100_000)
+    servicer = GuardrailsServicer(Catalogue([DetectorFactory(judge)], 4), workers, JudgingLimits(100_000))
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
 
     def add(server: Any) -> None:

@@ -21,6 +21,7 @@ from detection.detectors.regex import regex
 from detection.domain import Action, DetectorKind, DetectorSpec
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from embedding.port import Embedder
 from grpc.aio import EOF, AioRpcError
 from guardrails.detectors.groundedness.detector import groundedness
@@ -59,7 +60,7 @@ def servicer() -> Iterator[GuardrailsServicer]:
     workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
     policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")
-    yield GuardrailsServicer(catalogue, workers, _LONGEST, policy=lambda: policy)
+    yield GuardrailsServicer(catalogue, workers, JudgingLimits(_LONGEST), policy=lambda: policy)
     workers.close()
     _REMOTE.clear()
 

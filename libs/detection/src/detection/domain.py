@@ -81,7 +81,10 @@ class DetectionContext:
 
 @dataclass(frozen=True, slots=True)
 class DetectorInfo:
-    """A detector that requests can ask for; ``params_schema`` is a JSON Schema."""
+    """A detector that requests can ask for.
+
+    ``params_schema`` is a JSON Schema. ``library``: see `BuiltIn`.
+    """
 
     detector_id: str
     description: str
@@ -89,6 +92,7 @@ class DetectorInfo:
     streaming: bool
     kind: DetectorKind = DetectorKind.CONTENTS
     remote: bool = False
+    library: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from detection.moderation.thread_pool import ThreadPool
 from servicekit.channel import open_channel
 from servicekit.original_store import store_of
 from servicekit.tls import Certificates
@@ -21,6 +22,7 @@ from gateway.clients.health_probes import GrpcProbe, NatsProbe, OriginalsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
+from gateway.clients.local_guardrails import LocalGuardrails
 from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.originals import CachedOriginals
@@ -31,6 +33,7 @@ from gateway.clients.quota_share import QuotaShare
 from gateway.clients.response_jobs import NatsResponseJobs
 from gateway.clients.response_log import NatsResponseLog
 from gateway.clients.responses import NatsResponses
+from gateway.clients.shared_detectors import SharedDetectors
 from gateway.clients.text_documents import NatsTexts
 from gateway.domain import Detectors, Policy
 from gateway.frontends import detector_policy
@@ -59,6 +62,8 @@ from gateway.server.authentication import Tokens
 from gateway.server.prices import Prices
 from gateway.server.running_calls import RunningCalls
 from gateway.settings import Settings
+
+_DETECTOR_THREADS = 2  # they make detectors, and judge long pieces of answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +162,14 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             from gateway.identity import oidc  # only if needed: its libraries are large
 
             tokens = await stack.enter_async_context(oidc.tokens(settings, settings.public_url))
-        judges = guardrails.GrpcGuardrails(channels["guardrails"])
-        service_policy = await stack.enter_async_context(ServicePolicy(judges))
+        judging = guardrails.GrpcGuardrails(channels["guardrails"])
+        judges: Guardrails = judging
+        if settings.guardrails_in_process:
+            workers = ThreadPool(_DETECTOR_THREADS)
+            stack.callback(workers.close)
+            shared = await stack.enter_async_context(SharedDetectors(judging, workers))
+            judges = LocalGuardrails(judging, shared)
+        service_policy = await stack.enter_async_context(ServicePolicy(judging))
         passages = retriever.GrpcRetriever(channels["retriever"])
         models = generator.GrpcGenerator(channels["generator"])
         names: Callable[[], frozenset[str]] = frozenset

@@ -48,6 +48,11 @@ class Settings(OriginalSettings, IdentitySettings):
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
+    guardrails_in_process: bool = Field(
+        True,
+        description="Run a policy's detectors that only search for patterns in the gateway, if the guardrails "
+        "service runs the same ones (docs/guardrails.md). False: the service judges everything.",
+    )
     nats_url: str = Field("nats://127.0.0.1:4222", description="Address of NATS.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
     nats_stream_bytes: int = Field(

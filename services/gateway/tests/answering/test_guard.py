@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
@@ -56,8 +56,10 @@ class Detector:
         blocks_at: The choice and the code point whose arrival causes a block.
         beside: Whether the members beside a text are judged.
         deaf: If given, the watch accepts pieces and answers nothing until this event is set.
+        at_once: Whether `feed` returns the clearances; else `clearances` yields them.
     """
 
+    at_once: ClassVar[bool]
     spans: dict[int, list[Finding]] = field(default_factory=dict)
     shares: Sequence[int] = (100,)
     blocks_at: tuple[int, int] | None = None
@@ -78,7 +80,7 @@ class Detector:
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
-    ) -> None:
+    ) -> Sequence[Clearance]:
         assert choice not in self.complete, "a piece for a choice that was complete"
         assert not self.ended
         assert len(text) <= LONGEST_PIECE
@@ -99,9 +101,13 @@ class Detector:
         told = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
         blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
         cleared = before if blocked else self.cleared[choice]
-        self._out.append(Clearance(choice, cleared, told, blocked, judged=last and not blocked))
+        clearance = Clearance(choice, cleared, told, blocked, judged=last and not blocked)
+        if self.at_once and self.deaf is None and self.failure is None:
+            return (clearance,)
+        self._out.append(clearance)
         self._wake.set()
         await asyncio.sleep(0)
+        return ()
 
     async def end(self) -> None:
         self.ended = True
@@ -123,6 +129,12 @@ class Detector:
                 await self._wake.wait()
         finally:
             self.closed = True
+
+
+@pytest.fixture(params=[True, False], ids=["at-once", "later"], scope="module", autouse=True)
+def _both_ways(request: pytest.FixtureRequest) -> None:
+    """Run each test with clearances from `feed`, and with clearances from `clearances`."""
+    Detector.at_once = request.param
 
 
 async def model(*batches: Batch | CausewayError) -> AsyncGenerator[Batch, None]:
@@ -243,6 +255,8 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
     spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
 
     class Both(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             async for clearance in super().clearances():
                 found = tuple(spans) if clearance.cleared_until == 10 else ()
@@ -412,6 +426,8 @@ async def test_a_chunk_is_one_event() -> None:
     """Text that is cleared at once leaves in one event with its members, after its findings."""
 
     class Cutting(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             async for clearance in super().clearances():
                 if clearance.judged:
@@ -491,6 +507,8 @@ async def test_nothing_leaves_after_a_block() -> None:
     told = asyncio.Event()
 
     class Confused(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             yield Clearance(0, 0, (), blocked=True)
             told.set()
@@ -548,6 +566,8 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
     """The failure of a detector is returned as an event."""
 
     class Failing(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             failures: tuple[DetectorFailure, ...] = (DetectorFailure("d", "no answer"),)
             async for clearance in super().clearances():
@@ -585,6 +605,8 @@ async def test_detectors_that_end_too_early_are_a_failure() -> None:
     """Detectors that end early cause an error, and the remaining text does not leave."""
 
     class Quitter(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             yield Clearance(0, 1, (), blocked=False)
 
@@ -604,6 +626,8 @@ async def test_text_that_was_never_cleared_is_a_failure() -> None:
     """Text without a clearance at the end causes an error."""
 
     class Short(Detector):
+        at_once = False
+
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             async for clearance in super().clearances():
                 yield Clearance(clearance.choice, 1, (), blocked=False)

@@ -1,7 +1,7 @@
 """The contract of the port, on the fake and on the adapter with a real server over that fake."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,8 +10,17 @@ from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
 from causeway_testing.gateway.answering import FakeGuardrails
 from causeway_testing.servers import eventually, grpc_service
+from detection import domain as judging
+from detection.detectors.patterns.detector import PatternDetector
+from detection.detectors.patterns.matching import Limits, Matcher, Pattern
+from detection.moderation.rules import Rule
+from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from gateway.answering.guard import OutputGuard
 from gateway.clients.guardrails import DESCRIPTOR, GrpcGuardrails
+from gateway.clients.local_detectors import LocalDetectors
+from gateway.clients.local_guardrails import LocalGuardrails
+from gateway.clients.shared_detectors import SharedDetectors
 from gateway.domain import (
     Action,
     Batch,
@@ -155,9 +164,42 @@ async def adapter(servicer: Servicer) -> AsyncIterator[GrpcGuardrails]:
         yield GrpcGuardrails(channel)
 
 
-@pytest.fixture(params=["fake", "grpc"])
-def guardrails(request: pytest.FixtureRequest, fake: FakeGuardrails, adapter: GrpcGuardrails) -> Guardrails:
-    return fake if request.param == "fake" else adapter
+class Words(SharedDetectors):
+    """The detector of the fake, ready in this process."""
+
+    def __init__(self, service: GrpcGuardrails, workers: ThreadPool) -> None:
+        super().__init__(service, workers)
+        self._threads = workers
+
+    def ready(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
+        if any(each.detector_id != "words" for each in detectors):
+            return None
+        found = PatternDetector([Matcher(Pattern("word", "secret", "secret"))], Limits())
+        rules = [
+            Rule(each.detector_id, found, judging.Action[each.action.name], judging.OnError.BLOCK, "[REDACTED]")
+            for each in detectors
+        ]
+        return LocalDetectors(rules, JudgingLimits(), 4096, self._threads)
+
+
+@pytest.fixture
+def local(adapter: GrpcGuardrails) -> Iterator[LocalGuardrails]:
+    workers = ThreadPool(1)
+    yield LocalGuardrails(adapter, Words(adapter, workers))
+    workers.close()
+
+
+@pytest.fixture(params=["fake", "grpc", "local"])
+def guardrails(
+    request: pytest.FixtureRequest, fake: FakeGuardrails, adapter: GrpcGuardrails, local: LocalGuardrails
+) -> Guardrails:
+    judges: dict[str, Guardrails] = {"fake": fake, "grpc": adapter, "local": local}
+    return judges[request.param]
+
+
+@pytest.fixture(params=["grpc", "local"])
+def real(request: pytest.FixtureRequest, adapter: GrpcGuardrails, local: LocalGuardrails) -> Guardrails:
+    return adapter if request.param == "grpc" else local
 
 
 def words(action: Action) -> list[Detector]:
@@ -254,15 +296,15 @@ async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> Non
     assert text_of(events) == "".join(f"word{number} " for number in range(500))
 
 
-async def test_an_unknown_detector_ends_the_watch(adapter: GrpcGuardrails) -> None:
+async def test_an_unknown_detector_ends_the_watch(real: Guardrails) -> None:
     """An unknown detector ends the watch with the error of the service."""
     for _ in range(20):
         with pytest.raises(NotFound, match="nobody"):
-            await watch_nobody(adapter)
+            await watch_nobody(real)
 
 
-async def watch_nobody(adapter: GrpcGuardrails) -> None:
-    async with adapter.watch(LOCAL, [Detector("nobody", Action.BLOCK)], soon()) as watch:
+async def watch_nobody(guardrails: Guardrails) -> None:
+    async with guardrails.watch(LOCAL, [Detector("nobody", Action.BLOCK)], soon()) as watch:
         batches: list[Batch] = [[Delta(0, "a" * 2000)] for _ in range(50)]
         async with aclosing(OutputGuard(model(*batches), watch, "").events()) as out:
             async for _ in out:
@@ -290,7 +332,7 @@ async def test_a_clearance_has_the_failures_of_detectors(adapter: GrpcGuardrails
 
 
 @pytest.mark.parametrize("has", [True, False])
-async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, has: bool) -> None:
+async def test_the_services_policy(real: Guardrails, servicer: Servicer, has: bool) -> None:
     """The service's policy is read, and an unknown action becomes a block.
 
     A service without a file has no policy.
@@ -305,7 +347,7 @@ async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, 
         else [],
         block_message="No." if has else "",
     )
-    found = await adapter.policy(soon())
+    found = await real.policy(soon())
     detectors = (
         Detector("a", Action.REDACT, True),
         Detector("b", Action.REPORT, False, b'{"x":1}'),
@@ -337,9 +379,9 @@ async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, service
 async def test_the_end_may_be_sent_twice(guardrails: Guardrails) -> None:
     """The end may be sent twice, also after the service has ended the call."""
     async with guardrails.watch(LOCAL, words(Action.BLOCK), soon()) as watch:
-        await watch.feed(0, "secret")
+        at_once = await watch.feed(0, "secret")
         async with aclosing(watch.clearances()) as clearances:
-            assert (await anext(clearances)).blocked
+            assert (at_once[0] if at_once else await anext(clearances)).blocked
             await watch.feed(0, "more")
             await watch.end()
             await watch.end()
@@ -354,7 +396,7 @@ async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Se
     await eventually(lambda: servicer.ended == 1)
 
 
-async def test_a_watch_keeps_to_its_deadline(adapter: GrpcGuardrails) -> None:
+async def test_a_watch_keeps_to_its_deadline(real: Guardrails) -> None:
     """A watch whose detectors never answer ends at its deadline."""
 
     async def endless() -> AsyncGenerator[Batch, None]:
@@ -362,7 +404,7 @@ async def test_a_watch_keeps_to_its_deadline(adapter: GrpcGuardrails) -> None:
         await asyncio.Event().wait()
 
     async with (
-        adapter.watch(LOCAL, words(Action.REPORT), Deadline.after(0.3)) as watch,
+        real.watch(LOCAL, words(Action.BLOCK), Deadline.after(0.3)) as watch,
         aclosing(OutputGuard(endless(), watch, "").events()) as out,
     ):
         with pytest.raises(DeadlineExceeded):

@@ -11,6 +11,7 @@ from detection.detectors.patterns.matching import Limits
 from detection.moderation.catalogue import Catalogue
 from detection.moderation.hold_back import HoldLimits
 from detection.moderation.thread_pool import ThreadPool
+from detection.shared import JudgingLimits
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
@@ -72,12 +73,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             api = DetectorServer(catalogue, workers, settings.guardrails_longest_text, settings.shutdown_grace)
             await api.start(settings.host, settings.guardrails_api_port)
             closing.push_async_callback(api.stop)
-        holding = HoldLimits(settings.guardrails_hold_back_limit, settings.guardrails_whole_text_limit)
         servicer = GuardrailsServicer(
             catalogue,
             workers,
-            settings.guardrails_longest_text,
-            holding,
+            _limits(settings),
             lambda: ragengine_policy.NO_POLICY if file is None else file.current,
         )
         service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
@@ -96,14 +95,23 @@ def _resources(
     processes: CheckProcesses,
     names: ChildProcesses | None,
 ) -> Resources:
-    limits = Limits(held=settings.guardrails_hold_back_limit, seconds=settings.guardrails_detector_seconds)
+    limits = _limits(settings)
     return Resources(
-        limits,
-        settings.guardrails_whole_text_limit,
+        limits.patterns,
+        limits.holding.whole,
         open_embedder,
         settings.guardrails_model_seconds,
         processes,
         names,
+    )
+
+
+def _limits(settings: Settings) -> JudgingLimits:
+    held = settings.guardrails_hold_back_limit
+    return JudgingLimits(
+        settings.guardrails_longest_text,
+        HoldLimits(held, settings.guardrails_whole_text_limit),
+        Limits(held=held, seconds=settings.guardrails_detector_seconds),
     )
 
 

@@ -10,11 +10,11 @@ from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
 from detection.domain import Piece
 from detection.moderation.catalogue import Catalogue
-from detection.moderation.hold_back import HoldLimits
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.whole_text import judge
-from servicekit.errors import InvalidRequest, PayloadTooLarge
+from detection.shared import JudgingLimits
+from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
 from guardrails import wire
@@ -34,8 +34,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     Args:
         catalogue: The detectors.
         workers: The threads that judge long texts.
-        longest: The limit on the code points of one request's texts, or of one piece of a growing text.
-        holding: The limits on held-back text.
+        limits: The limits of all judging.
         policy: Returns the current content of the policy file.
     """
 
@@ -43,15 +42,13 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         self,
         catalogue: Catalogue,
         workers: ThreadPool,
-        longest: int,
-        holding: HoldLimits | None = None,
+        limits: JudgingLimits,
         policy: Callable[[], Policy] = lambda: NO_POLICY,
     ) -> None:
         self._catalogue = catalogue
-        self._holding = holding or HoldLimits()
         self._policy = policy
         self._workers = workers
-        self._longest = longest
+        self._limits = limits
 
     async def DetectText(  # noqa: N802  # the contract's name
         self,
@@ -64,8 +61,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         detection_context = wire.detection_context(
             request.direction, request.passages, request.surroundings, request.replies_json
         )
-        self._check_size(sum(map(len, request.texts)), "texts")
-        self._check_size(sum(map(len, detection_context.passages)), "passages")
+        self._limits.check(sum(map(len, request.texts)), "texts")
+        self._limits.check(sum(map(len, detection_context.passages)), "passages")
         if request.beside:
             rules = tuple(rule for rule in rules if rule.judges_beside)
         verdicts, failures = await judge(request.texts, rules, detection_context, self._workers)
@@ -85,12 +82,12 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         Principal.from_proto(first.config.principal)
         config = first.config
         detection_context = wire.detection_context(config.direction, config.passages, config.surroundings)
-        self._check_size(sum(map(len, detection_context.passages)), "passages")
+        self._limits.check(sum(map(len, detection_context.passages)), "passages")
         session = Session(
             self._catalogue.rules(wire.specs(config.detectors)),
             detection_context,
             wire.chunking(config.chunking),
-            self._holding,
+            self._limits.holding,
             all_hold=config.all_hold,
         )
         waiting = batches(self._pieces(request_iterator), _AHEAD)
@@ -108,7 +105,9 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         Principal.from_proto(request.principal)
         infos = self._catalogue.infos()
         healths = [None] * len(infos) if request.without_health else await self._catalogue.healths()
-        return pb.ListDetectorsResponse(detectors=map(wire.detector_message, infos, healths))
+        return pb.ListDetectorsResponse(
+            detectors=map(wire.detector_message, infos, healths), limits=wire.limits_message(self._limits)
+        )
 
     async def GetPolicy(  # noqa: N802  # the contract's name
         self,
@@ -128,12 +127,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
                 raise InvalidRequest("Every message after the first must be a `piece`.", field="piece")
             piece = request.piece
             text = piece.text
-            self._check_size(len(text), "piece.text")
+            self._limits.check(len(text), "piece.text")
             yield Piece(piece.choice, text, piece.last, wire.check_reply(piece.reply_json), piece.beside)
-
-    def _check_size(self, size: int, field: str) -> None:
-        if size > self._longest:
-            raise PayloadTooLarge(f"`{field}` is longer than {self._longest} characters.", field=field)
 
 
 async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T], None]:

@@ -19,6 +19,7 @@ from detection.domain import (
     Progress,
     Verdict,
 )
+from detection.shared import JudgingLimits
 from servicekit.errors import InvalidRequest
 
 _ACTIONS = {
@@ -145,6 +146,18 @@ def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
         health=said,
         health_reason=health.reason if health is not None else "",
         remote=info.remote,
+        library_digest=info.library,
+    )
+
+
+def limits_message(limits: JudgingLimits) -> pb.JudgingLimits:
+    """Return the message of the limits."""
+    return pb.JudgingLimits(
+        longest_text=limits.longest,
+        held_back=limits.holding.window,
+        held_whole=limits.holding.whole,
+        detections=limits.patterns.detections,
+        seconds=limits.patterns.seconds,
     )
 
 

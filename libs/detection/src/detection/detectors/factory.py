@@ -75,6 +75,7 @@ class BuiltIn(Generic[P]):
         kind: The kind of input that the detector takes.
         probe: Returns its health; without a probe the detector is always healthy.
         about_answer: See `ConfiguredDetector`.
+        library: The digest of this library, if the detector consists of nothing else; see `shared`.
     """
 
     detector_id: str
@@ -85,6 +86,7 @@ class BuiltIn(Generic[P]):
     kind: DetectorKind = DetectorKind.CONTENTS
     probe: Callable[[], Awaitable[Health]] | None = None
     about_answer: bool = False
+    library: str = ""
 
     def make(self, raw: bytes) -> ConfiguredDetector:
         """See `DetectorFactory.make`."""
@@ -93,7 +95,14 @@ class BuiltIn(Generic[P]):
 
     def info(self) -> DetectorInfo:
         """See `DetectorFactory.info`."""
-        return DetectorInfo(self.detector_id, self.description, _schema(self.params), self.streaming, self.kind)
+        return DetectorInfo(
+            self.detector_id,
+            self.description,
+            _schema(self.params),
+            self.streaming,
+            self.kind,
+            library=self.library,
+        )
 
     async def health(self) -> Health:
         """See `DetectorFactory.health`."""

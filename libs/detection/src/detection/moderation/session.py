@@ -33,6 +33,7 @@ class Session:
         chunking: The chunks in which the choices are released; None: they may be cut anywhere.
         holding: The limits on held-back text of each choice.
         all_hold: Text also waits for rules that only report.
+        inline_limit: The most code points that the event loop scans at once; the detectors may allow fewer.
 
     Attributes:
         blocked: Whether a rule has blocked; after that, `feed` must not be called.
@@ -46,6 +47,7 @@ class Session:
         holding: HoldLimits | None = None,
         *,
         all_hold: bool = False,
+        inline_limit: int | None = None,
     ) -> None:
         self._rules = rules
         self._context = context or DetectionContext()
@@ -54,7 +56,8 @@ class Session:
         self._all_hold = all_hold
         quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
         self._slow = len(quick) < len(rules)
-        self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
+        limits = [detector.inline_limit for detector in quick]
+        self._inline_limit = min(limits if inline_limit is None else [*limits, inline_limit], default=0)
         self._quick = bool(quick)
         self._texts: dict[int, GrowingText | SeenText] = {}
         self._ready = asyncio.Event()
@@ -93,7 +96,7 @@ class Session:
                 if self.blocked:
                     return
         finally:
-            self._close()
+            self.close()
 
     async def _waiting_for_judges(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
@@ -122,7 +125,7 @@ class Session:
                     return
         finally:
             told.cancel()
-            self._close()
+            self.close()
             if reading is not None:
                 reading.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -165,7 +168,8 @@ class Session:
                 break
         return steps
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Stop the detectors and record their work; `run` does it at its end."""
         for text in self._texts.values():
             text.close()
 

@@ -53,7 +53,7 @@ async def cleared(
 
 async def _judged(watch: Watch, document: Document) -> bool:
     """Return whether all of a document is judged and nothing of it is blocked."""
-    feeding = asyncio.ensure_future(_feed(watch, document.texts))
+    feeding = asyncio.ensure_future(_feed(watch, document))
     try:
         async with contextlib.aclosing(watch.clearances()) as clearances:
             async for clearance in clearances:
@@ -65,9 +65,11 @@ async def _judged(watch: Watch, document: Document) -> bool:
     return document.judged
 
 
-async def _feed(watch: Watch, texts: Sequence[str]) -> None:
-    for number, text in enumerate(texts):
-        await watch.feed(number, text, last=True, beside=True)
+async def _feed(watch: Watch, document: Document) -> None:
+    for number, text in enumerate(document.texts):
+        for clearance in await watch.feed(number, text, last=True, beside=True):
+            if not clearance.blocked:  # a blocked document is never judged to its end
+                document.take(clearance.choice, clearance)
     await watch.end()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
@@ -34,7 +34,8 @@ LONGEST_PIECE = 16 * 1024
 class OutputGuard:
     """One answer while its detectors judge it.
 
-    Two tasks run beside the reader: one feeds the model's events to the detectors, one takes their clearances.
+    Two tasks run beside the reader: one feeds the model's events to the detectors and takes the clearances that are
+    known at once, one takes the others.
     `events` yields the result. The model's stream is read at most `HELD_CHARACTERS` ahead of the reader. A choice
     ends when all of it is judged; it does not wait for other choices.
 
@@ -136,20 +137,22 @@ class OutputGuard:
 
     async def _judge(self, choice: HeldChoice, text: str) -> None:
         while len(text) > LONGEST_PIECE:
-            await self._watch.feed(choice.index, text[:LONGEST_PIECE])
+            self._cleared(await self._watch.feed(choice.index, text[:LONGEST_PIECE]))
             text = text[LONGEST_PIECE:]
         # The detectors get the finish, too: then they do not wait for more text.
         reply = choice.reply_json if choice.told else b""
-        await self._watch.feed(choice.index, text, last=choice.told, reply_json=reply)
+        self._cleared(await self._watch.feed(choice.index, text, last=choice.told, reply_json=reply))
 
     async def _judge_beside(self) -> None:
         for piece in self._beside.taken():
             text = piece.text
             while len(text) > LONGEST_PIECE:
-                await self._watch.feed(piece.number, text[:LONGEST_PIECE], beside=piece.beside)
+                self._cleared(await self._watch.feed(piece.number, text[:LONGEST_PIECE], beside=piece.beside))
                 text = text[LONGEST_PIECE:]
-            await self._watch.feed(
-                piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside
+            self._cleared(
+                await self._watch.feed(
+                    piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside
+                )
             )
 
     def _take(self, batch: Batch) -> dict[HeldChoice, list[str]]:
@@ -201,6 +204,10 @@ class OutputGuard:
 
     async def _clear(self) -> None:
         async for clearance in self._watch.clearances():
+            self._cleared((clearance,))
+
+    def _cleared(self, clearances: Sequence[Clearance]) -> None:
+        for clearance in clearances:
             self._apply(clearance)
             self._wake.set()
 

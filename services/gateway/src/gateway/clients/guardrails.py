@@ -125,11 +125,21 @@ class GrpcGuardrails:
         self, principal: Principal, deadline: Deadline, *, health: bool = False
     ) -> tuple[DetectorInfo, ...]:
         """See `ports.answering.Guardrails`."""
+        response = await self._listed(principal, deadline, health=health)
+        return tuple(_info(each) for each in response.detectors)
+
+    async def listing(self, deadline: Deadline) -> guardrails_pb2.ListDetectorsResponse:
+        """Return the detectors as the service lists them, with its limits."""
+        return await self._listed(LOCAL, deadline, health=False)
+
+    async def _listed(
+        self, principal: Principal, deadline: Deadline, *, health: bool
+    ) -> guardrails_pb2.ListDetectorsResponse:
         request = guardrails_pb2.ListDetectorsRequest(principal=principal.to_proto(), without_health=not health)
         response: guardrails_pb2.ListDetectorsResponse = await rpc.unary(
             self._stub.ListDetectors, request, deadline
         )
-        return tuple(_info(each) for each in response.detectors)
+        return response
 
 
 class _GrpcWatch:
@@ -140,11 +150,12 @@ class _GrpcWatch:
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
-    ) -> None:
+    ) -> Sequence[Clearance]:
         piece = guardrails_pb2.DetectPiece(
             choice=choice, text=text, last=last, reply_json=reply_json, beside=beside
         )
         await self._call.write(guardrails_pb2.DetectRequest(piece=piece))
+        return ()
 
     async def end(self) -> None:
         await self._call.done_writing()

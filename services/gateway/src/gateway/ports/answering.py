@@ -130,8 +130,10 @@ class Watch(Protocol):
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
-    ) -> None:
+    ) -> Sequence[Clearance]:
         """Append to a choice's text; wait while too much text waits for the detectors.
+
+        Return what may be released, as far as it is known at once. `clearances` yields the rest.
 
         Args:
             choice: The number of the choice.
@@ -148,7 +150,10 @@ class Watch(Protocol):
         ...
 
     def clearances(self) -> AsyncGenerator[Clearance, None]:
-        """Yield what may be released, as soon as it is known; end when everything is judged."""
+        """Yield what may be released and `feed` has not returned, as soon as it is known.
+
+        End when everything is judged.
+        """
         ...
 
 

@@ -1,7 +1,7 @@
 """Detection on a stream of text: newline-delimited JSON in both directions, raw ASGI."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -22,7 +22,7 @@ from gateway.dialects.orchestrator import errors, text_detection
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.domain import Chunking, DetectionContext, Detector, DetectorKind, Direction
 from gateway.frontends.profiles import GuardrailsWire
-from gateway.ports.answering import Guardrails, Watch
+from gateway.ports.answering import Clearance, Guardrails, Watch
 from gateway.routes.body import media_type_of
 from gateway.server.request_state import state_of
 from gateway.server.responses import NOSNIFF, refuse
@@ -96,9 +96,10 @@ class StreamContent:
                 raise
             await answer.begin()
             async with self._guardrails.watch(principal, detectors, deadline, around, Chunking.SENTENCE) as watch:
+                telling = _Telling(answer)
                 tasks = (
-                    asyncio.ensure_future(_tell(watch, answer)),
-                    asyncio.ensure_future(_feed(watch, content, lines, receive)),
+                    asyncio.ensure_future(_tell(watch, telling)),
+                    asyncio.ensure_future(_feed(watch, telling, content, lines, receive)),
                 )
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -170,31 +171,48 @@ async def _lines(receive: Receive) -> AsyncGenerator[bytes, None]:
         yield held
 
 
-async def _feed(watch: Watch, content: str, lines: AsyncGenerator[bytes, None], receive: Receive) -> None:
+class _Telling:
+    """Sends a line for each chunk that the detectors clear."""
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._start = 0
+
+    async def send(self, clearances: Sequence[Clearance]) -> None:
+        """Send the lines of clearances.
+
+        Raises:
+            DetectorFailed: A detector failed.
+        """
+        for clearance in clearances:
+            for failure in clearance.failures:
+                raise errors.DetectorFailed(failure)
+            if clearance.findings or clearance.cleared_until > self._start:
+                line = text_detection.chunk_line(
+                    clearance.findings,
+                    self._start,
+                    clearance.cleared_until,
+                    relative=self._answer.wire is GuardrailsWire.ORCHESTRATOR,
+                )
+                self._start = clearance.cleared_until
+                await self._answer.line(line)
+
+
+async def _feed(
+    watch: Watch, telling: _Telling, content: str, lines: AsyncGenerator[bytes, None], receive: Receive
+) -> None:
     """Feed the detectors; then wait for the client to leave."""
-    await watch.feed(0, content)
+    await telling.send(await watch.feed(0, content))
     async for line in lines:
-        await watch.feed(0, text_detection.next_line(line))
-    await watch.feed(0, "", last=True)
+        await telling.send(await watch.feed(0, text_detection.next_line(line)))
+    await telling.send(await watch.feed(0, "", last=True))
     await watch.end()
     while (await receive())["type"] != "http.disconnect":
         pass
     raise _ClientLeft
 
 
-async def _tell(watch: Watch, answer: _Answer) -> None:
-    start = 0
+async def _tell(watch: Watch, telling: _Telling) -> None:
     async with aclosing(watch.clearances()) as clearances:
         async for clearance in clearances:
-            for failure in clearance.failures:
-                raise errors.DetectorFailed(failure)
-            if clearance.findings or clearance.cleared_until > start:
-                await answer.line(
-                    text_detection.chunk_line(
-                        clearance.findings,
-                        start,
-                        clearance.cleared_until,
-                        relative=answer.wire is GuardrailsWire.ORCHESTRATOR,
-                    )
-                )
-                start = clearance.cleared_until
+            await telling.send((clearance,))

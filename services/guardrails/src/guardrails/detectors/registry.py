@@ -3,12 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from detection.detectors.ban_substrings import ban_substrings
 from detection.detectors.factory import DetectorFactory
-from detection.detectors.invisible_text import invisible_text
 from detection.detectors.patterns.matching import Limits
-from detection.detectors.prompt_injection import prompt_injection
-from detection.detectors.regex import regex
+from detection.shared import shared_detectors
 from embedding.port import Embedder
 
 from guardrails.detectors.child_processes import ChildProcesses
@@ -46,15 +43,12 @@ def built_in(resources: Resources) -> Sequence[DetectorFactory]:
     """Return the factories of all built-in detectors."""
     names = resources.pii_processes
     return [
-        ban_substrings(resources.limits),
+        *shared_detectors(resources.limits),
         file_type(resources.check_processes),
         groundedness(resources.open_embedder, resources.model_seconds),
-        invisible_text(resources.limits),
         language(resources.whole_text_limit),
         *([pii(names, resources.model_seconds)] if names is not None else []),
-        prompt_injection(resources.limits),
         reading_time(),
-        regex(resources.limits),
         secrets(resources.limits),
         token_limit(),
     ]

@@ -208,7 +208,7 @@ class _FakeWatch:
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
-    ) -> None:
+    ) -> Sequence[Clearance]:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
         self._guardrails.judged.append(text)
         findings = self._guardrails._find(whole, self._action)  # two halves of one fake
@@ -217,6 +217,7 @@ class _FakeWatch:
         blocked = bool(new) and self._action is Action.BLOCK
         cleared = len(whole) - (0 if last else self._guardrails.held(whole))
         self._put(Clearance(choice, 0 if blocked else cleared, new, blocked, judged=last and not blocked))
+        return ()
 
     async def end(self) -> None:
         self._put(None)

@@ -731,22 +731,66 @@ class ListDetectorsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DETECTORS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def detectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Detector]:
         """One entry for each detector."""
+
+    @_builtins.property
+    def limits(self) -> Global___JudgingLimits:
+        """The limits of all judging."""
 
     def __init__(
         self,
         *,
         detectors: _abc.Iterable[Global___Detector] | None = ...,
+        limits: Global___JudgingLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors", "limits", b"limits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListDetectorsResponse: _TypeAlias = ListDetectorsResponse  # noqa: Y015
+
+@_typing.final
+class JudgingLimits(_message.Message):
+    """The limits within which the service judges texts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LONGEST_TEXT_FIELD_NUMBER: _builtins.int
+    HELD_BACK_FIELD_NUMBER: _builtins.int
+    HELD_WHOLE_FIELD_NUMBER: _builtins.int
+    DETECTIONS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    longest_text: _builtins.int
+    """Most characters of one request's texts, or of one piece of a growing text."""
+    held_back: _builtins.int
+    """Most characters of a sentence, or of a possible match, that are held back."""
+    held_whole: _builtins.int
+    """Most characters of a text that is held back as a whole."""
+    detections: _builtins.int
+    """Most detections of a detector in one text."""
+    seconds: _builtins.float
+    """Most seconds of a detector for one text or piece."""
+    def __init__(
+        self,
+        *,
+        longest_text: _builtins.int = ...,
+        held_back: _builtins.int = ...,
+        held_whole: _builtins.int = ...,
+        detections: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detections", b"detections", "held_back", b"held_back", "held_whole", b"held_whole", "longest_text", b"longest_text", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JudgingLimits: _TypeAlias = JudgingLimits  # noqa: Y015
 
 @_typing.final
 class Detector(_message.Message):
@@ -762,6 +806,7 @@ class Detector(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     HEALTH_REASON_FIELD_NUMBER: _builtins.int
     REMOTE_FIELD_NUMBER: _builtins.int
+    LIBRARY_DIGEST_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
     """Its id."""
     description: _builtins.str
@@ -776,6 +821,10 @@ class Detector(_message.Message):
     """Why it is unhealthy, for the client."""
     remote: _builtins.bool
     """It calls another server."""
+    library_digest: _builtins.str
+    """The digest of the library that the detector consists of. A caller whose library has the same digest may judge
+    texts itself, within the limits of the response. Empty: only the service can judge.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___DetectorKind.ValueType]:
         """The kinds of its input."""
@@ -791,10 +840,11 @@ class Detector(_message.Message):
         health: Global___DetectorHealth.ValueType = ...,
         health_reason: _builtins.str = ...,
         remote: _builtins.bool = ...,
+        library_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "detector_id", b"detector_id", "health", b"health", "health_reason", b"health_reason", "kinds", b"kinds", "params_schema_json", b"params_schema_json", "remote", b"remote", "streaming", b"streaming"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "detector_id", b"detector_id", "health", b"health", "health_reason", b"health_reason", "kinds", b"kinds", "library_digest", b"library_digest", "params_schema_json", b"params_schema_json", "remote", b"remote", "streaming", b"streaming"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

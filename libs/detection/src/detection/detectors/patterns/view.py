@@ -27,12 +27,14 @@ _IGNORABLE_RANGES = (
 )  # fmt: skip
 _IGNORABLE = frozenset(chr(code) for first, last in _IGNORABLE_RANGES for code in range(first, last + 1))
 _LAST_OF_MARKS = 0x20000  # all marks above are ignorable
-_POINTS = [chr(code) for code in range(0x80, _LAST_OF_MARKS)]
-_OF_CATEGORY = {point: unicodedata.category(point) for point in _POINTS}
-_DASHES = frozenset(point for point in _POINTS if _OF_CATEGORY[point] == "Pd") | set("\u02d7\u2043\u2212")
+_CATEGORIES: dict[str, list[str]] = {"Pd": [], "Zs": [], "Mn": [], "Me": []}
+for _point in map(chr, range(0x80, _LAST_OF_MARKS)):  # one pass, because it delays the import
+    if (_points := _CATEGORIES.get(unicodedata.category(_point))) is not None:
+        _points.append(_point)
+_DASHES = frozenset(_CATEGORIES["Pd"]) | set("\u02d7\u2043\u2212")
 _DOTS = frozenset("\u00b7\u0387\u2022\u2027\u2219\u22c5\u3002\u30fb")
-_SPACES = frozenset(point for point in _POINTS if _OF_CATEGORY[point] == "Zs")
-_MARKS = frozenset(point for point in _POINTS if _OF_CATEGORY[point] in ("Mn", "Me")) - _IGNORABLE
+_SPACES = frozenset(_CATEGORIES["Zs"])
+_MARKS = frozenset(_CATEGORIES["Mn"] + _CATEGORIES["Me"]) - _IGNORABLE
 _FOLDED = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_DOTS, "."), **dict.fromkeys(_SPACES, " ")}
 _REMEMBERED = 8192  # characters
 

@@ -165,7 +165,7 @@ def required(asked: Detectors) -> None:
 def _detector(detector_id: str, params: Any, field: str) -> Detector:
     if params is not None and not isinstance(params, dict):
         raise refused(_PARAMS_OBJECT, field)
-    return Detector(detector_id, Action.REPORT, params_json=msgspec.json.encode(params or {}))
+    return Detector(detector_id, Action.REPORT, params_json=msgspec.json.encode(params or {}), requested=True)
 
 
 def _value(raw: Raw, name: str) -> Any:

@@ -1,0 +1,244 @@
+"""Detectors that judge in the gateway, with the code of the guardrails service (`detection`).
+
+Import this module only where detectors are wanted: its tables and its pattern engine take a while to load.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+from causeway.guardrails.v1 import guardrails_pb2
+from detection import domain as judging
+from detection.chunking.chunkers import Chunking as Chunks
+from detection.detectors.patterns.matching import Limits
+from detection.detectors.port import Judge
+from detection.moderation.catalogue import Catalogue
+from detection.moderation.hold_back import HoldLimits
+from detection.moderation.rules import Rule
+from detection.moderation.session import Session
+from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.whole_text import judge
+from detection.shared import JudgingLimits, digest, shared_detectors
+from servicekit import telemetry
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded, Internal
+
+from gateway.domain import (
+    Action,
+    Chunking,
+    DetectionContext,
+    Detector,
+    DetectorFailure,
+    Direction,
+    Finding,
+    Verdict,
+)
+from gateway.ports.answering import Clearance, Watch
+
+_tracer = telemetry.tracer(__name__)
+_ACTIONS = {judging.Action[action.name]: action for action in Action}
+_DIRECTIONS = {direction: judging.Direction[direction.name] for direction in Direction}
+_CHUNKINGS = {None: None, Chunking.MINIMAL: None, Chunking.SENTENCE: Chunks.SENTENCE}
+_ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
+
+# The event loop judges at most a quarter of the text that the service's event loop judges: at most 2 ms with named
+# patterns, and 5 ms with others, on texts made to be slow.
+_SHARE = 4
+# Detectors that are too slow for texts of this length stay with the service.
+_LEAST_INLINE = 1024
+
+
+class LocalDetectors:
+    """Some detectors that are ready to judge.
+
+    Args:
+        rules: Their rules.
+        limits: The limits of the service.
+        inline: The most code points that the event loop judges at once.
+        workers: The threads that judge more.
+    """
+
+    def __init__(self, rules: Sequence[Rule], limits: JudgingLimits, inline: int, workers: ThreadPool) -> None:
+        self._rules = rules
+        self._limits = limits
+        self._inline = inline
+        self._workers = workers
+
+    def fit(self, texts: Sequence[str], context: DetectionContext) -> bool:
+        """Return whether they may judge whole texts here; the service judges long ones, or refuses them."""
+        return self.fit_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
+
+    def fit_context(self, context: DetectionContext) -> bool:
+        """Return whether the service would accept the context."""
+        return not context.passages or sum(map(len, context.passages)) <= self._limits.longest
+
+    async def detect(
+        self, direction: Direction, texts: Sequence[str], deadline: Deadline, *, beside: bool
+    ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        """See `ports.answering.Guardrails.detect`."""
+        deadline.remaining()
+        rules = [rule for rule in self._rules if rule.judges_beside] if beside else self._rules
+        with _tracer.start_as_current_span("detect"):
+            around = judging.DetectionContext(_DIRECTIONS[direction])
+            verdicts, failures = await judge(texts, rules, around, self._workers)
+        return tuple(map(_verdict, verdicts)), _failures(failures)
+
+    @contextmanager
+    def watch(self, deadline: Deadline, chunking: Chunking | None) -> Iterator[Watch]:
+        """See `ports.answering.Guardrails.watch`."""
+        deadline.remaining()
+        session = Session(
+            self._rules,
+            _ANSWER,
+            _CHUNKINGS[chunking],
+            self._limits.holding,
+            all_hold=chunking is not None,
+            inline_limit=self._inline,
+        )
+        span = _tracer.start_span("detect")
+        try:
+            yield _LocalWatch(session, self._limits, self._workers, deadline)
+        finally:
+            session.close()
+            span.end()
+
+
+class LocalLibrary:
+    """The detectors of the guardrails service that this process can run itself.
+
+    Args:
+        listed: The detectors and limits of the service.
+        workers: The threads that judge long pieces of growing texts.
+
+    Attributes:
+        names: The ids of the detectors.
+    """
+
+    def __init__(self, listed: guardrails_pb2.ListDetectorsResponse, workers: ThreadPool) -> None:
+        own, limits = digest(), listed.limits
+        same = [each.detector_id for each in listed.detectors if each.library_digest == own]
+        self.names = frozenset(same if listed.HasField("limits") else ())
+        self._limits = JudgingLimits(
+            limits.longest_text,
+            HoldLimits(limits.held_back, limits.held_whole),
+            Limits(held=limits.held_back, detections=limits.detections, seconds=limits.seconds),
+        )
+        self._workers = workers
+
+    @cached_property
+    def _catalogue(self) -> Catalogue:
+        factories = shared_detectors(self._limits.patterns)
+        return Catalogue([each for each in factories if each.detector_id in self.names])
+
+    def is_like(self, other: "LocalLibrary | None") -> bool:
+        """Return whether another one makes the same detectors."""
+        return other is not None and (self.names, self._limits) == (other.names, other._limits)
+
+    def made(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
+        """Return detectors; None if the service must judge. Compiling their patterns takes time."""
+        if not {each.detector_id for each in detectors} <= self.names:
+            return None
+        try:
+            rules = self._catalogue.rules([_spec(each) for each in detectors])
+        except CausewayError:
+            return None  # the service says what is wrong
+        limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
+        inline = min(limits) // _SHARE
+        return LocalDetectors(rules, self._limits, inline, self._workers) if inline >= _LEAST_INLINE else None
+
+
+class _LocalWatch:
+    """`ports.answering.Watch` in this process. `feed` returns all clearances; after a block, input is ignored."""
+
+    def __init__(self, session: Session, limits: JudgingLimits, workers: ThreadPool, deadline: Deadline) -> None:
+        self._session = session
+        self._limits = limits
+        self._workers = workers
+        self._deadline = deadline
+        self._over = asyncio.Event()
+        self._failure: CausewayError | None = None
+
+    async def feed(
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+    ) -> Sequence[Clearance]:
+        if self._over.is_set():
+            return ()
+        session = self._session
+        pieces = (judging.Piece(choice, text, last, reply_json, beside),)
+        try:
+            self._limits.check(len(text), "piece.text")
+            if session.inline(pieces):
+                steps = session.feed(pieces)
+            else:
+                steps = session.apply(await self._workers.run(False, session.scan, pieces))
+        except CausewayError as error:  # `clearances` raises it, like an error of the service
+            self._end(error)
+            return ()
+        except Exception:
+            self._end(Internal())
+            raise
+        if session.blocked:
+            self._end()
+        return [_clearance(step) for step in steps]
+
+    async def end(self) -> None:
+        self._over.set()
+
+    async def clearances(self) -> AsyncGenerator[Clearance, None]:
+        try:
+            async with asyncio.timeout(self._deadline.timeout()):
+                await self._over.wait()
+        except TimeoutError:
+            raise DeadlineExceeded("The request took longer than its deadline.") from None
+        if self._failure is not None:
+            raise self._failure
+        return
+        yield  # type: ignore[unreachable]  # makes it a generator
+
+    def _end(self, failure: CausewayError | None = None) -> None:
+        self._failure = failure
+        self._over.set()
+
+
+def _spec(detector: Detector) -> judging.DetectorSpec:
+    on_error = judging.OnError.ALLOW if detector.allow_on_error else judging.OnError.BLOCK
+    action = judging.Action[detector.action.name]
+    return judging.DetectorSpec(detector.detector_id, action, on_error, detector.params_json)
+
+
+def _clearance(step: judging.Progress) -> Clearance:
+    return Clearance(
+        step.choice,
+        step.cleared_until,
+        _findings(step.findings) if step.findings else (),
+        step.action is judging.Action.BLOCK,
+        _failures(step.failures) if step.failures else (),
+        step.judged,
+    )
+
+
+def _verdict(verdict: judging.Verdict) -> Verdict:
+    return Verdict(_ACTIONS.get(verdict.action), _findings(verdict.findings), verdict.redacted_text)
+
+
+def _findings(findings: Iterable[judging.Finding]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            detector_id=finding.detector_id,
+            detection_type=finding.detection.type,
+            detection=finding.detection.name,
+            score=finding.detection.score,
+            action=_ACTIONS[finding.action],
+            start=finding.detection.start,
+            end=finding.detection.end,
+            text=finding.detection.text,
+            replacement=finding.replacement,
+            extra_json=finding.detection.extra,
+        )
+        for finding in findings
+    )
+
+
+def _failures(failures: Iterable[judging.Failure]) -> tuple[DetectorFailure, ...]:
+    return tuple(DetectorFailure(each.detector_id, each.message, each.status, each.not_asked) for each in failures)

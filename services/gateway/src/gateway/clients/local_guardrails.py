@@ -1,0 +1,85 @@
+"""Guardrails that judge in the gateway where they can, and else call the service."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.clients.guardrails import GrpcGuardrails
+from gateway.clients.shared_detectors import SharedDetectors
+from gateway.domain import (
+    Chunking,
+    DetectionContext,
+    Detector,
+    DetectorFailure,
+    DetectorInfo,
+    Direction,
+    Policy,
+    Verdict,
+)
+from gateway.ports.answering import Watch
+
+_NONE = DetectionContext()
+
+
+class LocalGuardrails:
+    """`ports.answering.Guardrails` that judges in this process with the detectors that are ready there.
+
+    The results are those of the service, because its code judges. Only the call is missing.
+
+    Args:
+        service: Judges everything else.
+        shared: The detectors that this process can run.
+    """
+
+    def __init__(self, service: GrpcGuardrails, shared: SharedDetectors) -> None:
+        self._service = service
+        self._shared = shared
+
+    async def detect(
+        self,
+        principal: Principal,
+        direction: Direction,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+        deadline: Deadline,
+        context: DetectionContext = _NONE,
+        *,
+        beside: bool = False,
+    ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        """See `ports.answering.Guardrails`."""
+        local = self._shared.ready(detectors)
+        if local is None or not local.fit(texts, context):
+            return await self._service.detect(
+                principal, direction, detectors, texts, deadline, context, beside=beside
+            )
+        return await local.detect(direction, texts, deadline, beside=beside)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        principal: Principal,
+        detectors: Sequence[Detector],
+        deadline: Deadline,
+        context: DetectionContext = _NONE,
+        chunking: Chunking | None = None,
+    ) -> AsyncIterator[Watch]:
+        """See `ports.answering.Guardrails`."""
+        local = self._shared.ready(detectors)
+        if local is None or not local.fit_context(context):
+            async with self._service.watch(principal, detectors, deadline, context, chunking) as watch:
+                yield watch
+        else:
+            with local.watch(deadline, chunking) as watch:
+                yield watch
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        """See `ports.answering.Guardrails`."""
+        return await self._service.policy(deadline)
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        """See `ports.answering.Guardrails`."""
+        return await self._service.detectors(principal, deadline, health=health)

@@ -1,0 +1,168 @@
+"""gateway.clients.shared_detectors: when the gateway runs a policy's detectors itself."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from causeway.guardrails.v1 import guardrails_pb2 as pb
+from causeway_testing.servers import eventually
+from detection.moderation.thread_pool import ThreadPool
+from detection.shared import digest
+from gateway.clients import shared_detectors
+from gateway.clients.shared_detectors import SharedDetectors
+from gateway.domain import Action, Detector
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+
+EMAIL = Detector("regex", Action.REDACT, params_json=b'{"regex":["email"]}')
+WORDS = Detector("ban_substrings", Action.BLOCK, params_json=b'{"substrings":["secret"]}')
+LIMITS = pb.JudgingLimits(longest_text=1000, held_back=100, held_whole=200, detections=10, seconds=1)
+
+
+class Service:
+    """A guardrails service that lists detectors.
+
+    Attributes:
+        digests: The digests by detector.
+        limits: Its limits; None: an older service, which has none.
+        down: It cannot be reached.
+        asked: The number of calls.
+    """
+
+    def __init__(self, **digests: str) -> None:
+        self.digests = digests
+        self.limits: pb.JudgingLimits | None = LIMITS
+        self.down = False
+        self.asked = 0
+
+    async def listing(self, deadline: Deadline) -> pb.ListDetectorsResponse:
+        self.asked += 1
+        if self.down:
+            raise Unavailable("gone")
+        detectors = [pb.Detector(detector_id=name, library_digest=each) for name, each in self.digests.items()]
+        return pb.ListDetectorsResponse(detectors=detectors, limits=self.limits)
+
+
+@asynccontextmanager
+async def sharing(service: Service, *, age: float = 60.0) -> AsyncIterator[SharedDetectors]:
+    workers = ThreadPool(1)
+    known: Any = service
+    try:
+        async with SharedDetectors(known, workers, interval=0.01, age=age) as shared:
+            yield shared
+    finally:
+        workers.close()
+
+
+async def settled(service: Service, shared: SharedDetectors, detectors: Sequence[Detector]) -> None:
+    """Wait until the gateway knows the present list and has made what it can make of the detectors."""
+    shared.ready(detectors)
+    for _ in range(2):  # the second list is asked after the first one was taken
+        asked = service.asked
+        await eventually(lambda asked=asked: service.asked > asked + 1)  # type: ignore[misc]  # bound now
+        shared.ready(detectors)
+
+
+@pytest.mark.parametrize("detectors", [[EMAIL], [EMAIL, WORDS]])
+async def test_the_same_detectors_become_ready(detectors: list[Detector]) -> None:
+    """Detectors of the same library become ready in the background; until then the service judges."""
+    service = Service(regex=digest(), ban_substrings=digest())
+    async with sharing(service) as shared:
+        assert shared.ready(detectors) is None
+        await eventually(lambda: shared.ready(detectors) is not None)
+        assert shared.ready(detectors) is shared.ready(list(detectors))
+
+
+def changed(change: Callable[[Service], None]) -> Service:
+    service = Service(regex=digest(), ban_substrings=digest())
+    change(service)
+    return service
+
+
+@pytest.mark.parametrize(
+    ("service", "detectors"),
+    [
+        (Service(regex="other", ban_substrings=digest()), [EMAIL]),
+        (Service(regex="", ban_substrings=digest()), [EMAIL, WORDS]),
+        (Service(ban_substrings=digest()), [EMAIL]),
+        (changed(lambda service: setattr(service, "limits", None)), [EMAIL]),
+        (changed(lambda service: None), [EMAIL, replace(WORDS, requested=True)]),
+        (changed(lambda service: None), [replace(EMAIL, params_json=b'{"regex":["("]}')]),
+        (changed(lambda service: None), [replace(EMAIL, params_json=b'{"regex":["x[^y]{0,900}y"]}')]),
+        (changed(lambda service: None), []),
+    ],
+    ids=["other-library", "replaced", "removed", "older-service", "requested", "wrong", "slow", "none"],
+)
+async def test_the_service_keeps_other_detectors(service: Service, detectors: list[Detector]) -> None:
+    """The service judges with a detector that differs, is missing, is a request's, is wrong, or is slow."""
+    async with sharing(service) as shared:
+        assert shared.ready([WORDS]) is None
+        await settled(service, shared, detectors)
+        assert shared.ready(detectors) is None
+
+
+async def test_another_version_of_the_service_takes_over() -> None:
+    """When the service's library changes, the gateway stops judging; when it is the same again, it judges again."""
+    service = Service(regex=digest())
+    async with sharing(service) as shared:
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+        service.digests = {"regex": "newer"}
+        await eventually(lambda: shared.ready([EMAIL]) is None)
+        service.digests = {"regex": digest()}
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+
+
+async def test_other_limits_make_other_detectors() -> None:
+    """When the service's limits change, the detectors are made again."""
+    service = Service(regex=digest())
+    async with sharing(service) as shared:
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+        before = shared.ready([EMAIL])
+        service.limits = pb.JudgingLimits(longest_text=10, held_back=5, held_whole=5, detections=1, seconds=1)
+        await eventually(lambda: shared.ready([EMAIL]) not in (None, before))
+
+
+async def test_an_old_list_does_not_count() -> None:
+    """The service judges, and fails, when it has not answered for a while. Its next answer counts at once."""
+    service = Service(regex=digest())
+    async with sharing(service, age=0.5) as shared:
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+        service.down = True
+        await eventually(lambda: shared.ready([EMAIL]) is None)
+        service.down = False
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+
+
+async def test_nothing_is_asked_before_it_is_wanted() -> None:
+    """A gateway without detectors of policies never asks for the list."""
+    service = Service(regex=digest())
+    async with sharing(service) as shared:
+        assert shared.ready([replace(EMAIL, requested=True)]) is None
+        await asyncio.sleep(0)
+        assert service.asked == 0
+
+
+async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest set is dropped when a new one comes above the limit."""
+    monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
+    service = Service(regex=digest())
+    async with sharing(service) as shared:
+        for threshold in (b"0.1", b"0.2", b"0.3"):
+            wanted = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
+            await eventually(lambda wanted=wanted: shared.ready(wanted) is not None)  # type: ignore[misc]  # bound now
+        assert len(shared._made) == 2  # the bound itself
+
+
+def test_a_start_loads_no_engine() -> None:
+    """The gateway's program does not load the pattern engine and its tables before a policy needs them."""
+    code = (
+        "import gateway.main, sys;"
+        "print(sorted({'re2', 'detection.detectors.patterns.view', 'detection.shared'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
