@@ -98,6 +98,17 @@ def test_the_page_lists_every_file(root: Path) -> None:
     assert rows == {(service, name) for service in SERVICES for name in settings(service)}
 
 
+def test_the_first_overlay_names_the_registry(compose: Compose, documented: Documented) -> None:
+    """The first overlay of the page pulls every image of the platform from the registry, and serves the console."""
+    shown = documented("your images")
+    [overlay], components = shown["resources"], [Path(each).name for each in shown["components"]]
+    cluster = compose(Path(overlay).name, components, images=shown["images"])
+    images = {each["image"] for each in cluster.containers if "causeway/" in each["image"]}
+    assert {each.partition("/causeway/")[0] for each in images} == {"registry.example.com"}
+    assert {each.partition("/causeway/")[2].partition(":")[0] for each in images} == set(SERVICES)
+    assert cluster.environment(cluster.pods["gateway"]["containers"][0])["CAUSEWAY_CONSOLE"] == "true"
+
+
 def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documented) -> None:
     """The kustomization for documents from URLs sets the same value for gateway and ingest, and includes the
     component.
