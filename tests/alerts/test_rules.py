@@ -1,14 +1,14 @@
 """The alert rules fire when they should and stay silent otherwise.
 
-`promtool test rules` evaluates deploy/grafana/alerts.yaml over the series of cases/*.yaml. A case says:
+`promtool test rules` evaluates deploy/grafana/alerts.yaml with the series of cases/*.yaml. A case has:
 
-- ``alert``, ``at``: which rule is looked at, and when;
-- ``series``: each series and its values, one a minute, in promtool's notation
+- ``alert``, ``at``: the rule and the time of the evaluation;
+- ``series``: each series with its values, one for each minute, in promtool's notation
   (https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/#series);
-- ``fires``: the labels and the summary of each alert that must be there, and of no other.
+- ``fires``: the labels and the summary of each expected alert.
 
-Every series but the kubelet's gets the label by which the rules know the platform. A copy of each without it, of
-another program in another namespace, is there, too, and must not change anything.
+Every series except the kubelet's gets the label that the rules select. A copy of each series without this label,
+from another program in another namespace, exists as well and must not change anything.
 """
 
 import json
@@ -28,7 +28,7 @@ OURS = 'app_kubernetes_io_part_of="causeway"'
 CASES: list[dict[str, Any]] = [
     {**case, "file": path.stem}
     for path in sorted(Path(__file__).parent.glob("cases/*.yaml"))
-    # Every scalar is a text: to YAML, 0x10 is sixteen.
+    # Every scalar is a text, because 0x10 is sixteen in YAML.
     for case in yaml.load(path.read_text(), yaml.BaseLoader)
 ]
 
@@ -47,12 +47,12 @@ def rules() -> dict[str, dict[str, Any]]:
 def promtool(
     directory: Path, cases: Sequence[Mapping[str, Any]], changed: Mapping[str, Any] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run promtool over cases, and return how it ended.
+    """Run promtool with cases, and return its result.
 
     Args:
         directory: For promtool's files.
-        cases: What is tested.
-        changed: A rule that takes the place of the one of its name.
+        cases: The cases.
+        changed: A rule that replaces the one of the same name.
     """
     program = shutil.which("promtool")
     assert program, "promtool is missing: install Debian's package prometheus (apt-get install prometheus)"
@@ -110,7 +110,7 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alert", rules())
 def test_both_sides_are_tested(alert: str) -> None:
-    """Each rule has a case in which it fires beside an installation that is well, and one in which it is silent."""
+    """Each rule has a case in which it fires beside a healthy installation, and one in which it is silent."""
     of_rule = [case for case in CASES if case["alert"] == alert]
     assert any(not case["fires"] for case in of_rule)
     for case in of_rule:
@@ -123,7 +123,7 @@ def test_both_sides_are_tested(alert: str) -> None:
 
 @pytest.mark.parametrize("alert", rules())
 def test_the_cases_notice_what_is_not_ours(alert: str, tmp_path: Path) -> None:
-    """A rule that forgets to select the platform's series fails its cases."""
+    """A rule without the selector of the platform fails its cases."""
     rule = rules()[alert]
     assert OURS in rule["expr"]
     forgetful = {**rule, "expr": re.sub(f"{OURS},? ?", "", rule["expr"])}
@@ -132,5 +132,5 @@ def test_the_cases_notice_what_is_not_ours(alert: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alert", rules())
 def test_no_rule_names_an_installation(alert: str) -> None:
-    """Rules keep installations apart by a label, and know none of them by name."""
+    """Rules distinguish installations by a label, and name none of them."""
     assert "namespace=" not in rules()[alert]["expr"].replace(" ", "")

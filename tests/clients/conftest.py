@@ -1,4 +1,4 @@
-"""A platform that real clients are run against: the embedded models, a scripted one beside them, an API key."""
+"""A platform for real clients: the embedded models, a scripted model, and an API key."""
 
 import asyncio
 import contextlib
@@ -30,18 +30,18 @@ ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 READY_SECONDS = 120.0
 INGEST_SECONDS = 240.0
 PROGRAM_SECONDS = 280.0
-# LangChain downloads the tables of OpenAI's tokenizer, from a host that tests cannot count on. LlamaIndex has them.
+# LangChain downloads the tables of OpenAI's tokenizer from a host that may be unreachable. LlamaIndex has them.
 TOKENIZERS = str(next(PYTHON.parents[1].glob("lib/*/site-packages/llama_index/core/_static/tiktoken_cache"), ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A running stack whose index `handbook` holds the sample corpus.
+    """A running stack whose index `handbook` has the sample corpus.
 
     Attributes:
-        url: Where its gateway listens.
+        url: The URL of its gateway.
         key: An administrator's API key.
-        model: The server of its model `scripted`; the default model is the embedded one.
+        model: The server of its model `scripted`. The default model is the embedded one.
     """
 
     url: str
@@ -49,11 +49,11 @@ class Platform:
     model: ModelServer
 
     async def end(self, *command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
-        """Run a client's program to its end; return its exit code and all that it printed.
+        """Run a client's program to its end, and return its exit code and its output.
 
-        The program finds the platform in the variables `CAUSEWAY_URL` and `CAUSEWAY_KEY`.
+        The variables `CAUSEWAY_URL` and `CAUSEWAY_KEY` name the platform.
         """
-        # What this machine says of other servers is not the client's business.
+        # The client does not get the machine's settings for other servers.
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AZURE_"))}
         process = await asyncio.create_subprocess_exec(
             *(str(word) for word in command),
@@ -72,7 +72,7 @@ class Platform:
         return process.returncode, printed.decode()
 
     async def run(self, *command: str | Path, cwd: Path | None = None) -> str:
-        """Run a client's program, which must end well; return all that it printed."""
+        """Run a client's program, which must succeed, and return its output."""
         code, printed = await self.end(*command, cwd=cwd)
         assert code == 0, printed
         return printed
@@ -84,7 +84,9 @@ class Platform:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
-    """A stack that asks for keys, with the sample corpus in its index `handbook` and the profile of the page."""
+    """Start a stack with authentication, with the sample corpus in its index `handbook` and the profile of the
+    page.
+    """
     data = tmp_path_factory.mktemp("stack")
     profiles = tmp_path_factory.mktemp("profiles") / "frontends.yaml"
     [shown] = re.findall(r"^```yaml\n(frontends:\n.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -107,10 +109,10 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
 
 
 async def _ingest(http: httpx.AsyncClient) -> None:
-    """Fill the index, as soon as the gateway has heard of the key."""
+    """Fill the index as soon as the gateway knows the key."""
     end = time.monotonic() + READY_SECONDS
     while (await http.get("/indexes")).status_code != 200:
-        assert time.monotonic() < end, "the gateway does not take the key"
+        assert time.monotonic() < end, "the gateway does not accept the key"
         await asyncio.sleep(0.02)
     files = [("file", (path.name, path.read_bytes())) for path in sorted(CORPUS.iterdir())]
     answer = await http.post("/documents", data={"index": INDEX}, files=files)

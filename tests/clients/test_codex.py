@@ -1,4 +1,4 @@
-"""Codex as its package comes, with the configuration that the page shows."""
+"""The published Codex with the configuration of the page."""
 
 import json
 import re
@@ -25,7 +25,7 @@ SAYS = Answer((sse(chunk({"content": "At six."})), sse(chunk({}, "stop")), DONE)
 
 
 async def test_a_turn_with_a_tool(platform: Any, tmp_path: Path) -> None:
-    """The command that the model asks for runs, the model gets what it printed, and its answer is shown."""
+    """Codex runs the model's command, returns its output to the model, and shows the answer."""
     [shown] = re.findall(r"^## Codex\n.*?^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()

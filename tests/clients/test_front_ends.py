@@ -1,4 +1,4 @@
-"""What the front ends of docs/clients.md ask for, with the profile that the page shows."""
+"""The requests of the front ends in docs/clients.md, with the profile of the page."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ TOOLS = [
 
 
 async def test_the_azure_rag_demo(platform: Any) -> None:
-    """Its page asks its own host for what it may offer, for a stream, and for the document that is cited."""
+    """Its page gets its options, a stream, and the cited document from its own host."""
     headers = {"host": "rag.example.com", "api-key": platform.key}
     async with httpx.AsyncClient(base_url=platform.url, headers=headers, timeout=60) as http:
         login = (await http.get("/auth_setup")).raise_for_status().json()

@@ -196,7 +196,7 @@ async def _complete(_: _Context, __: Any) -> types.CompleteResult:
 
 
 def _fixtures() -> Server[Any]:
-    """The suite's fixtures."""
+    """Define the suite's fixtures."""
     server: Server[Any] = Server(
         "fixtures",
         version="1",
@@ -233,7 +233,7 @@ def _with_fixtures() -> ASGIApp:
 def _gateway() -> ASGIApp:
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever = FakeRetriever({"docs": [passage]})
-    # What agents need; what other routes work with is not asked here.
+    # Only the services for agents.
     others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
     known = {
         "retriever": retriever,
@@ -259,14 +259,14 @@ async def _served(app: ASGIApp) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[str]:
-    """Where the gateway serves agents."""
+    """Give the URL of the gateway's route for agents."""
     async with _served(_gateway()) as url:
         yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fixtures() -> AsyncIterator[str]:
-    """Where the suite's fixtures are."""
+    """Give the URL of the suite's fixtures."""
     async with _served(_with_fixtures()) as url:
         yield url
 
@@ -284,7 +284,7 @@ async def _suite(*arguments: str) -> tuple[int, str]:
 
 
 async def test_every_scenario_runs_or_has_a_reason() -> None:
-    """A newer suite may bring further scenarios."""
+    """Every scenario of the suite runs, or has a reason in `NOT_APPLICABLE`."""
     _, printed = await _suite("list", "--server")
     begin = printed.partition("Server scenarios")[2].partition("Client scenarios")[0]
     listed = {line.split()[1] for line in begin.splitlines() if line.startswith("  - ")}
@@ -293,13 +293,13 @@ async def test_every_scenario_runs_or_has_a_reason() -> None:
 
 @pytest.mark.parametrize("scenario", GENERAL)
 async def test_the_gateway(gateway: str, scenario: str) -> None:
-    """The general scenarios, against its own tools and documents."""
+    """The general scenarios pass with the gateway's own tools and documents."""
     code, printed = await _suite("server", "--url", gateway, "--scenario", scenario)
     assert (code, ", 0 failed, 0 warnings" in printed, "Passed: 0/0" in printed) == (0, True, False), printed
 
 
 @pytest.mark.parametrize("scenario", WITH_FIXTURES)
 async def test_the_transport(fixtures: str, scenario: str) -> None:
-    """The others, against the suite's fixtures behind the gateway's transport."""
+    """The other scenarios pass with the suite's fixtures behind the gateway's transport."""
     code, printed = await _suite("server", "--url", fixtures, "--scenario", scenario)
     assert (code, ", 0 failed, 0 warnings" in printed, "Passed: 0/0" in printed) == (0, True, False), printed

@@ -1,4 +1,4 @@
-"""Open WebUI as its package comes, on its own page in Chromium."""
+"""The published Open WebUI with its own page in Chromium."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ READY_SECONDS = 240.0
 
 @contextlib.asynccontextmanager
 async def open_webui(platform: Any, data: Path) -> AsyncIterator[str]:
-    """Open WebUI before the profile that the page shows, for one user who need not sign in; yields its URL."""
+    """Start Open WebUI with the profile of the page, for one user without a login, and give its URL."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     environment = {
@@ -67,7 +67,7 @@ async def open_webui(platform: Any, data: Path) -> AsyncIterator[str]:
 
 @pytest.mark.timeout(600)
 async def test_a_question_on_the_page(platform: Any, tmp_path: Path) -> None:
-    """The page shows the answer from the index, with its source."""
+    """The page shows the answer from the index with its source."""
     if shutil.which("chromium") is None:
         pytest.skip("Open WebUI is not asked: chromium is not installed")
     async with open_webui(platform, tmp_path) as url:

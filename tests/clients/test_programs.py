@@ -1,4 +1,4 @@
-"""Clients' further abilities: tools, structured answers, lists of models, vectors, errors."""
+"""Further features of clients: tools, structured answers, lists of models, vectors and errors."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ SEARCHES = completion(
 
 
 async def test_openai_for_python(platform: Any) -> None:
-    """The whole package against the index and the model."""
+    """The features of the package work with the index and the model."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, PARSED)
     found = await platform.outcome(PYTHON, HERE / "python" / "openai_client.py")
     assert ANSWER in found["chat"]
@@ -62,7 +62,7 @@ async def test_openai_for_python(platform: Any) -> None:
 
 
 async def test_openai_for_node(platform: Any) -> None:
-    """Tools, an answer in the shape of a schema, models, vectors, errors."""
+    """Tools, an answer with a schema, models, vectors and errors work."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, PARSED)
     assert await platform.outcome(NODE, HERE / "node" / "client.mjs", "openai") == {
         "tool": CALL,
@@ -76,7 +76,7 @@ async def test_openai_for_node(platform: Any) -> None:
 
 
 async def test_the_vercel_ai_sdk(platform: Any) -> None:
-    """Tools that the SDK runs itself, whole and streamed, and an answer in the shape of a schema."""
+    """Tools that the SDK runs, unary and streamed, and an answer with a schema work."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, STREAMED_SIX, PARSED)
     assert await platform.outcome(NODE, HERE / "node" / "client.mjs", "aiSdk") == {
         "tool": [CALL],
@@ -95,13 +95,13 @@ async def test_the_vercel_ai_sdk(platform: Any) -> None:
     ],
 )
 async def test_langchain(platform: Any, program: tuple[Any, ...]) -> None:
-    """Tools and structured answers."""
+    """Tools and structured answers work."""
     platform.model.script(CALLS, PARSED)
     assert await platform.outcome(*program) == {"tool": [CALL], "parsed": TIDE}
 
 
 async def test_langchains_agents(platform: Any) -> None:
-    """Its MCP client finds the tools, and each of them works."""
+    """LangChain's MCP client finds the tools, and each of them works."""
     found = await platform.outcome(PYTHON, HERE / "python" / "langchain_mcp.py")
     file = SOURCE.partition("#")[0]
     assert (found["tools"], found["indexes"]) == (TOOLS, ["handbook"])
@@ -112,7 +112,7 @@ async def test_langchains_agents(platform: Any) -> None:
 
 
 async def test_openais_agents(platform: Any) -> None:
-    """The model calls the platform's tool, and reads the passages that it finds."""
+    """The model calls the platform's tool, and reads the found passages."""
     platform.model.script(SEARCHES, completion("In 2027."))
     found = await platform.outcome(PYTHON, HERE / "python" / "openai_agents_mcp.py")
     assert (found["tools"], found["outputs"], found["end"]) == (TOOLS, 1, "In 2027.")

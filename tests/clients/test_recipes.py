@@ -1,4 +1,4 @@
-"""Each program of docs/clients.md, as the page has it, with its client's own package."""
+"""Each program of docs/clients.md with the published package of its client."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ Classpath = Callable[[str], Awaitable[str]]
 
 @pytest.fixture(scope="session")
 def classpath(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Classpath:
-    """Says where the packages of a client for Java are; each is resolved once."""
+    """Give a function that returns the paths of a Java client's packages, which are resolved once."""
     known: dict[str, str] = {}
 
     async def resolved(profile: str) -> str:
@@ -45,12 +45,12 @@ def _parameters(*without: str) -> list[Any]:
 
 
 def _is_slow(recipe: Recipe) -> bool:
-    # Go compiles a client for minutes; Spring AI brings most of Spring.
+    # Go compiles a client for minutes, and Spring AI needs most of Spring.
     return recipe.language == "go" or recipe.name == "Spring AI"
 
 
 async def run(platform: Any, classpath: Classpath, recipe: Recipe, directory: Path) -> tuple[int, str]:
-    """Run a recipe; return the exit code and all that it printed."""
+    """Run a recipe, and return its exit code and its output."""
     if recipe.missing:
         pytest.skip(f"the recipe is not run: {', '.join(recipe.missing)} is not installed")
     recipe.write(directory, HERE, platform.url, platform.key)
@@ -64,7 +64,7 @@ async def run(platform: Any, classpath: Classpath, recipe: Recipe, directory: Pa
 async def test_a_recipe_answers_whole_and_as_a_stream(
     platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """Both answers are from the index, and texts to embed get vectors of the bundled model."""
+    """The unary and the streamed answer are from the index. Embedded texts get vectors of the bundled model."""
     code, printed = await run(platform, classpath, recipe, tmp_path)
     assert code == 0, printed
     assert printed.count(ANSWER) == 2, printed
@@ -72,7 +72,7 @@ async def test_a_recipe_answers_whole_and_as_a_stream(
 
 
 async def test_the_recipe_of_ragengine(platform: Any, classpath: Classpath, tmp_path: Path) -> None:
-    """Documents without names get names, each index comes back from its own snapshot, a question is answered."""
+    """Documents without ids get ids, each index is restored from its own snapshot, and a question is answered."""
     code, printed = await run(platform, classpath, SHOWN[RAGENGINE], tmp_path)
     assert code == 0, printed
     first, second, *texts, answer = printed.splitlines()
@@ -87,7 +87,7 @@ async def test_the_recipe_of_ragengine(platform: Any, classpath: Classpath, tmp_
 async def test_a_stream_that_breaks_is_no_answer(
     platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """The client shows what came, and then fails: it does not take a beginning for an answer."""
+    """The client shows the text of a broken stream, and then fails."""
     broken = Answer((sse(chunk({"role": "assistant", "content": PIECE})), 0.05, Fault.CLOSE), content_type=STREAM)
     platform.model.script(completion("Whole."), broken)
     changed = Recipe(recipe.name, recipe.language, recipe.program.replace('"extractive"', '"scripted"'))

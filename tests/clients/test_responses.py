@@ -1,4 +1,4 @@
-"""Clients of the Responses API, as they are: tools over several turns, streams, conversations, hand-offs."""
+"""Clients of the Responses API: tools over several turns, streams, conversations and hand-offs."""
 
 import json
 from pathlib import Path
@@ -19,14 +19,14 @@ CALL = ["tide", PLACE]
 
 
 def said(text: str) -> Answer:
-    """A model's answer in two pieces."""
+    """Return a model's answer in two pieces."""
     pieces = (text[: len(text) // 2], text[len(text) // 2 :])
     chunks = (sse(chunk({"content": piece})) for piece in pieces)
     return Answer((*chunks, sse(chunk({}, "stop")), DONE), content_type=STREAM)
 
 
 def called(name: str, arguments: dict[str, Any]) -> Answer:
-    """A model's call of a tool."""
+    """Return a model's call of a tool."""
     call = {"index": 0, "id": "call_1", "type": "function"}
     call["function"] = {"name": name, "arguments": json.dumps(arguments)}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -39,7 +39,7 @@ PARSED = said(json.dumps(TIDE))
 
 
 async def test_openai_for_python(platform: Any) -> None:
-    """File search with citations, a tool over two turns, parsing, a conversation, reading and deleting."""
+    """File search with citations, a tool over two turns, parsing, conversations, reading and deleting work."""
     platform.model.script(TIDE_CALL, SIX, PARSED, SIX, SIX)
     found = await platform.outcome(PYTHON, HERE / "python" / "responses_client.py")
     assert ANSWER in found["text"]
@@ -53,7 +53,7 @@ async def test_openai_for_python(platform: Any) -> None:
 
 
 async def test_openai_for_python_in_the_background(platform: Any) -> None:
-    """Polled to its end, read again behind each event, resumed, and cancelled; its strict types hold."""
+    """A background response is polled, read again, continued and cancelled, with the package's strict types."""
     platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
     found = await platform.outcome(PYTHON, HERE / "python" / "background_client.py")
     assert found["accepted"] == ["queued", True, []]
@@ -70,7 +70,7 @@ async def test_openai_for_python_in_the_background(platform: Any) -> None:
 
 
 async def test_openai_for_node(platform: Any) -> None:
-    """A tool over two turns, a stream, parsing, a conversation, reading and deleting."""
+    """A tool over two turns, a stream, parsing, a conversation, reading and deleting work."""
     platform.model.script(TIDE_CALL, SIX, SIX, PARSED, SIX)
     assert await platform.outcome(NODE, HERE / "node" / "responses.mjs", "openai") == {
         "tool": CALL,
@@ -84,7 +84,7 @@ async def test_openai_for_node(platform: Any) -> None:
 
 
 async def test_openai_for_node_in_the_background(platform: Any) -> None:
-    """Polled to its end, read again behind each event, and cancelled while it is read."""
+    """A background response is polled, read again from each event, and cancelled while it is read."""
     platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
     found = await platform.outcome(NODE, HERE / "node" / "responses.mjs", "background")
     assert found["accepted"] == ["queued", True]
@@ -98,7 +98,7 @@ async def test_openai_for_node_in_the_background(platform: Any) -> None:
 
 
 async def test_the_vercel_ai_sdk(platform: Any) -> None:
-    """Its default provider over two turns, the second of which names items of the first."""
+    """The default provider works over two turns, of which the second refers to items of the first."""
     platform.model.script(TIDE_CALL, SIX, said("At seven."))
     assert await platform.outcome(NODE, HERE / "node" / "responses.mjs", "aiSdk") == {
         "tool": [CALL],
@@ -108,7 +108,7 @@ async def test_the_vercel_ai_sdk(platform: Any) -> None:
 
 
 async def test_the_agents_sdk(platform: Any) -> None:
-    """Function tools, a second turn, file search, a hand-off."""
+    """Function tools, a second turn, file search and a hand-off work."""
     hand_off = called("transfer_to_clerk", {})
     platform.model.script(TIDE_CALL, SIX, said("At seven."), hand_off, SIX)
     found = await platform.outcome(PYTHON, HERE / "python" / "agents_client.py")

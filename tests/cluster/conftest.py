@@ -19,7 +19,7 @@ import pytest
 
 READY_SECONDS = 120.0
 _HEARD_SECONDS = 3.0
-# Services of several pods in every overlay.
+# services with several pods in every overlay
 REPLICATED = ("gateway", "generator", "guardrails", "ingest")
 
 
@@ -29,28 +29,28 @@ def _run(*command: str) -> str:
 
 @pytest.fixture(scope="session")
 def running() -> None:
-    """There is a platform to test."""
+    """Require a platform to test."""
     if "CAUSEWAY_E2E_PODS" not in os.environ:
         pytest.fail("these tests are run by `make e2e-containers` and `make e2e-kind`, which start what they need")
 
 
 class Pods(Protocol):
-    """What the tests do with pods."""
+    """The operations of the tests on pods."""
 
     def of(self, service: str) -> list[str]:
-        """The names of a service's running pods."""
+        """Return the names of a service's running pods."""
         ...
 
     def log(self, pod: str) -> str:
-        """All that a pod has said."""
+        """Return the complete log of a pod."""
         ...
 
     def kill(self, pod: str) -> None:
-        """Ends it at once; another one comes in its place."""
+        """Kill a pod at once. Another one replaces it."""
         ...
 
     def end(self, pod: str) -> None:
-        """Tells it to go, as an update does, and waits until it is gone; another one comes in its place."""
+        """Stop a pod as an update does, and wait for its end. Another one replaces it."""
         ...
 
     def replace(self, service: str) -> None:
@@ -58,7 +58,7 @@ class Pods(Protocol):
         ...
 
     def kill_node(self) -> None:
-        """End at once all pods that share a machine with the first gateway, and no store's."""
+        """Kill all pods on the machine of the first gateway, except stores."""
         ...
 
 
@@ -66,8 +66,8 @@ class Containers:
     """Containers of an engine.
 
     Args:
-        run: The label that they have.
-        leaving: A file in it keeps new connections from the container of that name, as preStop does in a cluster.
+        run: The label of the containers.
+        leaving: A directory. A file in it keeps new connections from the container of that name, like preStop.
     """
 
     def __init__(self, run: str, leaving: Path) -> None:
@@ -103,7 +103,7 @@ class Containers:
             time.sleep(_HEARD_SECONDS)
 
     def kill_node(self) -> None:
-        """End the first container of each service: containers of one engine have no machines of their own."""
+        """Kill the first container of each service, because one engine has no machines."""
         for pod in [self.of(service)[0] for service in REPLICATED]:
             self.kill(pod)
 
@@ -112,8 +112,8 @@ class Kubernetes:
     """Pods of a namespace.
 
     Args:
-        context: Of kubectl's configuration.
-        namespace: Where they are.
+        context: The context in kubectl's configuration.
+        namespace: The namespace.
     """
 
     def __init__(self, context: str, namespace: str) -> None:
@@ -158,7 +158,7 @@ class Kubernetes:
                     self.kill(f"pod/{pod['metadata']['name']}")
 
     def connects(self, service: str, host: str, port: int) -> bool:
-        """Whether a pod of a service gets a connection to another one; what is refused is dropped in silence."""
+        """Return whether a pod of a service can connect to another one. Policies drop refused packets."""
         call = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
         command = [*self._kubectl, "exec", self.of(service)[0], "--", "python3", "-c", call]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -177,11 +177,11 @@ def pods(running: None) -> Pods:
 
 
 class Asker:
-    """Asks over a connection of its own each time, so that every replica is met.
+    """Ask with a new connection for each request, so that every replica is reached.
 
     Attributes:
-        url: Of the gateway.
-        headers: With the credential.
+        url: The URL of the gateway.
+        headers: The headers with the credential.
     """
 
     def __init__(self, url: str, key: str) -> None:
@@ -189,11 +189,11 @@ class Asker:
         self.headers = {"Authorization": f"Bearer {key}"}
 
     def client(self) -> httpx.AsyncClient:
-        """A client with no connection yet."""
+        """Return a client without a connection."""
         return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=60)
 
     async def ready(self) -> None:
-        """Waits until the platform is whole: a gateway reaches every service."""
+        """Wait until a gateway reaches every service."""
         for _ in range(int(READY_SECONDS * 5)):
             try:
                 async with self.client() as client:
@@ -205,7 +205,7 @@ class Asker:
         raise TimeoutError(f"the platform was not whole within {READY_SECONDS:.0f} s")
 
     async def upload(self, index: str, name: str, content: str) -> str:
-        """Hands a document in; returns its job's id."""
+        """Upload a document, and return the id of its job."""
         async with self.client() as client:
             files = {"file": (name, content.encode())}
             answer = await client.post("/documents", data={"index": index}, files=files)
@@ -213,7 +213,7 @@ class Asker:
             return str(answer.json()["jobs"][0]["id"])
 
     async def finished(self, job: str) -> str:
-        """A job's state once it has ended."""
+        """Wait until a job has ended, and return its state."""
         for _ in range(int(READY_SECONDS * 5)):
             try:
                 async with self.client() as client:
@@ -228,7 +228,7 @@ class Asker:
 
 @pytest.fixture
 async def asker(running: None) -> AsyncIterator[Asker]:
-    """Asks the running platform; it is whole before and after each test."""
+    """Give an asker of the running platform, which is ready before and after each test."""
     asker = Asker(os.environ["CAUSEWAY_E2E_URL"], os.environ["CAUSEWAY_E2E_KEY"])
     await asker.ready()
     yield asker

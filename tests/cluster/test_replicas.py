@@ -1,4 +1,4 @@
-"""Several pods of a service share the work, and one that goes takes no answer with it that it need not take."""
+"""Several pods of a service share the work. A pod that stops loses no answer that it can complete."""
 
 import asyncio
 import json
@@ -11,20 +11,22 @@ import pytest
 INDEX = "cluster-tides"
 TEXT = "\n\n".join(f"## Buoy {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(40))
 REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
-# What a pod writes of a call that it has answered (CAUSEWAY_LOG_LEVEL=DEBUG).
+# a pod's log line about an answered call (CAUSEWAY_LOG_LEVEL=DEBUG)
 SERVED = {"gateway": '"event": "request"', "ingest": '"event": "job done"'}
 CALL = '"event": "call answered"'
 
 
 @pytest.fixture(autouse=True)
 async def indexed(asker: Any) -> None:
-    """The index that is asked."""
+    """Return the index for the questions."""
     job = await asker.upload(INDEX, "buoys.md", TEXT)
     assert await asker.finished(job) in ("succeeded", "unchanged")
 
 
 async def ask(asker: Any, number: int) -> str:
-    """One streamed question; how it ended: `whole`, `error` (said in the stream or as a status) or `broken`."""
+    """Ask one streamed question, and return its result: `whole`, `error` (in the stream or as a status) or
+    `broken`.
+    """
     body = {
         "messages": [{"role": "user", "content": f"How often does the lamp of buoy {number % 40} flash?"}],
         "context": {"overrides": {"index": INDEX, "top": 3, "detectors": REDACT}},
@@ -42,7 +44,7 @@ async def ask(asker: Any, number: int) -> str:
 
 
 async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
-    """How all answers ended that were asked for before, while and after something was done."""
+    """Return the results of all questions before, during and after an action."""
     ended: list[str] = []
     going = True
 
@@ -63,7 +65,7 @@ async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator", "ingest", "retriever"])
 async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None:
-    """Each pod of a service has answered something, be there one or more."""
+    """Each pod of a service has answered a call."""
     there = pods.of(service)
     assert there
     for turn in range(10):
@@ -78,7 +80,7 @@ async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_no_answer_is_lost_when_a_pod_is_told_to_go(asker: Any, pods: Any, service: str) -> None:
-    """Every stream that runs ends well, and so does every one that begins meanwhile: the others take them."""
+    """All streams complete while a pod stops, running ones and new ones."""
     gone = pods.of(service)[0]
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.end, gone))
     assert len(ended) > 6
@@ -87,14 +89,16 @@ async def test_no_answer_is_lost_when_a_pod_is_told_to_go(asker: Any, pods: Any,
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_an_update_loses_no_answer(asker: Any, pods: Any, service: str) -> None:
-    """All pods of a service are replaced while questions are asked; each question is answered whole."""
+    """Each question is answered while all pods of a service are replaced."""
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.replace, service))
     assert len(ended) > 6
     assert set(ended) == {"whole"}
 
 
 async def test_a_lost_machine_takes_only_its_own_answers_along(asker: Any, pods: Any) -> None:
-    """All pods of a machine go at once: the others answer, jobs are done, and soon all is well again."""
+    """If all pods of a machine are killed, only their own answers are lost. Jobs succeed, and the platform soon
+    recovers.
+    """
     job = await asker.upload(INDEX, "machine.md", f"{TEXT}\n\nA machine was lost.")
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill_node))
     assert "whole" in ended
@@ -118,13 +122,13 @@ async def test_a_lost_machine_takes_only_its_own_answers_along(asker: Any, pods:
     ],
 )
 def test_the_network_policies_are_enforced(pods: Any, service: str, host: str, port: int, allowed: bool) -> None:
-    """A connection that no policy allows is not made, one that a policy allows is."""
+    """A connection that a policy permits succeeds, and any other one fails."""
     assert pods.connects(service, host, port) is allowed
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
 async def test_a_killed_pod_takes_only_its_own_answers_along(asker: Any, pods: Any, service: str) -> None:
-    """Clients of the others notice nothing, the killed one's are told, and soon all is well again."""
+    """If a pod is killed, only its own clients get errors, and the platform soon recovers."""
     gone = pods.of(service)[0]
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill, gone))
     lost = [each for each in ended if each != "whole"]
@@ -136,7 +140,7 @@ async def test_a_killed_pod_takes_only_its_own_answers_along(asker: Any, pods: A
 
 
 async def test_a_job_outlives_its_worker(asker: Any, pods: Any) -> None:
-    """Jobs that were accepted are done, whatever becomes of the worker that had begun them."""
+    """Accepted jobs succeed although their worker is killed."""
     jobs = [await asker.upload(INDEX, f"long-{n}.md", TEXT * 5 + f"\n\nNumber {n}.\n") for n in range(6)]
     await asyncio.to_thread(pods.kill, pods.of("ingest")[0])
     assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}

@@ -1,4 +1,4 @@
-"""Every service is replaced, one after the other, under 32 clients of every kind: none of them notices."""
+"""Every service is replaced in turn under 32 clients of every kind, and no request fails."""
 
 import asyncio
 import collections
@@ -12,22 +12,22 @@ import pytest
 pytestmark = pytest.mark.timeout(3600)
 
 INDEX = "cluster-rolling"
-# Not the stores: where NATS or Qdrant has one server, its update is a short outage (docs/deploy.md).
+# Stores are left out: with one server, an update of NATS or Qdrant is a short outage (docs/deploy.md).
 REPLACED = ("generator", "guardrails", "retriever", "ingest", "gateway")
-CLIENTS = 8  # of each kind
+CLIENTS = 8  # clients of each kind
 _DONE = ("succeeded", "unchanged")
 _TRIES = 200
 
 
 class Load:
-    """Clients of four kinds: answers in one piece, streams, documents as files and as text, watches of jobs.
+    """Clients of four kinds: unary answers, streams, documents as files and as texts, and watches of jobs.
 
     Args:
-        asker: Knows the platform.
+        asker: The access to the platform.
 
     Attributes:
-        outcomes: How many requests ended how; `ok` is as it should be.
-        jobs: Of the documents that were accepted, by their names.
+        outcomes: The number of requests by result. `ok` is the expected one.
+        jobs: The jobs of accepted documents by name.
     """
 
     def __init__(self, asker: Any) -> None:
@@ -37,7 +37,7 @@ class Load:
         self.jobs: dict[str, str] = {}
 
     async def during(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Let all clients ask while the work is done, and until their last request has ended."""
+        """Let all clients ask during the action, until their last request has ended."""
         kinds = (self._ask, self._stream, self._index, self._watch)
         clients = [asyncio.create_task(self._run(kind, n)) for kind in kinds for n in range(CLIENTS)]
         await asyncio.sleep(2)
@@ -79,7 +79,7 @@ class Load:
         return "ok" if "error" not in lines[-1] and "thoughts" in lines[-1]["context"] else "broken"
 
     async def _index(self, http: httpx.AsyncClient, name: str) -> str:
-        """A document as text, whose request waits for its job; a server that stops names the job instead."""
+        """Store a document as text, which waits for its job. A stopping server returns the job instead."""
         body = {"index_name": INDEX, "documents": [{"text": f"The berth {name} is deep.", "doc_id": name}]}
         answer = await http.post("/index", json=body)
         if answer.status_code == httpx.codes.ACCEPTED:
@@ -87,7 +87,7 @@ class Load:
         return "ok" if answer.is_success else str(answer.status_code)
 
     async def _watch(self, http: httpx.AsyncClient, name: str) -> str:
-        """A document as a file, and the events of its job until it has ended, perhaps from several servers."""
+        """Upload a file, and read the events of its job to the end, perhaps from several servers."""
         file = {"file": (f"{name}.md", f"# Berth\n\nThe berth {name} is deep.\n".encode())}
         answer = await http.post("/documents", data={"index": INDEX}, files=file)
         if answer.status_code != httpx.codes.ACCEPTED:
@@ -101,7 +101,7 @@ class Load:
         return "never ended"
 
     async def _watched(self, job: str, known: str) -> tuple[int, str, str]:
-        """Return how one stream of events began, its last event, and the last id that it had."""
+        """Return the status of one stream of events, its last event, and its last id."""
         last, headers = "", {"last-event-id": known}
         async with (
             self._asker.client() as http,
@@ -115,13 +115,13 @@ class Load:
 
 
 async def test_every_service_is_replaced_under_load(asker: Any, pods: Any) -> None:
-    """No request fails; each document that was accepted is read, none twice, and no job is given up."""
+    """No request fails, each accepted document is stored exactly once, and no job becomes a dead letter."""
     assert await asker.finished(await asker.upload(INDEX, "first.md", "# Berth\n\nThe berth is deep.\n")) in _DONE
     load = Load(asker)
 
     async def replace() -> None:
         for service in REPLACED:
-            if len(pods.of(service)) == 1:  # the retriever with the embedded store, which has one owner
+            if len(pods.of(service)) == 1:  # the retriever with the embedded store, of which only one may run
                 continue
             await asyncio.to_thread(pods.replace, service)
             await asker.ready()

@@ -1,4 +1,4 @@
-"""A platform with its console, and Chromium before it: what the page does is watched in every test."""
+"""A platform with its console in Chromium. Every test watches the page for errors."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ START_SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A stack whose index `handbook` is empty."""
+    """Start a stack with an empty index `handbook`."""
     data = tmp_path_factory.mktemp("stack")
     with serving() as provider, stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as told:
         roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
@@ -37,18 +37,18 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         for role in roles:
             with running.client(role) as http:
                 while http.get("/me").status_code != 200:
-                    assert time.monotonic() < end, "the gateway does not take the key"
+                    assert time.monotonic() < end, "the gateway does not accept the key"
                     time.sleep(0.02)
         yield running
 
 
 @pytest.fixture(scope="session")
 def browser(platform: Platform) -> Iterator[Browser]:
-    """Chromium, as the machine has it. The platform starts first: Playwright keeps a loop running here."""
+    """Start the installed Chromium. The platform starts first, because Playwright keeps an event loop running."""
     program = shutil.which("chromium")
     assert program, "chromium is not installed; `apt-get install chromium` brings it"
     with sync_playwright() as playwright:
-        # In a container there is no user for Chromium's own sandbox.
+        # Chromium's own sandbox does not work as root in a container.
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield started
         started.close()
@@ -56,7 +56,7 @@ def browser(platform: Platform) -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watched]]:
-    """Opens pages of a size; at the end of the test none of them may have done anything wrong."""
+    """Give a function that opens pages of a size. At the end of the test, no page may have had an error."""
     with contextlib.ExitStack() as contexts:
         opened: list[Watched] = []
 
@@ -71,7 +71,7 @@ def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watche
             page.on("pageerror", lambda error: watched.wrong.append(f"error: {error}"))
 
             def said(message: Any) -> None:
-                # An answer that is an error is one of the things that the page shows.
+                # The page shows error answers, so they are permitted.
                 if message.type == "error" and "Failed to load resource" not in message.text:
                     watched.wrong.append(message.text)
 

@@ -1,4 +1,4 @@
-"""The console in Chromium, before a platform that asks for keys and tokens."""
+"""The console in Chromium with a platform that accepts keys and tokens."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MOST_BYTES = 250_000
 
 @pytest.fixture(scope="module")
 def corpus(platform: Platform) -> str:
-    """The index with the sample corpus."""
+    """Fill the index with the sample corpus."""
     with platform.client() as http:
         files = [("file", (path.name, path.read_bytes())) for path in sorted((ROOT / "examples/corpus").iterdir())]
         jobs = http.post("/documents", data={"index": "handbook"}, files=files).raise_for_status().json()["jobs"]
@@ -34,9 +34,7 @@ def ask(page: Page, question: str = QUESTION) -> None:
 
 
 def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platform) -> None:
-    """Without a terminal: the sample corpus is loaded, a question is asked, and the cited page is shown beside the
-    answer.
-    """
+    """A user loads the sample corpus, asks a question, and sees the cited page beside the answer."""
     visited = visit()
     page = visited.open()
     page.get_by_role("link", name="Upload documents").click()
@@ -58,7 +56,7 @@ def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platfo
 
 
 def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
-    """The panel has the times, the passages with their scores, the prompt, and the trace's id."""
+    """The panel shows the times, the passages with their scores, the prompt, and the trace's id."""
     visited = visit()
     page = visited.open()
     ask(page)
@@ -85,7 +83,7 @@ def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
 
 
 def test_detections_are_listed(visit: Visit, corpus: str) -> None:
-    """Each with where it is, what it is, and its span."""
+    """The page lists each detection with its place, type and span."""
     visited = visit()
     page = visited.open()
     found = {"start": 3, "end": 9, "text": "secret", "detection": "word", "detection_type": "list"}
@@ -110,7 +108,7 @@ def test_detections_are_listed(visit: Visit, corpus: str) -> None:
 
 
 def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None:
-    """A second question continues the conversation, an edited one replaces it, and the history has it."""
+    """A second question continues the conversation, and an edited one replaces it. The history has it."""
     visited = visit()
     page = visited.open()
     ask(page)
@@ -131,7 +129,7 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
 
 
 def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None:
-    """The text stays, the page says what happened, and asking again answers."""
+    """The text of a broken stream stays with a message, and a repeated question is answered."""
     page = visit().open()
     lines = [
         {"type": "response.context", "context": {"data_points": {"citations": []}, "thoughts": []}},
@@ -148,8 +146,8 @@ def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None
 
 
 def test_an_answer_draws_only_its_last_block_again(visit: Visit, corpus: str) -> None:
-    """While 4 tokens arrive in each frame, the rest of the page and the complete blocks do not change, and the text
-    changes at most once per frame. The end of the answer replaces no block.
+    """While 4 tokens arrive in each frame, only the last block changes, at most once in each frame. The end of the
+    answer replaces no block.
     """
     page = visit().open()
     tokens = long_answer(20)
@@ -183,7 +181,7 @@ def test_an_answer_draws_only_its_last_block_again(visit: Visit, corpus: str) ->
 
 
 def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:
-    """HTML, scripts and addresses of an answer are text; nothing is loaded for it."""
+    """HTML, scripts and URLs of an answer are shown as text and not loaded."""
     visited = visit()
     page = visited.open()
     hostile = (
@@ -203,7 +201,7 @@ def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:
 
 
 def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -> None:
-    """Each has its own state; the broken one says why, and a name with markup in it is a name."""
+    """Each file has its own state, and the broken one its reason. Markup in a name is shown as text."""
     visited = visit()
     page = visited.open("#/documents", key="ingest")
     names = [f"note {number}.txt" for number in range(18)] + ["<img src=x onerror=alert(1)>.txt"]
@@ -235,7 +233,7 @@ def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -
 
 
 def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform: Platform) -> None:
-    """In an index of its own, made on the page and removed there."""
+    """A user creates an index, adds, searches, opens and deletes documents, and deletes the index."""
     visited = visit()
     page = visited.open("#/documents")
     page.get_by_role("button", name="New index").click()
@@ -276,7 +274,7 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
 
 
 def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
-    """Jobs are listed by their state; the lab compares two searches, and measures a file of questions."""
+    """Jobs are listed by state. The lab compares two searches, and evaluates a file of questions."""
     visited = visit()
     page = visited.open("#/jobs")
     expect(page.get_by_role("cell", name="safety-manual.pdf").first).to_be_visible()
@@ -312,7 +310,7 @@ def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
 
 
 def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platform) -> None:
-    """The key is asked for, kept for the tab alone, and forgotten by signing out."""
+    """The page asks for the key, keeps it for the tab only, and forgets it after signing out."""
     visited = visit()
     page = visited.open(key="")
     expect(page.get_by_label("API key")).to_be_visible()
@@ -331,7 +329,9 @@ def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platfor
 
 
 def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -> None:
-    """By a code with proof of who asked for it, which does not stay in the address; the token's roles hold."""
+    """The provider signs the user in with a code and its proof, which do not stay in the URL. The token's roles
+    hold.
+    """
     page = visit().open(key="")
     page.get_by_role("button", name="Sign in with your organisation").click()
     expect(page.get_by_role("navigation")).to_be_visible()
@@ -341,7 +341,7 @@ def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -
 
 
 def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform, corpus: str) -> None:
-    """At the token endpoint, which has an origin of its own; what is shown stays, and the new token is used."""
+    """The token endpoint at another origin renews the token. The page stays unchanged and uses the new token."""
     provider = platform.provider
     provider.seconds, before = 8, provider.renewed
     try:
@@ -362,7 +362,7 @@ def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform, cor
 
 
 def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: str) -> None:
-    """Who may only ask has no page for jobs and nothing to upload with, and the routes refuse."""
+    """A user who may only ask sees neither jobs nor the upload, and the routes refuse both."""
     visited = visit()
     page = visited.open("#/jobs", key="ask")
     expect(page.get_by_role("heading", name="This page is not available")).to_be_visible()
@@ -384,7 +384,7 @@ def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: s
     ids=["html", "svg"],
 )
 def test_what_was_uploaded_is_sandboxed(platform: Platform, name: str, content: bytes) -> None:
-    """The browser gives it an origin of its own: it cannot reach what the console keeps."""
+    """An opened document has its own origin and cannot access the console's storage."""
     with platform.client() as http:
         response = http.post("/documents", data={"index": "hostile"}, files={"file": (name, content)})
         with http.stream("GET", f"/jobs/{response.json()['jobs'][0]['id']}/events") as events:
@@ -394,11 +394,11 @@ def test_what_was_uploaded_is_sandboxed(platform: Platform, name: str, content: 
         assert sent.headers["content-security-policy"].startswith("sandbox;")
         assert sent.headers["x-content-type-options"] == "nosniff"
     else:
-        assert sent.status_code == 404  # a kind that is not taken in leaves nothing to open
+        assert sent.status_code == 404  # a refused type of file cannot be opened
 
 
 def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
-    """All that comes before the first question, compressed."""
+    """The compressed size of everything before the first question is below the limit."""
     visited = visit()
     page = visited.open()
     expect(page.get_by_label("Question", exact=True)).to_be_visible()
@@ -408,7 +408,7 @@ def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
 
 @pytest.mark.parametrize("place", ["", "#/documents/handbook", "#/jobs", "#/lab"])
 def test_a_narrow_screen_shows_everything(visit: Visit, corpus: str, place: str) -> None:
-    """At 380 pixels no page is wider than the screen, and all pages can be reached by keyboard."""
+    """At 380 pixels no page is wider than the screen, and the keyboard reaches all pages."""
     visited = visit(width=380, height=720)
     page = visited.open(place)
     page.wait_for_load_state("networkidle")

@@ -1,7 +1,7 @@
-"""Requests made from the OpenAPI document, right ones and wrong ones, to every route (`make fuzz`).
+"""Valid and invalid requests from the OpenAPI document to every route (`make fuzz`).
 
-What the document does not say nobody relies on, so that answers must also have the statuses and the media types
-that it promises. The services behind the gateway are fakes: what is tried is the edge.
+Clients rely on the document, so that answers must also have its statuses and media types. The services behind the
+gateway are fakes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from gateway.main import build_app
 from gateway.server.http_server import HttpServer, listen
 from gateway.settings import Settings
 
-# In an environment of its own, see requirements/fuzz.in.
+# installed in a separate environment, see requirements/fuzz.in
 SCHEMATHESIS = Path(sys.prefix) / "fuzz" / "bin" / "schemathesis"
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -37,7 +37,7 @@ EXCEPT = ("/speech", "/api/v2/text/detection/stream-content")
 
 
 def services() -> Services:
-    """Fakes with an index that has a document."""
+    """Return fakes with an index that has a document."""
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever, indexes = FakeRetriever({"docs": [passage]}), FakeIndexes({"docs": {}})
     ingest = FakeIngest()
@@ -65,7 +65,7 @@ def services() -> Services:
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    """Where the gateway listens. It says nothing: a line for each request would take longer than its answer."""
+    """Start the gateway without a log, because a line for each request would take longer than its answer."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         settings = Settings(default_index="docs", max_body_bytes=100_000, upload_timeout=1, index_timeout=1)
@@ -77,14 +77,14 @@ async def url() -> AsyncIterator[str]:
     structlog.reset_defaults()
 
 
-@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.timeout(0)  # the duration depends on the number of examples
 async def test_no_route_is_worse_than_a_refusal(url: str, tmp_path: Path) -> None:
-    """No status of 500 or above, nothing that the document does not say."""
+    """No answer has a status of 500 or above, or one that the document does not have."""
     process = await asyncio.create_subprocess_exec(
         *(SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", CHECKS, "--max-examples", str(EXAMPLES)),
         *("--phases", "examples,coverage,fuzzing"),
         *(word for path in EXCEPT for word in ("--exclude-path", path)),
         *("--continue-on-failure", "--warnings", "off", "--no-color"),
-        cwd=tmp_path,  # it keeps notes where it runs
+        cwd=tmp_path,  # the tool writes files into its working directory
     )
     assert await process.wait() == 0

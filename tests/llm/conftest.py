@@ -1,4 +1,4 @@
-"""A stack that answers by a small language model, with one document."""
+"""A stack with a small language model and one document."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ START_SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def model_address() -> Iterator[str]:
-    """The API of the model's server."""
+    """Give the URL of the model server's API."""
     sys.path.insert(0, str(ROOT / "tools"))
     import up_llm
 
@@ -31,7 +31,7 @@ def model_address() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def http(model_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of the gateway; the index has a document."""
+    """Open a client of the gateway, whose index has the document."""
     import up_llm
 
     data = tmp_path_factory.mktemp("stack")

@@ -1,4 +1,4 @@
-"""Every feature that a model takes part in, with real tokens: of a model that is small, and often wrong.
+"""Every feature with a model, tested with real tokens of a small model, which is often wrong.
 
 What it says is not judged. What the platform makes of it is.
 """
@@ -18,7 +18,7 @@ BRIEF = {"index": INDEX, "top": 2, "max_tokens": 60, "temperature": 0, "seed": 1
 
 
 def chat(http: httpx.Client, *said: str, **overrides: Any) -> dict[str, Any]:
-    """An answer of the RAG chat; who speaks takes turns."""
+    """Ask the RAG chat with messages of the user and the assistant in turns."""
     roles = ("user", "assistant")
     messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(said)]
     body = {"messages": messages, "context": {"overrides": {**BRIEF, **overrides}}}
@@ -42,18 +42,18 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 
 
 def test_an_answer_rests_on_what_was_found(http: httpx.Client) -> None:
-    """Text of the model, the source that was found, and the tokens that the model counted."""
+    """The answer has the model's text, the found source, and the model's number of tokens."""
     answer = chat(http, QUESTION)
     assert answer["message"]["content"].strip()
     assert answer["context"]["data_points"]["citations"] == ["fares-and-tickets.md"]
     props = [step.get("props") or {} for step in answer["context"]["thoughts"]]
     [usage] = [each["token_usage"] for each in props if "token_usage" in each]
-    assert usage["prompt_tokens"] > 300  # two passages are among them
+    assert usage["prompt_tokens"] > 300  # with two passages
     assert 0 < usage["completion_tokens"] <= 60
 
 
 def test_a_stream_is_the_same_answer_in_pieces(http: httpx.Client) -> None:
-    """Token by token, with the reason of its end and the usage; the same as in one piece."""
+    """The streamed tokens equal the unary answer, with a finish reason and the usage."""
     whole = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
     body = completion(stream=True, stream_options={"include_usage": True})
     with http.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -66,7 +66,7 @@ def test_a_stream_is_the_same_answer_in_pieces(http: httpx.Client) -> None:
 
 
 def test_the_chat_protocol_streams_the_answer(http: httpx.Client) -> None:
-    """Lines of JSON: the context first, then text."""
+    """The lines are JSON, the context first and then the text."""
     body = {
         "messages": [{"role": "user", "content": QUESTION}],
         "context": {"overrides": BRIEF},
@@ -79,7 +79,7 @@ def test_the_chat_protocol_streams_the_answer(http: httpx.Client) -> None:
 
 
 def test_an_answer_ends_before_a_stop_string(http: httpx.Client) -> None:
-    """And says that it was stopped; with fewer tokens than it would have had, that it was cut."""
+    """An answer ends before a stop string with the reason stop. With a limit of tokens its reason is length."""
     free = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
     text = free["choices"][0]["message"]["content"]
     stop = text[len(text) // 2 :].split()[0]
@@ -93,14 +93,16 @@ def test_an_answer_ends_before_a_stop_string(http: httpx.Client) -> None:
 
 
 def test_the_model_rewrites_a_query(http: httpx.Client) -> None:
-    """From the conversation. There is an answer and a step that names the query, also if it writes nonsense."""
+    """The model rewrites the query from the conversation. An answer and a step with the query follow, whatever it
+    writes.
+    """
     answer = chat(http, "What does a bicycle cost?", "Three pounds.", "And a dog?", query_rewriting=True)
     assert answer["message"]["content"].strip()
     assert "rewrit" in json.dumps(answer["context"]["thoughts"]).lower()
 
 
 def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client) -> None:
-    """Few, or none where the model did not keep to the form."""
+    """The text contains no follow-up questions. There are a few, or none if the model does not follow the form."""
     answer = chat(http, QUESTION, suggest_followup_questions=True)
     found = answer["context"].get("followup_questions") or []
     assert len(found) <= 3
@@ -109,7 +111,7 @@ def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client) -> None
 
 
 def test_a_client_that_leaves_frees_the_model(http: httpx.Client, model_address: str) -> None:
-    """More clients leave than the model has places; none goes on to be answered."""
+    """More clients leave than the model has slots, and a later question is answered."""
     body = completion(stream=True, max_tokens=1500, temperature=1, ignore_eos=True)
     for _ in range(4):
         with http.stream("POST", "/v1/chat/completions", json=body) as response:

@@ -1,4 +1,4 @@
-"""A platform with two tenants behind real proxies, each with the configuration that docs/deploy.md shows."""
+"""A platform with two tenants behind real proxies, each with its configuration of docs/deploy.md."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class Platform:
     """A running stack.
 
     Attributes:
-        port: Where its gateway listens.
+        port: The port of its gateway.
         keys: An administrator's API key for each tenant.
         model: The server of its model.
     """
@@ -44,7 +44,7 @@ class Platform:
     model: ModelServer
 
     def headers(self, tenant: str) -> dict[str, str]:
-        """What a tenant's administrator shows."""
+        """Return the headers of a tenant's administrator."""
         return {"api-key": self.keys[tenant]}
 
 
@@ -53,7 +53,7 @@ StartProxy = Callable[..., AbstractAsyncContextManager[int]]
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
-    """A stack that asks for keys, with an administrator for each tenant, and a model that the tests script."""
+    """Start a stack with authentication, an administrator for each tenant, and a scripted model."""
     data = tmp_path_factory.mktemp("stack")
     async with ModelServer.started() as model:
         environment = {
@@ -80,10 +80,10 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
 
 
 async def _known(http: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
-    """Waits until the gateway has heard of a key."""
+    """Wait until the gateway knows a key."""
     end = time.monotonic() + READY_SECONDS
     while (await http.get("/indexes", headers=headers)).status_code != 200:
-        assert time.monotonic() < end, "the gateway does not take the key"
+        assert time.monotonic() < end, "the gateway does not accept the key"
         await asyncio.sleep(0.02)
 
 
@@ -109,14 +109,14 @@ async def _stack(data: Path, environment: Mapping[str, str]) -> AsyncIterator[in
 
 @pytest.fixture(params=list(PROXIES))
 def proxy(request: pytest.FixtureRequest) -> str:
-    """The name of a proxy."""
+    """Return the name of a proxy."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def start_proxy(platform: Platform, tmp_path: Path) -> StartProxy:
-    """Starts a proxy in front of the platform: its name and changes of the page's configuration in, its port out.
+    """Give a function that starts a proxy in front of the platform, with changes to the page's configuration.
 
     A change is a text of the configuration and what stands in its place. Where the proxy is not installed the test
     is skipped.

@@ -1,4 +1,4 @@
-"""The gateway below a path of a proxy that takes the path off."""
+"""The gateway below a path that the proxy removes."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# As the page's table has them.
+# as in the page's table
 BELOW = {
     "nginx": [
         ("location / {", "location /causeway/ {"),
@@ -30,8 +30,8 @@ BELOW = {
 
 
 async def test_the_interface_is_described_below_a_path(platform: Any, start_proxy: Any, proxy: str) -> None:
-    """The page loads its script, style and document from below the path, the document names the path as its server,
-    and a request that is made so arrives; so does one that follows `Location`.
+    """The page of the interface loads its files from below the path, and the document has the path as its server.
+    Requests to it succeed, also those to `Location`.
     """
     async with (
         start_proxy(proxy, *BELOW[proxy]) as port,
@@ -55,7 +55,7 @@ async def test_the_interface_is_described_below_a_path(platform: Any, start_prox
 
 @pytest.mark.parametrize("below", ["", "/causeway"])
 async def test_metrics_are_closed(start_proxy: Any, proxy: str, below: str) -> None:
-    """However the path is written, though the gateway itself shows its metrics to everybody."""
+    """The proxy refuses the metrics in any spelling of the path, although the gateway shows them."""
     spellings = ("/metrics", "/%6detrics", "//metrics", "/./metrics", "/x/../metrics", "/metrics/", "/metrics?a=b")
     async with start_proxy(proxy, *(BELOW[proxy] if below else ())) as port:
         for spelling in spellings:
@@ -65,7 +65,7 @@ async def test_metrics_are_closed(start_proxy: Any, proxy: str, below: str) -> N
 
 
 async def _get(port: int, target: str) -> bytes:
-    """What is answered to a target that no client would have rewritten."""
+    """Request an unchanged target, which no client would send."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {target} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n".encode())
     async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""A body is never the next request, whatever a proxy makes of a request to upgrade."""
+"""No proxy sends the body of an upgrade request on as the next request."""
 
 import asyncio
 import itertools
@@ -10,15 +10,15 @@ import pytest
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAUSES = (0.0, 0.0002, 0.0005, 0.001)
-"""Seconds between head and body, which must come apart; the body must be there before the answer has left."""
+"""The seconds between head and body, which must arrive separately, and before the answer is sent."""
 VICTIMS = 4
-"""Requests of each tenant at once after each attack."""
+"""The concurrent requests of each tenant after each attack."""
 OWN = 4
-"""Indexes of each tenant that its administrator asks for."""
+"""The indexes that each tenant's administrator reads."""
 
-# The page's configurations, and such as pass requests to upgrade on, or share connections more freely, as
-# installations have them that also serve WebSockets. Caddy passes them on as it is; Envoy
-# keeps their bodies back until the upgrade is accepted, which it never is.
+# The page's configurations, and those that pass upgrade requests on or share connections more freely, as
+# installations with WebSockets have them. Caddy passes such requests on by default. Envoy
+# holds their bodies until the upgrade is accepted, which never happens.
 CONFIGURATIONS = {
     "nginx": ("nginx", []),
     "nginx-with-websockets": (
@@ -38,7 +38,7 @@ CONFIGURATIONS = {
 
 
 def _attack(hidden: bytes, upgrade: str, *headers: str) -> tuple[bytes, bytes]:
-    """A request to upgrade, whose body is the beginning of another request: its head and its body."""
+    """Return the head and the body of an upgrade request whose body is the beginning of another request."""
     lines = [
         "POST /retrieve HTTP/1.1",
         "Host: gateway",
@@ -52,7 +52,7 @@ def _attack(hidden: bytes, upgrade: str, *headers: str) -> tuple[bytes, bytes]:
 
 
 async def _send(port: int, head: bytes, body: bytes, pause: float) -> bytes:
-    """What a proxy answers, as far as it comes in one piece; the connection is closed then."""
+    """Return a proxy's answer up to its first piece, and close the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(head)
@@ -66,8 +66,8 @@ async def _send(port: int, head: bytes, body: bytes, pause: float) -> bytes:
 
 @pytest.mark.parametrize("configuration", list(CONFIGURATIONS))
 async def test_a_body_is_never_the_next_request(platform: Any, start_proxy: Any, configuration: str) -> None:
-    """Of many requests that hide another in their body, none deletes an index, answers for another tenant, or
-    reaches a path that the proxy denies, while both tenants' administrators work on the same pooled connections.
+    """A hidden request in a body neither deletes an index, nor gets another tenant's answer, nor reaches a denied
+    path. Meanwhile both tenants' administrators use the same pooled connections.
     """
     proxy, changes = CONFIGURATIONS[configuration]
     async with start_proxy(proxy, *changes) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:

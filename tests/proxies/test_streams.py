@@ -1,4 +1,4 @@
-"""Answers come through a proxy as they are made, and a client that leaves ends the work for it."""
+"""Answers pass a proxy without buffering, and a client that leaves stops the model."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ STREAMS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.fixture(params=list(STREAMS))
 def stream(request: pytest.FixtureRequest) -> tuple[str, str, dict[str, Any]]:
-    """The path of a streaming dialect, the type of its answers, and a request's body."""
+    """Give the path of a streaming dialect, the type of its answers, and a request's body."""
     path, media, members = STREAMS[request.param]
     return path, media, {"messages": QUESTION, **members}
 
@@ -32,9 +32,7 @@ def _token(number: int) -> bytes:
 async def test_each_token_comes_before_the_next_is_made(
     platform: Any, start_proxy: Any, proxy: str, stream: tuple[str, str, dict[str, Any]]
 ) -> None:
-    """The model makes a token only when the client has read the one before: none waits in the proxy, though the
-    client takes compressed answers.
-    """
+    """The client reads each token before the model makes the next one, also if it accepts compressed answers."""
     path, media, body = stream
     read = [asyncio.Event() for _ in range(TOKENS)]
     steps: list[Step] = [step for number in range(TOKENS) for step in (_token(number), read[number])]
@@ -60,7 +58,7 @@ async def test_each_token_comes_before_the_next_is_made(
 async def test_a_client_that_leaves_in_mid_stream(
     platform: Any, start_proxy: Any, proxy: str, stream: tuple[str, str, dict[str, Any]]
 ) -> None:
-    """The model server sees its connection closed, though it says nothing more itself."""
+    """The model server's connection is closed although it sends nothing more."""
     path, _, body = stream
     platform.model.script(Answer((_token(0), _token(1), Fault.HANG), content_type=STREAM))
     async with (
@@ -80,7 +78,7 @@ async def test_a_client_that_leaves_in_mid_stream(
 async def test_a_client_that_leaves_before_the_first_token(
     platform: Any, start_proxy: Any, proxy: str, streamed: bool
 ) -> None:
-    """Likewise while nothing of the answer is there."""
+    """The model server's connection is closed before the first token as well."""
     platform.model.script(Answer((b"",), before=(Fault.HANG,)))
     before = len(platform.model.requests)
     body = {"messages": QUESTION, "stream": streamed}

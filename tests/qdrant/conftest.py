@@ -1,4 +1,4 @@
-"""A Qdrant server's program, as `CAUSEWAY_QDRANT_SERVER` names it: one node, and a cluster of three."""
+"""A Qdrant server's program, which `CAUSEWAY_QDRANT_SERVER` names, with one node and with three."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from causeway_testing.retriever.qdrant_server import NoServer, server_program
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """The server's program."""
+    """Return the server's program."""
     try:
         return server_program()
     except NoServer as error:

@@ -1,4 +1,4 @@
-"""A cluster of three nodes of a real Qdrant server whose nodes are killed, frozen and restarted in turn."""
+"""A cluster of three nodes of a real Qdrant server, whose nodes are killed, frozen and restarted in turn."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.2
 
 @asynccontextmanager
 async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncIterator[Bench]:
-    """A retriever on nodes."""
+    """Open a retriever on nodes."""
     layout = Layout(replicas=len(nodes), write_consistency=len(nodes) // 2 + 1, shared=shared)
     hosts = [node.address for node in nodes]
     store = await QdrantStore.open(Connection.to("http://qdrant", None, 20.0, hosts=hosts), layout)
@@ -44,19 +44,19 @@ async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncItera
 
 
 class Refused:
-    """How long something was refused, from the first call that failed to the next one that did not."""
+    """The longest time of refusals, from the first failed call to the next success."""
 
     def __init__(self) -> None:
         self.longest = 0.0
         self._since: float | None = None
 
     async def call(self, what: Awaitable[T]) -> T | None:
-        """Return what a call returns; None: it was refused."""
+        """Return the result of a call, or None if it was refused."""
         began = time.monotonic()
         try:
             result = await what
         except StaleGeneration:
-            result = None  # the try before was applied without an answer
+            result = None  # the earlier try was applied without an answer
         except CausewayError:
             self._since = self._since or began
             return None
@@ -66,20 +66,20 @@ class Refused:
 
     @property
     def last(self) -> bool:
-        """Whether the last call was refused."""
+        """Return whether the last call was refused."""
         return self._since is not None
 
 
 @dataclass
 class Load:
-    """Uploads and searches that go on while nodes fail.
+    """Uploads and searches during faults of nodes.
 
     Attributes:
         bench: The retriever.
-        stored: The latest generation of each document that was stored.
-        searches: How long they were refused.
-        writes: How long they were refused.
-        wrong: Documents that a search found in two versions.
+        stored: The latest stored generation of each document.
+        searches: The refusals of searches.
+        writes: The refusals of writes.
+        wrong: The documents that a search found in two versions.
     """
 
     bench: Bench
@@ -115,7 +115,7 @@ class Load:
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("fault", ["killed", "frozen", "restarted"])
 async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shared: bool) -> None:
-    """No document is lost or in two versions; searches go on, and writes resume."""
+    """No document is lost or found in two versions. Searches go on, and writes resume."""
     async with started(program, tmp_path, 3) as nodes, opened(nodes, shared=shared) as bench:
         load, end = Load(bench), asyncio.Event()
         await bench.put(Document("d0", generation=0), ["the ferry d0"])
@@ -143,7 +143,7 @@ async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shar
 
 @pytest.mark.timeout(600)
 async def test_one_node_killed_twice(program: Path, tmp_path: Path) -> None:
-    """What a server of one node has acknowledged is there when it is back."""
+    """A server of one node has all acknowledged documents after its return."""
     async with started(program, tmp_path, 1) as [node], opened([node]) as bench:
         for generation in (1, 2):
             await bench.put(Document("d", generation=generation), [f"the ferry {generation}"])
@@ -161,7 +161,7 @@ async def test_one_node_killed_twice(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 async def test_every_node_is_frozen_and_goes_on(program: Path, tmp_path: Path) -> None:
-    """While all nodes are frozen searches are refused in time; afterwards everything is there."""
+    """While all nodes are frozen, searches are refused in time. Afterwards all documents are found."""
     async with started(program, tmp_path, 3) as nodes, opened(nodes) as bench:
         await bench.put(Document("d", generation=1), ["the ferry"])
         for node in nodes:

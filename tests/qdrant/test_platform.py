@@ -1,4 +1,4 @@
-"""The contract of the store and the end-to-end tests, with a Qdrant server of one node and with a cluster."""
+"""The contract tests of the store and the end-to-end tests with a Qdrant server of one node and with a cluster."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ SECONDS = 1500
 
 
 def variables(nodes: list[ServerNode]) -> dict[str, str]:
-    """The settings of a retriever that works with these nodes."""
+    """Return the settings of a retriever with these nodes."""
     found = {"CAUSEWAY_QDRANT_URL": f"http://{nodes[0].address}"}
     if len(nodes) > 1:
         found["CAUSEWAY_QDRANT_HOSTS"] = ",".join(node.address for node in nodes)
@@ -27,14 +27,14 @@ def variables(nodes: list[ServerNode]) -> dict[str, str]:
 @pytest.mark.parametrize("count", [1, 3], ids=["one-node", "three-nodes"])
 @pytest.mark.parametrize(
     ("tests", "shared"),
-    # The contract tests take both layouts themselves.
+    # The contract tests use both layouts themselves.
     [(CONTRACT, False), (["tests/e2e"], False), (["tests/e2e"], True)],
     ids=["contract", "end-to-end", "end-to-end-shared"],
 )
 async def test_the_platform_on_a_server(
     program: Path, tmp_path: Path, count: int, tests: list[str], shared: bool
 ) -> None:
-    """What holds with the embedded engine holds with a server: the same tests pass."""
+    """The same tests pass with a server as with the embedded engine."""
     async with started(program, tmp_path, count) as nodes:
         own = {"PYTEST_ADDOPTS": "", "CAUSEWAY_TEST_QDRANT": "1", **variables(nodes)}
         own["CAUSEWAY_QDRANT_SHARED"] = str(shared).lower()

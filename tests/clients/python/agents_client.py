@@ -1,4 +1,4 @@
-"""Uses the `openai-agents` package as its users do, and prints what came of it as JSON."""
+"""Use the `openai-agents` package as its users do, and print the results as JSON."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def tide(place: str) -> str:
 
 
 async def main() -> None:
-    """A tool, a second turn, file search, and a hand-off."""
+    """Use a tool, a second turn, file search, and a hand-off."""
     client = AsyncOpenAI(
         base_url=os.environ["CAUSEWAY_URL"] + "/v1", api_key=os.environ["CAUSEWAY_KEY"], max_retries=0
     )

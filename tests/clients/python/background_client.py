@@ -1,4 +1,4 @@
-"""Uses background responses of the `openai` package as its users do, and prints what came of it as JSON."""
+"""Use background responses of the `openai` package as its users do, and print the results as JSON."""
 
 import json
 import os
@@ -15,8 +15,8 @@ PAUSE = 0.05
 
 
 def main() -> None:
-    """Poll, read the events again from each of them, go on where a stream was left, and cancel."""
-    # Refuses what is not of the types.
+    """Poll, read the events again from each position, continue a broken stream, and cancel."""
+    # refuse values of wrong types
     client = OpenAI(
         base_url=os.environ["CAUSEWAY_URL"] + "/v1",
         api_key=os.environ["CAUSEWAY_KEY"],
@@ -57,10 +57,10 @@ def main() -> None:
 
 
 def _polled(client: OpenAI, answer: Response) -> Response:
-    """Return a response once it is over."""
+    """Wait until a response has ended, and return it."""
     end = time.monotonic() + SECONDS
     while answer.status in ("queued", "in_progress"):
-        assert time.monotonic() < end, "the response is not over in time"
+        assert time.monotonic() < end, "the response did not end in time"
         time.sleep(PAUSE)
         answer = client.responses.retrieve(answer.id)
     return answer

@@ -1,4 +1,4 @@
-"""Uses LangChain's tools and structured answers as its users do, and prints what came of it as JSON."""
+"""Use LangChain's tools and structured answers as its users do, and print the results as JSON."""
 
 import json
 import os
@@ -11,7 +11,7 @@ QUESTION = "When is high water at Kelsay?"
 
 
 class Tide(BaseModel):
-    """What is made of an answer."""
+    """The schema of an answer."""
 
     place: str
     hour: int
@@ -24,7 +24,7 @@ def tide(place: str) -> str:
 
 
 def main() -> None:
-    """Use a tool; have an answer in the shape of a schema."""
+    """Use a tool, and get an answer with the schema."""
     chat = ChatOpenAI(
         base_url=os.environ["CAUSEWAY_URL"] + "/v1",
         api_key=os.environ["CAUSEWAY_KEY"],

@@ -1,4 +1,4 @@
-"""Uses LangChain's MCP client as its users do, and prints what came of it as JSON."""
+"""Use LangChain's MCP client as its users do, and print the results as JSON."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ QUESTION = "When will the pivot bearing be renewed?"
 
 
 async def main() -> None:
-    """List the tools, call them by their names, read a resource."""
+    """List the tools, call them by name, and read a resource."""
     key = os.environ["CAUSEWAY_KEY"]
     client = MultiServerMCPClient(
         {
@@ -38,7 +38,7 @@ async def main() -> None:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a tool's answer, which newer versions hold in blocks."""
+    """Return the text of a tool's answer, which newer versions put into blocks."""
     return content if isinstance(content, str) else "\n".join(each["text"] for each in content)
 
 

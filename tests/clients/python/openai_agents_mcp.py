@@ -1,4 +1,4 @@
-"""Lets an agent of OpenAI's SDK use the tools, as its users do, and prints what came of it as JSON."""
+"""Let an agent of OpenAI's SDK use the tools as its users do, and print the results as JSON."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ QUESTION = "When will the pivot bearing be renewed?"
 
 
 async def main() -> None:
-    """The model calls search, reads what was found, and answers."""
-    set_tracing_disabled(True)  # it would be sent elsewhere
+    """Let the model call search, read the result, and answer."""
+    set_tracing_disabled(True)  # traces would be sent to another host
     key, url = os.environ["CAUSEWAY_KEY"], os.environ["CAUSEWAY_URL"]
     params = {"url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {key}"}}
     model = OpenAIChatCompletionsModel("scripted", AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0))

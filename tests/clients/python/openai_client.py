@@ -1,4 +1,4 @@
-"""Uses the `openai` package as its users do, and prints what came of it as JSON."""
+"""Use the `openai` package as its users do, and print the results as JSON."""
 
 import json
 import os
@@ -21,14 +21,14 @@ TOOLS: Any = [
 
 
 class Tide(BaseModel):
-    """What `parse` shall make of an answer."""
+    """The schema for `parse`."""
 
     place: str
     hour: int
 
 
 def main() -> None:
-    """Chat, stream, use tools, parse, embed, list models, meet an error."""
+    """Chat, stream, use tools, parse, embed, list models, and cause an error."""
     client = OpenAI(base_url=os.environ["CAUSEWAY_URL"] + "/v1", api_key=os.environ["CAUSEWAY_KEY"], max_retries=0)
     chat = client.chat.completions
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Uses the Responses API of the `openai` package as its users do, and prints what came of it as JSON."""
+"""Use the Responses API of the `openai` package as its users do, and print the results as JSON."""
 
 import json
 import os
@@ -24,7 +24,7 @@ TIDE: Any = {
 
 
 class Tide(BaseModel):
-    """What `parse` shall make of an answer."""
+    """The schema for `parse`."""
 
     place: str
     hour: int
