@@ -3,7 +3,7 @@ from causeway_testing.embedding import HashingEmbedder
 
 
 async def test_shared_words_make_texts_near() -> None:
-    """The cosine grows with the share of words in common; case and punctuation around words do not matter."""
+    """The cosine grows with the share of common words. Case and punctuation do not matter."""
     embedder = HashingEmbedder(dimension=4096)
     base, same, half, none = await embedder.embed(
         ["red boats sail north", "Red boats, sail NORTH!", "red boats cook dinner", "we cook dinner today"]
@@ -14,5 +14,5 @@ async def test_shared_words_make_texts_near() -> None:
 
 
 async def test_the_model_name_tells_dimensions_apart() -> None:
-    """Vectors of different lengths never meet in one index: the recorded names differ."""
+    """Embedders of different dimensions have different names, so that an index does not mix them."""
     assert HashingEmbedder(64).model != HashingEmbedder(128).model

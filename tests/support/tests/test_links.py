@@ -7,7 +7,7 @@ from causeway_testing.links import Link, Rubbish
 
 @pytest.fixture
 async def echo() -> AsyncIterator[int]:
-    """A server that sends back what it gets; its port."""
+    """Start a server that returns its input, and give its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1000):
@@ -20,7 +20,7 @@ async def echo() -> AsyncIterator[int]:
 
 
 async def test_what_passes_and_what_does_not(echo: int) -> None:
-    """It passes bytes on, holds them back and lets them go, changes them, and breaks connections; new ones work."""
+    """A link passes bytes on, holds and releases them, corrupts them, and breaks connections."""
     async with Link.to(echo) as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
         writer.write(b"one")
@@ -47,7 +47,7 @@ async def test_what_passes_and_what_does_not(echo: int) -> None:
 
 
 async def test_an_end_does_not_pass_where_nothing_does(echo: int) -> None:
-    """Who is kept from the other side does not learn that it has gone."""
+    """A stopped link does not pass the end of a connection on."""
     async with Link.to(echo) as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
         writer.write(b"one")
@@ -61,8 +61,8 @@ async def test_an_end_does_not_pass_where_nothing_does(echo: int) -> None:
         writer.close()
 
 
-async def test_nobody_behind_it() -> None:
-    """The connection ends at once."""
+async def test_a_link_without_a_server() -> None:
+    """Without a server the connection ends at once."""
     async with Rubbish.started() as gone:
         port = gone.port
     async with Link.to(port) as link:
@@ -73,7 +73,7 @@ async def test_nobody_behind_it() -> None:
 
 
 async def test_rubbish() -> None:
-    """Whatever is asked, it says the same, and counts."""
+    """The server gives the same answer to all input, and counts."""
     async with Rubbish.started() as server:
         server.says = b"\x00\xff"
         for number in range(3):

@@ -1,4 +1,4 @@
-"""The recording model server, driven by a plain HTTP client."""
+"""The recording model server with a plain HTTP client."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ def payloads(body: bytes) -> list[bytes]:
 
 
 async def test_a_request_is_recorded_as_it_came(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Method, path, headers and the exact bytes of the body; answers are counted and timed."""
+    """The record has the method, the path, the headers and the exact body. Answers are counted and timed."""
     body = b'{ "x":1 ,"y":"\xc3\xa9"}'
     answer = await client.post(f"{server.url}/chat/completions", content=body, headers={"X-Own": "a: b"})
     (request,) = server.requests
@@ -44,7 +44,7 @@ async def test_a_request_is_recorded_as_it_came(server: ModelServer, client: htt
 
 
 async def test_embeddings(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """A vector for each text, of the length that is asked for, by its words; the script of chats stays."""
+    """Each text gets a vector of the requested length from its words. The script of chats stays."""
     server.script(refusal(500, "for a chat"))
     url = f"{server.url}/embeddings"
     body = {"model": "m", "input": ["The ferry leaves.", "the FERRY, leaves", "a bridge"], "dimensions": 512}
@@ -58,7 +58,7 @@ async def test_embeddings(server: ModelServer, client: httpx.AsyncClient) -> Non
 
 
 async def test_without_a_script_all_get_the_same_words(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """As a stream or in one piece, with usage where it is asked for."""
+    """Without a script, streamed and unary answers have the same words, and the usage on request."""
     url = f"{server.url}/chat/completions"
     whole = (await client.post(url, json={})).json()
     assert whole["choices"][0]["message"]["content"] == "word0 word1 "
@@ -74,7 +74,7 @@ async def test_without_a_script_all_get_the_same_words(server: ModelServer, clie
 
 
 async def test_scripted_answers_come_first_and_in_order(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Then the usual one again."""
+    """Scripted answers are used first and in order, and then the usual ones."""
     url = f"{server.url}/chat/completions"
     server.script(refusal(429, "slow down", retry_after=3), completion("second"))
     first = await client.post(url, json={})
@@ -85,7 +85,7 @@ async def test_scripted_answers_come_first_and_in_order(server: ModelServer, cli
 
 
 async def test_a_paced_stream_comes_piece_by_piece(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Each token when its time has come, not sooner; a burst in one chunk."""
+    """A paced stream sends each token at its time, and a burst sends one chunk."""
     server.script(stream(["a"] * 5, pace=0.02), stream(["a"] * 5, burst=True))
     begin = time.monotonic()
     async with client.stream("POST", f"{server.url}/chat/completions", json={}) as answer:
@@ -97,7 +97,7 @@ async def test_a_paced_stream_comes_piece_by_piece(server: ModelServer, client: 
 
 
 async def test_a_client_that_leaves_is_noticed_and_when(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """Before the first byte and in the middle."""
+    """The record has the time at which a client leaves, before the first byte and later."""
     for answer in (FAULTS["fault-hang-before"](), FAULTS["fault-hang-mid"]()):
         server.script(answer)
         begin = time.monotonic()
@@ -112,14 +112,14 @@ async def test_a_client_that_leaves_is_noticed_and_when(server: ModelServer, cli
 
 @pytest.mark.parametrize("name", ["fault-close-before", "fault-close-mid", "fault-reset-mid", "fault-half-line"])
 async def test_faults_break_the_connection(server: ModelServer, client: httpx.AsyncClient, name: str) -> None:
-    """Asked for by the model's name; the record says that the client did not leave."""
+    """The model's name selects a fault. The record shows that the client did not leave."""
     with pytest.raises(httpx.TransportError):
         await client.post(f"{server.url}/chat/completions", json={"model": name})
     assert server.requests[0].closed_at is None
 
 
 async def test_a_reader_who_does_not_read_holds_the_server_back(server: ModelServer) -> None:
-    """What is written counts up to what the connection takes, and no further."""
+    """The number of written bytes stops at what the connection accepts."""
     server.script(Answer(tuple(b"x" * 100_000 for _ in range(1000)), content_type=STREAM))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
@@ -135,7 +135,7 @@ async def test_a_reader_who_does_not_read_holds_the_server_back(server: ModelSer
 
 
 async def test_a_connection_serves_requests_one_after_the_other(server: ModelServer) -> None:
-    """In the order in which they came, however the bytes are cut."""
+    """A connection answers its requests in order, however the bytes are split."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     request = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
     server.script(completion("one"), completion("two"))
@@ -152,7 +152,7 @@ async def test_a_connection_serves_requests_one_after_the_other(server: ModelSer
 
 
 async def test_it_runs_as_a_process() -> None:
-    """It prints where it listens; what it was sent and its models can be asked for."""
+    """The process prints its URL. Its requests and models can be read."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "causeway_testing.model_server", "--tokens", "1", stdout=asyncio.subprocess.PIPE
     )

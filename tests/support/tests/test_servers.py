@@ -8,7 +8,7 @@ from causeway_testing.servers import eventually, free_ports, nats_server
 
 
 async def test_each_server_has_its_own_port_and_ends_with_its_block(tmp_path: Path) -> None:
-    """Two servers run side by side; after the block nobody listens there."""
+    """Two servers run concurrently, and end with their blocks."""
     async with nats_server(tmp_path / "a") as one, nats_server(tmp_path / "b") as other:
         ports = [urlsplit(url).port for url in (one, other)]
         assert len(set(ports)) == 2
@@ -18,7 +18,7 @@ async def test_each_server_has_its_own_port_and_ends_with_its_block(tmp_path: Pa
 
 
 async def test_a_server_that_cannot_start_is_said_at_once(tmp_path: Path) -> None:
-    """A port that is taken ends the start with an error, not with a wait."""
+    """A port in use causes an error at once."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -28,7 +28,7 @@ async def test_a_server_that_cannot_start_is_said_at_once(tmp_path: Path) -> Non
 
 
 async def test_a_server_ends_with_a_failing_test(tmp_path: Path) -> None:
-    """A failure inside the block does not leave a server behind."""
+    """A failure inside the block ends the server."""
     with pytest.raises(ZeroDivisionError):
         async with nats_server(tmp_path) as url:
             raise ZeroDivisionError
@@ -37,7 +37,7 @@ async def test_a_server_ends_with_a_failing_test(tmp_path: Path) -> None:
 
 
 def test_free_ports_are_different_and_free() -> None:
-    """Each port can be listened on, and none is given twice."""
+    """The ports differ, and each can be listened on."""
     ports = free_ports(20)
     assert len(set(ports)) == 20
     for port in ports:
@@ -46,7 +46,7 @@ def test_free_ports_are_different_and_free() -> None:
 
 
 async def test_eventually_waits_until_it_holds() -> None:
-    """It returns soon after the condition holds."""
+    """The function returns soon after the condition holds."""
     done = asyncio.Event()
     asyncio.get_running_loop().call_later(0.05, done.set)
     await eventually(done.is_set)
@@ -54,6 +54,6 @@ async def test_eventually_waits_until_it_holds() -> None:
 
 
 async def test_eventually_gives_up_in_words() -> None:
-    """A condition that never holds is a failure that says what was waited for."""
+    """A condition that never holds is an error that names it."""
     with pytest.raises(TimeoutError, match=r"the moon did not come about within 0.05 s"):
         await eventually(lambda: False, within=0.05, what="the moon")

@@ -1,4 +1,4 @@
-"""The Triton server for tests; that it serves is tested where it is used."""
+"""The Triton server for tests. The tests of its users cover its service."""
 
 import signal
 import subprocess
@@ -10,20 +10,20 @@ from causeway_testing.triton import NoTriton, triton_server
 
 
 def test_a_server_that_is_not_installed_says_how_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The command is in the message."""
+    """The message has the command that installs the server."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(NoTriton, match=r"make \.venv/\.triton"), triton_server(tmp_path):
         pass
 
 
 def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
-    """With what the server wrote about it."""
+    """The error has the server's message about the model."""
     with pytest.raises(RuntimeError, match="nobody"), triton_server(tmp_path, models=["nobody"]):
         pass
 
 
 def test_as_a_process_it_says_where_it_is_and_ends() -> None:
-    """On a signal, with all the processes of its models."""
+    """The process prints its address, and ends on a signal with the processes of its models."""
     models = Path(__file__).parents[3] / "deploy" / "triton" / "model_repository"
     command = [sys.executable, "-m", "causeway_testing.triton", str(models), "--model", "words"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Time that passes only when a test waits for it."""
+"""A clock that advances only while a test waits for it."""
 
 import asyncio
 import functools
@@ -12,9 +12,9 @@ P = ParamSpec("P")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when no task can go on.
+    """An event loop whose clock jumps to the next timer when no task can run.
 
-    Work takes no time on this clock, so durations are exact on a busy machine, too.
+    Work takes no time on this clock, so that durations are exact on a busy machine.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Selector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready; where nothing is, let the time pass instead of waiting."""
+        """Return what is ready. If nothing is, advance the time instead of waiting."""
         if timeout is None:
             return super().select(None)
         found = super().select(0)

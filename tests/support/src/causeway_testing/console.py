@@ -1,4 +1,4 @@
-"""The console in a browser: the platform behind it, and pages that are watched."""
+"""The console in a browser: its platform, and pages that are watched for errors."""
 
 import contextlib
 import json
@@ -54,12 +54,12 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A running stack that takes API keys and the provider's tokens.
+    """A running stack that accepts API keys and the provider's tokens.
 
     Attributes:
-        url: Where its gateway listens.
-        keys: API keys, by the role that each has.
-        provider: Signs users in.
+        url: The URL of its gateway.
+        keys: API keys by role.
+        provider: The provider that signs users in.
     """
 
     url: str
@@ -67,18 +67,18 @@ class Platform:
     provider: Provider
 
     def client(self, role: str = "admin") -> httpx.Client:
-        """A client of the HTTP API with the key of a role."""
+        """Open a client of the HTTP API with the key of a role."""
         return httpx.Client(base_url=self.url, headers={"api-key": self.keys[role]}, timeout=60)
 
 
 @dataclass(slots=True)
 class Watched:
-    """A page, and what it did that it should not.
+    """A page with its errors.
 
     Attributes:
-        page: Playwright's.
-        wrong: Violations of its policy, errors of its scripts, requests to elsewhere.
-        bytes: What was transferred for it, by the path.
+        page: Playwright's page.
+        wrong: Violations of the policy, errors of scripts, and requests to other hosts.
+        bytes: The transferred bytes by path.
     """
 
     page: Any
@@ -87,7 +87,7 @@ class Watched:
     bytes: dict[str, int] = field(default_factory=dict)
 
     def open(self, place: str = "", key: str = "admin") -> Any:
-        """Open a place of the console, signed in with the key of a role; empty: not signed in."""
+        """Open a page of the console, signed in with the key of a role, or not signed in if it is empty."""
         if key:
             kept = json.dumps(self.platform.keys[key])
             self.page.add_init_script(
@@ -98,7 +98,7 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """The page is accessible, by the rules of axe, in light and dark."""
+        """Check that the page is accessible by axe's rules, in light and dark."""
         for _ in ("light", "dark"):
             self.page.evaluate(AXE.read_text())
             found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
@@ -116,7 +116,7 @@ class Watched:
 
 @contextlib.contextmanager
 def stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Run `causeway up` on a free port. Return what its stack file says."""
+    """Run `causeway up` on a free port, and yield the content of its stack file."""
     causeway = str(Path(sys.executable).with_name("causeway"))
     process = subprocess.Popen(
         [causeway, "up", "--port", "0", "--data-dir", str(data)], env={**os.environ, **environment}

@@ -1,4 +1,4 @@
-"""An embedder without a model, for tests: texts that share words are near to each other.
+"""An embedder without a model for tests. Texts with common words are near to each other.
 
 Feature hashing of a bag of words (Weinberger et al. 2009, https://arxiv.org/abs/0902.2206), without signs, so
 that a vector is never zero.
@@ -21,24 +21,24 @@ class WordTokenizer:
     """A token is a run of characters without white space."""
 
     def count(self, text: str) -> int:
-        """Number of words."""
+        """Return the number of words."""
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each word stands, in code points."""
+        """Return the position of each word in code points."""
         if not is_unicode(text):
             raise ValueError("The text contains lone surrogates.")
         return [match.span() for match in _WORD.finditer(text)]
 
 
 class HashingEmbedder:
-    """Counts a text's words in as many buckets as the vector is long.
+    """Count a text's words in as many buckets as the vector has numbers.
 
     Case and the punctuation around a word do not matter.
 
     Args:
-        dimension: Length of each vector.
-        max_tokens: Words of a text that count.
+        dimension: The length of each vector.
+        max_tokens: The maximum number of words that count.
     """
 
     def __init__(self, dimension: int = 256, max_tokens: int = 256) -> None:
@@ -49,7 +49,7 @@ class HashingEmbedder:
         self._closed = False
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embeds texts; see `embedding.port.Embedder.embed`."""
+        """Embed texts. See `embedding.port.Embedder.embed`."""
         check_texts(texts)
         if self._closed:
             raise Unavailable("The embedding model is shut down.")
@@ -62,5 +62,5 @@ class HashingEmbedder:
         return vectors
 
     async def aclose(self) -> None:
-        """Refuses further calls."""
+        """Refuse further calls."""
         self._closed = True

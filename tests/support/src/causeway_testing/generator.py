@@ -1,4 +1,4 @@
-"""Fakes of the ports, for tests; they pass the contract that the real ones pass."""
+"""Fakes of the generator's ports, which pass the contract tests of the real ones."""
 
 import asyncio
 import contextlib
@@ -17,21 +17,21 @@ from generator.routing.route import Route
 
 
 class FakeTokenCounter:
-    """A token is a word."""
+    """Count words as tokens."""
 
     exact = True
     counting = "fake"
 
     def count(self, text: str) -> int:
-        """Words, parted by white space."""
+        """Return the number of words."""
         return len(text.split())
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Of each text."""
+        """Return the counts of the texts."""
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Words of the messages, and one for each message."""
+        """Return the number of words, and one more for each message."""
         return sum(self.count(message.text) + 1 for message in messages)
 
 
@@ -50,19 +50,19 @@ CHUNK_EVENTS = (
 
 
 class FakeModel:
-    """Says what it was told to say, and notes what it was asked.
+    """Answer with a script, and record the prompts.
 
     Args:
-        name: Its public name.
-        script: Its events, whatever is asked; an exception is raised, a number is a pause in seconds.
-        window: Its context window.
-        created: When, in seconds since 1970.
-        is_ready: What `ready` says.
+        name: The public name.
+        script: The events of every answer. An exception is raised, and a number is a pause in seconds.
+        window: The context window.
+        created: The time of creation in seconds since 1970.
+        is_ready: The result of `ready`.
 
     Attributes:
-        prompts: What it was asked.
-        yielded: How many events were taken from it.
-        stopped: How many answers were ended by the reader.
+        prompts: The prompts that it got.
+        yielded: The number of events that were read.
+        stopped: The number of answers that the reader ended.
         closed: `aclose` was called.
     """
 
@@ -89,7 +89,7 @@ class FakeModel:
         self._ready = is_ready
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """The script; without one, two words."""
+        """Yield the script, or two words without one."""
         self.prompts.append(prompt)
         try:
             for step in _usual(prompt) if self._script is None else self._script:
@@ -105,19 +105,19 @@ class FakeModel:
             raise
 
     async def context_window(self) -> int:
-        """As constructed."""
+        """Return the value of the constructor."""
         return self._window
 
     async def created(self) -> int:
-        """As constructed."""
+        """Return the value of the constructor."""
         return self._created
 
     async def ready(self) -> bool:
-        """As constructed."""
+        """Return the value of the constructor."""
         return self._ready
 
     async def aclose(self) -> None:
-        """Notes it."""
+        """Record the call."""
         self.closed = True
 
 
@@ -137,14 +137,14 @@ def deployed(
     seconds: float = 10.0,
     first_token: float = math.inf,
 ) -> Deployment:
-    """A deployment of a model."""
+    """Return a deployment of a model."""
     name = name or model.name
     circuit = CircuitBreaker(name, failures=failures, seconds=seconds)
     return Deployment(name, model, slots=ConcurrencyLimiter(most, queue), circuit=circuit, first_token=first_token)
 
 
 class FakeCatalogue:
-    """The same models always, each asked once and no more."""
+    """A constant list of models, each with one attempt."""
 
     def __init__(self, *models: Model) -> None:
         self._models = Models(
@@ -156,5 +156,5 @@ class FakeCatalogue:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Models]:
-        """As constructed."""
+        """Yield the models of the constructor."""
         yield self._models

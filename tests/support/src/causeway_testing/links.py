@@ -1,6 +1,6 @@
-"""For tests: what stands between two processes, to be slowed, stopped, cut or made to lie; and who talks rubbish.
+"""Links between two processes that tests can slow, stop, cut or corrupt, and a server with invalid answers.
 
-async with Link.to(port) as link:  # give link.port to whoever is to be kept from the port
+async with Link.to(port) as link:  # the client connects to link.port instead of port
     link.stop()
     ...
     link.go_on()
@@ -16,11 +16,11 @@ _PIECE = 64 * 1024
 
 
 class Link:
-    """A TCP proxy on a free port of the loopback, before a port of it or a Unix socket.
+    """A TCP proxy on a free port of the loopback interface, in front of a port of it or a Unix socket.
 
     Attributes:
-        delay: Seconds that each piece takes more.
-        garbled: Whether what goes to the client is made unreadable.
+        delay: The additional seconds for each piece.
+        garbled: Whether the bytes to the client are corrupted.
     """
 
     def __init__(self, target: int | str) -> None:
@@ -35,7 +35,7 @@ class Link:
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, target: int | str) -> AsyncIterator[Self]:
-        """A way to a port, or to the path of a socket, until the block is left."""
+        """Open a link to a port, or to the path of a socket."""
         link = cls(target)
         link._server = await asyncio.start_server(link._accept, _HOST, 0)
         try:
@@ -47,21 +47,21 @@ class Link:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port of the link."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def stop(self) -> None:
-        """From now on nothing passes, in either direction; connections stay, and new ones hear nothing."""
+        """Hold all bytes in both directions. Connections stay open, and new ones get no bytes."""
         self._passes.clear()
 
     def go_on(self) -> None:
-        """What was held back arrives, as it does when a network is whole again."""
+        """Deliver the held bytes, as after a network outage."""
         self._passes.set()
 
     async def cut(self) -> None:
-        """Breaks every connection; new ones can be made."""
+        """Break every connection. New ones can be made."""
         await self._end()
 
     async def _end(self) -> None:
@@ -91,7 +91,7 @@ class Link:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
         except OSError:
-            pass  # nobody is there
+            pass  # no server listens
         finally:
             for each in writers:
                 each.transport.abort()
@@ -107,18 +107,18 @@ class Link:
             await self._passes.wait()
             writer.write(bytes(each ^ 0x5A for each in data) if lies and self.garbled else data)
             await writer.drain()
-        await self._passes.wait()  # that a side has gone does not pass either
+        await self._passes.wait()  # the end of a connection is held as well
         writer.close()
         await writer.wait_closed()
 
 
 class Rubbish:
-    """A server that answers whatever comes with the same bytes, and closes.
+    """A server that answers all input with the same bytes, and closes.
 
     Attributes:
-        says: What it answers.
-        port: Where it listens.
-        asked: Connections that said something.
+        says: The answer.
+        port: The port of the server.
+        asked: The number of connections with input.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Rubbish:
     @classmethod
     @contextlib.asynccontextmanager
     async def started(cls) -> AsyncIterator[Self]:
-        """A server on a free port of the loopback, until the block is left."""
+        """Start a server on a free port of the loopback interface."""
         rubbish = cls()
         server = await asyncio.start_server(rubbish._answer, _HOST, 0)
         rubbish.port = server.sockets[0].getsockname()[1]

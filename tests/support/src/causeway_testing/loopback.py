@@ -14,15 +14,15 @@ _Parse = Callable[[bytes], Any]
 
 
 class LoopbackChannel:
-    """As much of `grpc.aio.Channel` as stubs and `servicekit.rpc` use for calls with one request.
+    """The part of `grpc.aio.Channel` that stubs and `servicekit.rpc` use for calls with one request.
 
     Messages cross it as bytes, so that no side changes those of the other.
 
     Args:
-        servicers: What answers, each after the service that it serves.
+        servicers: The servicers, each after its service.
 
     Attributes:
-        calls: Number of calls by method, for example ``GetIndex``.
+        calls: The number of calls by method, for example ``GetIndex``.
     """
 
     def __init__(self, *servicers: tuple[ServiceDescriptor, object]) -> None:
@@ -57,11 +57,11 @@ class LoopbackChannel:
         return call
 
     def stream_unary(self, path: str, **_: Any) -> Callable[..., Any]:
-        """Return a method that refuses to be called: requests that are streams do not cross this channel."""
+        """Return a method that raises an error: this channel does not support streams of requests."""
         return self.stream_stream(path)
 
     def stream_stream(self, path: str, *_: Any, **__: Any) -> Callable[..., Any]:
-        """Return a method that refuses to be called."""
+        """Return a method that raises an error."""
 
         def call(*_: Any, **__: Any) -> Any:
             raise NotImplementedError(f"A loopback channel has no stream of requests: {path}")
@@ -75,10 +75,10 @@ class LoopbackChannel:
 
 
 class LoopbackContext:
-    """As much of `grpc.aio.ServicerContext` as servicers use: a call without a deadline."""
+    """The part of `grpc.aio.ServicerContext` that servicers use: a call without a deadline."""
 
     def time_remaining(self) -> None:
-        """Return None: the caller waits as long as it takes."""
+        """Return None: the call has no deadline."""
 
 
 class _StreamCall:

@@ -1,4 +1,4 @@
-"""What a model server answers in tests: chat completions, whole and streamed, embeddings, and what can go wrong."""
+"""Answers of a model server in tests: chat completions, unary and streamed, embeddings, and faults."""
 
 import asyncio
 import enum
@@ -19,7 +19,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Fault(enum.Enum):
-    """A step of an answer at which something goes wrong."""
+    """A step of an answer that is a fault."""
 
     HANG = "nothing more is sent, the connection stays open"
     CLOSE = "the connection is closed here, however much is missing"
@@ -32,11 +32,11 @@ Step = bytes | float | asyncio.Event | Fault
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server does with a request.
+    """The server's answer to a request.
 
     Attributes:
-        body: Its steps. A stream, and what pauses or fails, is sent in HTTP chunks, one a step; else in one piece.
-        before: Steps before the head is sent; pauses and faults.
+        body: The steps. A stream, a pause or a fault needs HTTP chunks, one for each step. Else it is one piece.
+        before: The steps before the head: pauses and faults.
     """
 
     body: tuple[Step, ...]
@@ -49,19 +49,21 @@ class Answer:
 def chunk(
     delta: Mapping[str, Any], finish_reason: str | None = None, *, index: int = 0, **members: Any
 ) -> dict[str, Any]:
-    """A chunk of a streamed chat completion with one choice; ``members`` are further ones of the chunk."""
+    """Return a chunk of a streamed chat completion with one choice. ``members`` are further ones of the chunk."""
     choice = {"index": index, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason}
     return {**_head("chat.completion.chunk"), **members, "choices": [choice]}
 
 
 def sse(payload: Mapping[str, Any] | bytes) -> bytes:
-    """An event of a stream."""
+    """Return an event of a stream."""
     data = payload if isinstance(payload, bytes) else json.dumps(payload, separators=(",", ":")).encode()
     return b"data: " + data + b"\n\n"
 
 
 def stream(tokens: Sequence[str], *, pace: float = 0.0, usage: bool = True, burst: bool = False) -> Answer:
-    """A streamed answer, a token a chunk, ``pace`` seconds between them; ``burst`` sends all in one piece."""
+    """Return a streamed answer with a token in each chunk, ``pace`` seconds apart. ``burst`` sends all in one
+    piece.
+    """
     events = [sse(chunk({"role": "assistant", "content": ""}))]
     events += [sse(chunk({"content": token})) for token in tokens]
     events.append(sse(chunk({}, "stop")))
@@ -77,14 +79,14 @@ def stream(tokens: Sequence[str], *, pace: float = 0.0, usage: bool = True, burs
 
 
 def completion(text: str, *, tokens: int = 2, **members: Any) -> Answer:
-    """An answer in one piece; ``members`` are further ones of the choice."""
+    """Return a unary answer. ``members`` are further ones of the choice."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **members}
     document = {**_head("chat.completion"), "choices": [choice], "usage": _usage(tokens)}
     return Answer((json.dumps(document).encode(),))
 
 
 def embeddings(texts: Sequence[str], dimension: int) -> Answer:
-    """A vector for each text, not of length 1: how often each word is in it, counted in so many buckets."""
+    """Return a vector for each text, not of length 1: the number of its words in each bucket."""
     rows = []
     for text in texts:
         row = [0.0] * dimension
@@ -96,7 +98,7 @@ def embeddings(texts: Sequence[str], dimension: int) -> Answer:
 
 
 def refusal(status: int, message: str, *, retry_after: float | None = None) -> Answer:
-    """An error, with OpenAI's body."""
+    """Return an error with OpenAI's body."""
     kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
     kind = "rate_limit_error" if status == _TOO_MANY else kind
     body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None}}).encode()

@@ -46,12 +46,12 @@ _WRITE_BUFFER = 64 * 1024
 
 @dataclass(slots=True)
 class Recorded:
-    """A request as it came, and what became of it. Times are `time.monotonic`, which processes share.
+    """A request and its answer.
 
     Attributes:
-        written: Bytes of the answer that the server has given to the connection so far.
-        finished_at: When the answer was complete.
-        closed_at: When the client closed the connection, if it did before the answer was complete.
+        written: The number of the answer's bytes that the server has written so far.
+        finished_at: The time at which the answer was complete.
+        closed_at: The time at which the client closed the connection, if the answer was incomplete.
     """
 
     method: str
@@ -65,7 +65,7 @@ class Recorded:
     closed_at: float | None = None
 
     def json(self) -> Any:
-        """The body, parsed."""
+        """Return the parsed body."""
         return json.loads(self.body)
 
 
@@ -79,13 +79,13 @@ def _usual(tokens: int, pace: float, streamed: bool, usage: bool) -> Answer:
 
 
 class ModelServer:
-    """The server. What is scripted is answered first, in order; then each chat request gets ``tokens`` words.
+    """The server.
 
     Texts to embed get vectors of ``dimension`` numbers, whatever is scripted.
 
     Attributes:
-        requests: What came, oldest first (the last ten thousand).
-        models: Names that ``GET /v1/models`` lists; members of an entry other than ``id``, by name.
+        requests: The last ten thousand requests, oldest first.
+        models: The models of ``GET /v1/models`` by name, with the members of each entry except ``id``.
     """
 
     def __init__(self, *, tokens: int = 4, pace: float = 0.0, dimension: int = 256) -> None:
@@ -103,7 +103,7 @@ class ModelServer:
     @classmethod
     @contextlib.asynccontextmanager
     async def started(cls, *, tokens: int = 4, pace: float = 0.0) -> AsyncIterator["ModelServer"]:
-        """A server on a free port of the loopback, until the block is left."""
+        """Start a server on a free port of the loopback interface."""
         server = cls(tokens=tokens, pace=pace)
         await server.start()
         try:
@@ -113,27 +113,27 @@ class ModelServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port of the server."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     @property
     def url(self) -> str:
-        """The base URL, as OpenAI's clients take it."""
+        """Return the base URL for OpenAI's clients."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     def script(self, *answers: Answer) -> None:
-        """What the next chat requests get."""
+        """Set the answers to the next chat requests."""
         self._script.extend(answers)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Begins to listen; port 0 is a free one."""
+        """Start to listen. Port 0 is a free one."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self), host, port)
 
     async def stop(self) -> None:
-        """Closes the socket and every connection."""
+        """Close the socket and every connection."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -143,19 +143,19 @@ class ModelServer:
             await self._server.wait_closed()
 
     def opened(self, connection: "_Connection") -> int:
-        """Notes a new connection; returns its number."""
+        """Record a new connection, and return its number."""
         self._connections.add(connection)
         self.open_connections += 1
         self._number += 1
         return self._number
 
     def lost(self, connection: "_Connection") -> None:
-        """Notes the end of a connection."""
+        """Record the end of a connection."""
         self._connections.discard(connection)
         self.open_connections -= 1
 
     def answer(self, request: Recorded) -> Answer:
-        """What a request gets."""
+        """Return the answer to a request."""
         if request.method == "GET":
             return self._about(request)
         self.requests.append(request)
@@ -188,7 +188,7 @@ class ModelServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: requests one after the other, each answered by a task of its own."""
+    """A connection, whose requests are answered in order, each by its own task."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -201,7 +201,7 @@ class _Connection(asyncio.Protocol):
         self._number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
         self._transport.set_write_buffer_limits(_WRITE_BUFFER)
         self._number = self._server.opened(self)
 
@@ -223,7 +223,7 @@ class _Connection(asyncio.Protocol):
         self._next()
 
     def abort(self) -> None:
-        """Resets the connection."""
+        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -273,7 +273,7 @@ class _Connection(asyncio.Protocol):
         return await self._write(request, b"0\r\n\r\n")
 
     async def _run(self, request: Recorded, steps: Iterable[Step], chunked: bool) -> bool:
-        """Takes the steps; False when one of them was the end."""
+        """Carry out the steps, and return False if one of them ended the connection."""
         for step in steps:
             if isinstance(step, bytes):
                 await self._write(request, b"%x\r\n%b\r\n" % (len(step), step) if chunked else step)
@@ -298,7 +298,7 @@ class _Connection(asyncio.Protocol):
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         if self._current is not None:
-            self._current.finished_at = time.monotonic()  # the client did not leave: we did
+            self._current.finished_at = time.monotonic()  # the server closed the connection, not the client
         if fault is Fault.RESET:
             self._transport.abort()
         else:
@@ -320,7 +320,7 @@ def _plain(request: Recorded) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serves until it is killed; prints the base URL once it listens."""
+    """Serve until the process is killed, and print the base URL once the server listens."""
     parser = argparse.ArgumentParser(
         prog="python -m causeway_testing.model_server",
         description="A model server that says the same words to everyone; GET /requests shows what it was sent.",

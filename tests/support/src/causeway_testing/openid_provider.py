@@ -1,4 +1,4 @@
-"""An OpenID Connect provider that signs a user in without asking, and holds the page to the flow's rules."""
+"""An OpenID Connect provider that signs a user in without a dialog, and enforces the rules of the flow."""
 
 import base64
 import hashlib
@@ -21,13 +21,13 @@ CLIENT = "causeway-console"
 
 
 class Provider:
-    """Has one user, one public client and one key. Its token endpoint is at another origin.
+    """A provider with one user, one public client and one key. Its token endpoint has another origin.
 
     Attributes:
-        user: Signed in by the next visit of the page.
-        roles: The user's.
-        seconds: How long a token is said to be good.
-        renewed: Tokens that were given for a refresh token; each of these is good for one use.
+        user: The user that the next visit of the page signs in.
+        roles: The user's roles.
+        seconds: The lifetime of a token.
+        renewed: The tokens for refresh tokens. Each refresh token can be used once.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Provider:
         self.url, self.tokens_url = (f"http://127.0.0.1:{each.server_address[1]}" for each in self.servers)
 
     def public(self, path: str) -> dict[str, Any]:
-        """The configuration, or the keys."""
+        """Return the configuration or the keys."""
         if path == "/keys":
             public = json.loads(ECAlgorithm.to_jwk(self._key.public_key()))
             return {"keys": [{**public, "kid": "one", "use": "sig", "alg": "ES256"}]}
@@ -85,7 +85,7 @@ class Provider:
         }
 
     def authorize(self, asked: dict[str, str]) -> str:
-        """Sign the user in; return where the page goes on."""
+        """Sign the user in, and return the URL of the redirect."""
         assert asked["client_id"] == CLIENT
         assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
         code = secrets.token_urlsafe()
@@ -93,7 +93,7 @@ class Provider:
         return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
 
     def redeem(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        """Return tokens for a code, to the client that can prove that it asked for it, or for a refresh token."""
+        """Return tokens for a code with a valid proof, or for a refresh token."""
         assert asked["client_id"] == CLIENT
         if asked["grant_type"] == "refresh_token":
             if asked["refresh_token"] not in self._refresh:
@@ -129,7 +129,7 @@ class Provider:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of a gateway that takes its tokens."""
+        """Return the settings of a gateway that accepts the tokens."""
         return {
             "CAUSEWAY_OIDC_ISSUER": self.url,
             "CAUSEWAY_OIDC_JWKS_URL": f"{self.url}/keys",
@@ -141,7 +141,7 @@ class Provider:
 
 @contextmanager
 def serving() -> Iterator[Provider]:
-    """A provider, for as long as the block lasts."""
+    """Run a provider during the block."""
     made = Provider()
     threads = [threading.Thread(target=each.serve_forever) for each in made.servers]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Processes of a small platform that are killed, frozen and started again: NATS, a generator, two gateways."""
+"""The processes of a small platform that tests kill, freeze and restart: NATS, a generator, two gateways."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ _PAUSE = 0.05
 
 @dataclass
 class Part:
-    """A process that keeps its port and its settings when it starts again.
+    """A process that keeps its port and its settings at a restart.
 
     Attributes:
-        name: For the log.
-        port: Where it listens.
-        command: What starts it.
-        environment: Its settings.
-        log: Where its output goes.
+        name: The name in messages.
+        port: The port of the process.
+        command: The command line.
+        environment: The settings.
+        log: The file for the output.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Part:
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     async def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the process, and wait until it listens."""
         with self.log.open("ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = await asyncio.create_subprocess_exec(
@@ -51,19 +51,19 @@ class Part:
             await asyncio.sleep(_PAUSE)
 
     async def stop(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """Stop it, and wait for its end."""
+        """Stop the process, and wait for its end."""
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(sign)
             self.process.send_signal(signal.SIGCONT)
             await self.process.wait()
 
     def freeze(self) -> None:
-        """Let it do nothing any more."""
+        """Freeze the process."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the process continue."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
@@ -77,12 +77,12 @@ class Part:
 
 @contextlib.asynccontextmanager
 async def parts(directory: Path, model_url: str, **settings: str) -> AsyncIterator[dict[str, Part]]:
-    """Start a NATS, a generator before a model server, and two gateways; yield them by name.
+    """Start NATS, a generator with a model server, and two gateways. Yield them by name.
 
     Args:
-        directory: For their data and their output.
-        model_url: Of the model server.
-        settings: Of the gateways, in capitals, without the prefix.
+        directory: The directory for data and output.
+        model_url: The URL of the model server.
+        settings: The settings of the gateways, in capitals and without the prefix.
     """
     nats, model, one, two = free_ports(4)
     log = {"CAUSEWAY_LOG_FORMAT": "json"}

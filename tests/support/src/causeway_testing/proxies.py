@@ -1,4 +1,4 @@
-"""Reverse proxies for tests: real processes on the loopback, configured as a page of the documentation shows.
+"""Reverse proxies for tests: real processes on loopback with the configurations of a documentation page.
 
 A configuration is the fenced block below the heading with the proxy's name. It listens on port 80 and knows the
 gateway as ``gateway:8080``. A test gives it free ports instead, and changes nothing else unless it says so.
@@ -44,10 +44,10 @@ class Proxy:
 
     Attributes:
         name: The page's heading.
-        program: The file to run, searched on the path and beside the interpreter's.
+        program: The file to run, on the path or beside the interpreter.
         ports: What stands for the proxy's own port, and for the gateway's address, in a configuration: a pattern
             and its replacement each.
-        command: Writes a configuration into a directory; returns the arguments to run the program with.
+        command: A function that writes a configuration into a directory and returns the program's arguments.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Proxy:
 
     @property
     def executable(self) -> str | None:
-        """Where the program is; None where it is not installed."""
+        """Return the path of the program, or None if it is not installed."""
         places = [os.environ.get("PATH", ""), "/usr/sbin", str(Path(sys.executable).parent)]
         return shutil.which(self.program, path=os.pathsep.join(places))
 
     @contextlib.asynccontextmanager
     async def started(self, directory: Path, configuration: str, gateway: int) -> AsyncIterator[int]:
-        """Run the proxy in front of a gateway's port; yield the port it listens on. It is killed at the end.
+        """Run the proxy in front of a gateway's port, yield its port, and kill it at the end.
 
         Raises:
-            RuntimeError: It ended by itself; with the last of what it wrote.
-            ValueError: The configuration does not name the ports as it should.
+            RuntimeError: The proxy ended. The message has the end of its output.
+            ValueError: The configuration does not have the ports in the expected form.
         """
         assert self.executable is not None
         (port,) = free_ports(1)
@@ -116,7 +116,7 @@ async def _listens(port: int, process: asyncio.subprocess.Process, log: Path) ->
 
 
 def configurations(page: str) -> Mapping[str, str]:
-    """Return the configuration that a page shows below each heading with a proxy's name, by that name."""
+    """Return the configurations of a page by the name of the proxy in the heading above."""
     found = {}
     for section in re.split(r"^#{2,} ", page, flags=re.MULTILINE):
         heading = section.partition("\n")[0]
@@ -127,7 +127,7 @@ def configurations(page: str) -> Mapping[str, str]:
 
 def _nginx(directory: Path, configuration: str) -> Sequence[str]:
     (directory / "proxy.conf").write_text(configuration)
-    user = "user root;" if os.getuid() == 0 else ""  # else its workers may not write below the directory
+    user = "user root;" if os.getuid() == 0 else ""  # without it, its workers cannot write into the directory
     (directory / "nginx.conf").write_text(_NGINX.format(directory=directory, user=user))
     return ["-p", str(directory), "-e", str(directory / "error.log"), "-c", str(directory / "nginx.conf")]
 

@@ -1,4 +1,4 @@
-"""The programs that docs/clients.md shows, each run with its language's tools and its client's own package."""
+"""The programs of docs/clients.md, each run with the tools of its language and the package of its client."""
 
 import re
 import shutil
@@ -22,9 +22,9 @@ class Recipe:
     """A program of the page.
 
     Attributes:
-        name: The heading above it.
-        language: As its block says.
-        program: As the page has it.
+        name: The heading above the program.
+        language: The language of its block.
+        program: The text on the page.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Recipe:
 
     @property
     def missing(self) -> list[str]:
-        """The tools of its language that this machine does not have."""
+        """Return the missing tools of the program's language."""
         return [tool for tool in _TOOLS[self.language] if shutil.which(tool) is None]
 
     @property
     def java_profile(self) -> str | None:
-        """The profile of Maven that has its client's packages; None: it is no program in Java."""
+        """Return Maven's profile with the packages of the client, or None for another language."""
         return _JAVA_PROFILES[self.name] if self.language == "java" else None
 
     @property
     def command(self) -> Sequence[str | Path]:
-        """The command that runs it in the directory where it was written.
+        """Return the command that runs the program in its directory.
 
         A program in Java reads the path of its classes from a file `classpath` there.
         """
@@ -56,12 +56,12 @@ class Recipe:
         }[self.language]
 
     def write(self, directory: Path, packages: Path, url: str, key: str) -> None:
-        """Write the program, and what says which packages it has, into an empty directory.
+        """Write the program and the files of its packages into an empty directory.
 
         Args:
-            directory: Where to.
+            directory: The directory.
             packages: The folder with `node` and `go`.
-            url: Of the platform.
+            url: The URL of the platform.
             key: An API key.
         """
         (directory / _FILES[self.language]).write_text(self.program.replace(HOME, url).replace(KEY, key))
@@ -73,10 +73,10 @@ class Recipe:
 
 
 def recipes(page: Path) -> dict[str, Recipe]:
-    """Return the programs of a page by their headings.
+    """Return the programs of a page by heading.
 
     Raises:
-        ValueError: A heading has more than one.
+        ValueError: A heading has more than one program.
     """
     found: dict[str, Recipe] = {}
     for section in page.read_text().split("\n## ")[1:]:

@@ -1,4 +1,4 @@
-"""Objects and events of the Responses API, checked against the types of the ``openai`` package."""
+"""Objects and events of the Responses API, checked with the types of the ``openai`` package."""
 
 import json
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ _CONVERSATION_ITEM: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 
 
 def response(said: Mapping[str, Any]) -> Any:
-    """Return a response, every member of which is the type's, without coercion."""
+    """Return a response with the exact types of its members."""
     return _strict(_RESPONSE, said)
 
 
 def item(said: Mapping[str, Any]) -> Any:
-    """Return an item of a list of input items, likewise."""
+    """Return an item of a list of input items with its exact types."""
     return _strict(_ITEM, said)
 
 
 def conversation(said: Mapping[str, Any]) -> Any:
-    """Return a conversation, likewise."""
+    """Return a conversation with its exact types."""
     return _strict(_CONVERSATION, said)
 
 
 def conversation_item(said: Mapping[str, Any]) -> Any:
-    """Return an item of a conversation, likewise."""
+    """Return an item of a conversation with its exact types."""
     return _strict(_CONVERSATION_ITEM, said)
 
 
@@ -49,7 +49,7 @@ def compacted(said: Mapping[str, Any]) -> Any:
 
 
 def events(body: str) -> list[Any]:
-    """Return the events of a stream: each of its type, named alike outside and inside, numbered without a gap."""
+    """Return the events of a stream with their exact types, after a check of their names and numbers."""
     found: list[Any] = []
     *blocks, rest = body.split("\n\n")
     assert rest == ""
@@ -72,7 +72,7 @@ def _strict(adapter: TypeAdapter[Any], said: Mapping[str, Any]) -> Any:
 
 
 def _check(parsed: Any) -> None:
-    """No model has a member that its type does not know."""
+    """Check that no object has a member that its type does not have."""
     if isinstance(parsed, BaseModel):
         extra = set(parsed.model_extra or {}) - (OURS if isinstance(parsed, Response) else set())
         assert not extra, (type(parsed).__name__, extra)

@@ -15,7 +15,7 @@ from causeway_testing.servers import free_ports
 
 _PYTHON = Path(sys.prefix) / "s3/bin/python"
 _START_SECONDS = 90.0
-# moto believes every signature, and reads the region out of it.
+# moto accepts every signature, and reads the region from it.
 _SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, "
     "Signature=none"
@@ -24,7 +24,7 @@ _SIGNED = {
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """An empty store; yields its address. Killed at the end."""
+    """Start an empty store, yield its URL, and kill it at the end."""
     if not _PYTHON.exists():
         raise RuntimeError("moto is not installed: make .venv/.s3")
     [port] = free_ports(1)
@@ -43,7 +43,7 @@ def s3_server() -> Iterator[str]:
 
 
 def asked(endpoint: str, method: str, path: str) -> tuple[int, str]:
-    """What a store answers to a request: status and body."""
+    """Return the status and the body of a store's answer."""
     connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=30)
     try:
         connection.request(method, path, headers=_SIGNED)
@@ -54,7 +54,7 @@ def asked(endpoint: str, method: str, path: str) -> tuple[int, str]:
 
 
 def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -> OriginalSettings:
-    """Settings for a bucket that is made for them, with an access key in files of a directory."""
+    """Return the settings for a new bucket with an access key in files of a directory."""
     bucket = f"test-{uuid.uuid4().hex}"
     status, said = asked(endpoint, "PUT", f"/{bucket}")
     assert status == 200, said
@@ -71,7 +71,7 @@ def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -
 
 
 def keys_in(settings: OriginalSettings) -> list[str]:
-    """The keys of the objects in a bucket."""
+    """Return the keys of the objects in a bucket."""
     _, listed = asked(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?list-type=2")
     return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
 

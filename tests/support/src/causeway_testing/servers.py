@@ -1,4 +1,4 @@
-"""For tests: real servers on free ports, each test's own."""
+"""Real servers on free ports for tests."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ async def _url_of(directory: Path, process: asyncio.subprocess.Process) -> str:
 async def grpc_service(
     descriptor: ServiceDescriptor, add: Callable[[grpc.aio.Server], None]
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """A service on a real server and port, with the interceptor of production; yields a channel to it."""
+    """Start a service with the interceptor of production, and yield a channel to it."""
     server = GrpcServer("127.0.0.1:0", [(descriptor, add)])
     await server.start()
     channel = open_channel(f"127.0.0.1:{server.port}", [descriptor])
@@ -83,9 +83,9 @@ def _measurements() -> CollectorRegistry:
 
 
 def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
-    """The samples of a name in Prometheus' form, with their labels, of all that this process has measured.
+    """Return the samples of a metric in Prometheus' form, with their labels, from this process.
 
-    Measuring begins with the first call: make one before what is to be measured.
+    The first call starts the measurements, so that a test makes it before the action.
     """
     return [
         (sample.labels, sample.value)
@@ -97,8 +97,8 @@ def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
 
 @functools.cache
 def span_exporter() -> InMemorySpanExporter:
-    """Has all spans that end in this process from now on; without it, trace ids may be zero."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
+    """Export all spans that end in this process from now on. Without it, trace ids may be zero."""
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one exporter for all tests of a process
         trace.set_tracer_provider(TracerProvider())
     provider = trace.get_tracer_provider()
     assert isinstance(provider, TracerProvider)
@@ -108,9 +108,9 @@ def span_exporter() -> InMemorySpanExporter:
 
 
 def traced(name: str) -> list[ReadableSpan]:
-    """The spans of a name that have ended in this process, in that order.
+    """Return the ended spans of a name in this process, in order.
 
-    Tracing begins with the first call: make one before what is to be traced.
+    The first call starts the traces, so that a test makes it before the action.
     """
     return [span for span in span_exporter().get_finished_spans() if span.name == name]
 
@@ -118,10 +118,10 @@ def traced(name: str) -> list[ReadableSpan]:
 async def eventually(
     condition: Callable[[], bool], *, within: float = 60.0, every: float = 0.01, what: str = "the condition"
 ) -> None:
-    """Waits until a condition holds.
+    """Wait until a condition holds.
 
     Raises:
-        TimeoutError: It does not hold in time.
+        TimeoutError: The condition does not hold in time.
     """
     end = time.monotonic() + within
     while not condition():
@@ -131,7 +131,7 @@ async def eventually(
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Ports that nobody listens on now, all different."""
+    """Return different ports without a listener."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

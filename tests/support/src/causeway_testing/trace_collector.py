@@ -1,4 +1,4 @@
-"""For tests: a collector of traces, which keeps the spans that services send it."""
+"""A collector of traces for tests, which keeps the spans of services."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Receives spans over OTLP and keeps them with the name of their service."""
+    """Receive spans over OTLP, and keep them with the name of their service."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
@@ -23,11 +23,11 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def of(self, trace_id: str) -> list[tuple[str, Any]]:
-        """The spans of one trace, each with its service."""
+        """Return the spans of one trace with their services."""
         return [(service, span) for service, span in self.spans if span.trace_id.hex() == trace_id]
 
     def edges(self, trace_id: str) -> set[tuple[str, str]]:
-        """Pairs of services, parent and child, of one trace."""
+        """Return pairs of services, parent and child, of one trace."""
         spans = self.of(trace_id)
         owner = {span.span_id: service for service, span in spans}
         return {
@@ -37,7 +37,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         }
 
     def calls(self, trace_id: str) -> set[str]:
-        """The methods of services that were called in one trace, each below its caller's span."""
+        """Return the called methods of services in one trace, each below its caller's span."""
         spans = self.of(trace_id)
         callers = {span.span_id for _, span in spans if span.kind == span.SPAN_KIND_CLIENT}
         return {
@@ -47,7 +47,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         }
 
     def steps(self, trace_id: str) -> dict[str, float]:
-        """Milliseconds of the spans right below the request's own."""
+        """Return the milliseconds of the spans directly below the request's span."""
         spans = self.of(trace_id)
         roots = {
             span.span_id for _, span in spans if span.kind == span.SPAN_KIND_SERVER and not span.parent_span_id
@@ -60,22 +60,22 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return found
 
     def attributes(self, trace_id: str, name: str) -> dict[str, Any]:
-        """The attributes of a trace's span of a name, as JSON has them; none where it is not there yet."""
+        """Return the attributes of a trace's span by its name, as in JSON, or none if it is missing."""
         for _, span in self.of(trace_id):
             if span.name == name:
                 return {each.key: MessageToDict(each.value) for each in span.attributes}
         return {}
 
     def named(self, trace_id: str, name: str) -> list[Any]:
-        """The spans of a trace with a name."""
+        """Return the spans of a trace with a name."""
         return [span for _, span in self.of(trace_id) if span.name == name]
 
     def errors(self, trace_id: str) -> list[str]:
-        """The names of a trace's spans that failed."""
+        """Return the names of a trace's failed spans."""
         return [span.name for _, span in self.of(trace_id) if span.status.code == span.status.STATUS_CODE_ERROR]
 
     def linked(self, trace_id: str) -> list[str]:
-        """Ids of the traces of jobs that link to one."""
+        """Return the ids of the traces of jobs that link to a trace."""
         return [
             span.trace_id.hex()
             for service, span in self.spans
@@ -83,7 +83,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         ]
 
     def tree(self, trace_id: str) -> list[dict[str, Any]]:
-        """What every span of a trace says, in the order of their ways from the root."""
+        """Return the content of every span of a trace, ordered by its path from the root."""
         spans = {span.span_id: (service, span) for service, span in self.of(trace_id)}
 
         def way(span: Any) -> list[str]:
@@ -114,7 +114,7 @@ def _value(value: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def collecting() -> AsyncIterator[tuple[Collector, str]]:
-    """A collector, and where services send their spans to."""
+    """Start a collector, and yield it with its endpoint."""
     server = grpc.aio.server()
     found = Collector()
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(found, server)  # type: ignore[no-untyped-call]  # generated without types

@@ -43,19 +43,19 @@ def triton_server(
     arguments: Sequence[str] = (),
     backends: Sequence[Path] = (),
 ) -> Iterator[str]:
-    """Run a server until the block is left; yield the address of its gRPC port.
+    """Run a server during the block, and yield the address of its gRPC port.
 
     Args:
-        repository: Its model repository.
-        models: The models that it loads at first, others can be loaded later; empty: all, and no others.
-        port: Of its gRPC; 0 is a free one.
-        arguments: More arguments of its command line; those below win.
-        backends: Directories of backends written in Python, beside the python backend itself.
+        repository: The model repository.
+        models: The models to load at first, or empty for all. With a list, others can be loaded later.
+        port: The gRPC port. 0 is a free one.
+        arguments: Further arguments of the command line. The function's own take precedence.
+        backends: Directories of backends written in Python.
 
     Raises:
-        NoTriton: It is not installed.
-        RuntimeError: It ended before it was ready; the message has the end of what it wrote.
-        TimeoutError: It was not ready in time.
+        NoTriton: The server is not installed.
+        RuntimeError: The server ended before it was ready. The message has the end of its output.
+        TimeoutError: The server was not ready in time.
     """
     own = Path(sys.prefix) / "triton"
     home = own / _PACKAGES / "pytriton" / "tritonserver"
@@ -65,7 +65,7 @@ def triton_server(
         log = Path(directory) / "log"
         command = [
             str(home / "bin" / "tritonserver"),
-            *arguments,  # first: of an argument that is given twice Triton takes the last
+            *arguments,  # first, because Triton uses the last of repeated arguments
             *(
                 "--model-repository",
                 str(repository),
@@ -82,7 +82,7 @@ def triton_server(
                 env={**os.environ, **_python(own)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # its models' processes end with it
+                start_new_session=True,  # the processes of its models end with it
             )
         try:
             address = f"127.0.0.1:{port}"
@@ -107,16 +107,16 @@ def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
     python = directory / "backends" / "python"
     python.mkdir(parents=True)
     for file in (home / "backends" / "python").iterdir():
-        # Copied: for a backend in Python, Triton refuses a library that is a link to another directory.
+        # Copied, because Triton refuses a linked library for a backend in Python.
         shutil.copy2(file, python)
-    (python / stub.name).symlink_to(stub)  # it finds its own libraries relative to where it is
+    (python / stub.name).symlink_to(stub)  # it finds its libraries relative to its own path
     for backend in more:
         shutil.copytree(backend, python.parent / backend.name)
     return python.parent
 
 
 def _python(own: Path) -> dict[str, str]:
-    """What makes the embedded Python the environment's: library and standard library of one build.
+    """Return the variables with which the embedded Python is the environment's.
 
     It reads none of Python's own variables, but looks for itself along PATH, and so finds the
     environment.
@@ -147,13 +147,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_SECONDS)
-    with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
+    with contextlib.suppress(ProcessLookupError):  # no process of the session is left
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def main() -> None:
-    """Serves until it is ended; prints the address of its gRPC port once it is ready."""
+    """Serve until a signal, and print the address of the gRPC port once the server is ready."""
     parser = argparse.ArgumentParser(
         prog="python -m causeway_testing.triton", description="A Triton server on this machine's CPU."
     )

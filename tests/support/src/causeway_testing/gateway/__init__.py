@@ -1,4 +1,4 @@
-"""Fakes of the gateway's ports: scripted, in memory, and keeping what they were asked.
+"""Fakes of the gateway's ports: they are scripted, work in memory, and record their calls.
 
-Tests of a dialect or a route build the application on them; what a real service does is tested with that service.
+Tests of a dialect or a route build the application with them. The tests of a service cover the service itself.
 """

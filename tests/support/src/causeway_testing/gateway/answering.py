@@ -1,4 +1,4 @@
-"""The ports' fakes: in memory, scripted, and keeping what they were asked."""
+"""Fakes of the ports of answering: they are scripted, work in memory, and record their calls."""
 
 import asyncio
 import uuid
@@ -38,18 +38,18 @@ from servicekit.principal import Principal
 
 @dataclass(slots=True)
 class FakeGenerator:
-    """Says what its script holds; every prompt is kept.
+    """Answer with a script, and record every prompt.
 
     Attributes:
-        script: Batches of events; an error in it is raised where it stands.
-        scripts: What the first prompts get in its place, one after the other.
-        gate: Waited for before each batch but the first, where set.
-        window: The context window that it claims; a word is a token.
-        only_quotes: What it says of itself.
-        takes_pictures: Likewise.
-        calls_tools: Likewise.
-        offered: The models that it lists; empty: one of its own.
-        told: Models that tokens were counted for.
+        script: Batches of events. An error in the script is raised at its place.
+        scripts: The scripts for the first prompts, in order.
+        gate: An optional event to wait for before each batch except the first.
+        window: The context window. A word is a token.
+        only_quotes: Whether it reports that it only quotes.
+        takes_pictures: Whether it reports that it takes pictures.
+        calls_tools: Whether it reports that it calls tools.
+        offered: The models that it lists, or empty for one of its own.
+        told: The models for which tokens were counted.
     """
 
     script: list[Batch | CausewayError] = field(default_factory=list)
@@ -66,12 +66,12 @@ class FakeGenerator:
 
     @classmethod
     def saying(cls, *texts: str) -> "FakeGenerator":
-        """One that answers with these pieces of text."""
+        """Return a generator that answers with these pieces of text."""
         return cls(cls.words(*texts))
 
     @staticmethod
     def words(*texts: str) -> list[Batch | CausewayError]:
-        """A script of these pieces of text."""
+        """Return a script with these pieces of text."""
         script: list[Batch | CausewayError] = [[Start(b'{"model":"fake"}')]]
         script += [[Delta(0, text)] for text in texts]
         return [*script, [Finish(0, "stop"), Usage(7, len(texts))]]
@@ -122,9 +122,9 @@ _NONE = DetectionContext()
 
 @dataclass(slots=True)
 class FakeGuardrails:
-    """One detector, ``words``: finds each of some secret words, wherever they stand.
+    """One detector, ``words``, which finds secret words.
 
-    A growing text is cleared up to where a secret word could begin.
+    A growing text is cleared up to the place where a secret word could begin.
     """
 
     words: tuple[str, ...] = ("secret",)
@@ -192,7 +192,7 @@ class FakeGuardrails:
         return text
 
     def held(self, text: str) -> int:
-        """Code points at the end that may be the beginning of a secret word."""
+        """Return the number of code points at the end that may be the beginning of a secret word."""
         starts = (word[:length] for word in self.words for length in range(len(word) - 1, 0, -1))
         return max((len(start) for start in starts if text.endswith(start)), default=0)
 
@@ -246,7 +246,7 @@ def _action(detectors: Sequence[Detector]) -> Action:
 
 @dataclass(slots=True)
 class FakeIngest:
-    """Keeps uploads; their jobs stay queued."""
+    """Keep uploads, whose jobs stay queued."""
 
     uploads: list[Upload] = field(default_factory=list)
     changes: list[AccessChange] = field(default_factory=list)
@@ -292,7 +292,7 @@ class FakeIngest:
 
 @dataclass(slots=True)
 class FakeProbe:
-    """Says what it is told to say."""
+    """Report a scripted state."""
 
     name: str
     problem: str | None = None

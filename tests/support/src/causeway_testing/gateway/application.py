@@ -1,4 +1,4 @@
-"""Fakes of what the application routes need: originals and the history, in memory."""
+"""Fakes of the ports of the application routes: originals and histories in memory."""
 
 import tempfile
 import time
@@ -27,8 +27,8 @@ class FakeOriginals:
     """Originals by tenant and name.
 
     Attributes:
-        opened: Names that were asked for.
-        failure: Raised instead of an answer, where set.
+        opened: The names of opened originals.
+        failure: An optional error to raise instead of an answer.
     """
 
     contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class FakePictures:
     """Pictures by tenant, index, document, content and page.
 
     Attributes:
-        forgotten: Indexes, with the documents whose pictures were removed; None for all.
-        failure: Raised instead of an answer, where set.
+        forgotten: Indexes with the documents whose pictures were removed, or None for all.
+        failure: An optional error to raise instead of an answer.
     """
 
     contents: dict[tuple[str, str, str, str, int], bytes] = field(default_factory=dict)
@@ -142,8 +142,8 @@ class FakeResponses:
     """Responses and conversations by tenant, user and id.
 
     Attributes:
-        most: Kept of a user.
-        failure: Raised instead of an answer, where set.
+        most: The maximum number for each user.
+        failure: An optional error to raise instead of an answer.
     """
 
     most: int = 10_000

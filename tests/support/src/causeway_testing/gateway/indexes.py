@@ -1,4 +1,4 @@
-"""Fakes of `ports.index_management`: indexes in memory, and texts that reach them as soon as they are submitted."""
+"""Fakes of `ports.index_management`: indexes in memory, and texts that are stored when they are submitted."""
 
 import asyncio
 import hashlib
@@ -94,7 +94,7 @@ class FakeIndexes:
     async def rebuild(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexRebuild:
-        """See `ports.index_management.Indexes`; it is over when it is asked for next."""
+        """See `ports.index_management.Indexes`. The next request finds the rebuild succeeded."""
         count = len(self.there(index))
         began = IndexRebuild("running", _known(settings), 0, count, "", "2026-01-01T00:00:00Z", "")
         self.rebuilds[index] = replace(
@@ -138,10 +138,10 @@ class FakeIndexes:
         self.indexes[index] = dict(self.snapshots[place])
 
     def there(self, index: str) -> Documents:
-        """The documents of an index.
+        """Return the documents of an index.
 
         Raises:
-            NotFound: It does not exist.
+            NotFound: The index does not exist.
         """
         if index not in self.indexes:
             raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
@@ -167,15 +167,15 @@ def _inside(path: str) -> str:
 
 @dataclass(slots=True)
 class FakeTexts:
-    """Stores texts at once; the job is over unless it is told to stay queued.
+    """Store texts at once. Their job succeeds unless it is told to stay queued.
 
     Attributes:
-        failure: Raised by `submit`.
-        job_failure: Raised by `finished`.
-        stuck: Jobs stay queued.
-        gate: Waited for by `finished`, where set.
-        waiting: How many wait there.
-        outcomes: Of each job, by its id; a job has them once it has finished.
+        failure: An optional error of `submit`.
+        job_failure: An optional error of `finished`.
+        stuck: Whether jobs stay queued.
+        gate: An optional event that `finished` waits for.
+        waiting: The number of calls that wait there.
+        outcomes: The outcomes of finished jobs by id.
     """
 
     indexes: FakeIndexes
@@ -246,7 +246,7 @@ def _put(there: Documents, document: TextDocument, existing_only: bool) -> TextO
 
 @dataclass(slots=True)
 class FakeEmbedder:
-    """One model of two dimensions; a word is a token."""
+    """A model with two dimensions. A word is a token."""
 
     calls: int = 0
 

@@ -1,4 +1,4 @@
-"""Jobs in memory; the fake keeps the port's contract."""
+"""Jobs in memory, with the contract of the port."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,12 +17,12 @@ _QUIET_SECONDS = 0.05
 
 @dataclass(slots=True)
 class FakeJobs:
-    """Looks after the jobs of a fake ingest.
+    """Manage the jobs of a fake ingest.
 
     Attributes:
-        changes: How often each job has changed, by tenant and id.
-        letters: Dead letters by tenant, the newest first.
-        committing: Ids of jobs that cannot be cancelled any more.
+        changes: The number of changes of each job by tenant and id.
+        letters: The dead letters by tenant, newest first.
+        committing: The ids of jobs that can no longer be cancelled.
     """
 
     ingest: FakeIngest
@@ -31,7 +31,7 @@ class FakeJobs:
     committing: set[str] = field(default_factory=set)
 
     def change(self, principal: Principal, job: Job) -> None:
-        """Replaces a job, as a worker does."""
+        """Replace a job, as a worker does."""
         key = (principal.tenant, job.id)
         self.ingest.jobs.pop(key)
         self.ingest.jobs[key] = job
@@ -47,7 +47,7 @@ class FakeJobs:
         return JobPage(tuple(found[start : start + count]), _next(start + count, len(found)))
 
     async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
-        """See `ports.jobs.Jobs`: jobs stay in the lane that they would begin in, if none had ended before."""
+        """See `ports.jobs.Jobs`. Jobs are counted in the lane in which they would begin without earlier jobs."""
         left = sum(
             tenant == principal.tenant and job.state not in ENDED for (tenant, _), job in self.ingest.jobs.items()
         )

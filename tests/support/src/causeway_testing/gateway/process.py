@@ -1,4 +1,4 @@
-"""The gateway as a process of its own."""
+"""The gateway as a separate process."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ _START_SECONDS = 90.0
 
 
 async def spawn(**settings: object) -> asyncio.subprocess.Process:
-    """Start the gateway, with services and a NATS that are not there unless the settings say otherwise."""
+    """Start the gateway. Without further settings, its services and NATS are unavailable."""
     nowhere = free_ports(4)
     targets = {
         f"{name}_target": f"127.0.0.1:{port}"
@@ -39,7 +39,7 @@ async def spawn(**settings: object) -> asyncio.subprocess.Process:
 
 @contextlib.asynccontextmanager
 async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """Start a gateway; yield its process and its port once it listens. Killed at the end."""
+    """Start a gateway, yield its process and its port once it listens, and kill it at the end."""
     [port] = free_ports(1)
     process = await spawn(gateway_port=port, **settings)
     try:
@@ -53,7 +53,7 @@ async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.
 
 @contextlib.asynccontextmanager
 async def generator_server(servicer: generator_pb2_grpc.GeneratorServiceServicer) -> AsyncIterator[str]:
-    """Serve a generator, which a gateway finds at the target that is yielded."""
+    """Serve a generator, and yield its target for a gateway."""
 
     def add(server: Any) -> None:
         generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)

@@ -1,14 +1,14 @@
-"""Records in memory."""
+"""Usage records in memory."""
 
 from gateway.ports.records import Record
 
 
 class FakeRecords:
-    """Implements `ports.records.Records`.
+    """Implement `ports.records.Records`.
 
     Attributes:
-        written: All records, in their order.
-        away: Nothing would be kept.
+        written: All records in order.
+        away: Whether the broker is unavailable.
     """
 
     def __init__(self, *, away: bool = False) -> None:
@@ -18,7 +18,7 @@ class FakeRecords:
 
     @property
     def waiting(self) -> int:
-        """None ever."""
+        """Return 0: no record ever waits."""
         return 0
 
     def write(self, record: Record) -> None:

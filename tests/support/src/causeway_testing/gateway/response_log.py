@@ -1,4 +1,4 @@
-"""Fakes of the logs of responses and of the queue of those that run in the background, in memory."""
+"""Fakes of the response log and of the queue of background responses, in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,13 +19,13 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class FakeResponseLog:
-    """Logs by tenant, user and id.
+    """Response logs by tenant, user and id.
 
     Attributes:
-        most: Kept of a tenant.
-        logs: What was written.
-        failure: Raised instead of an answer, where set.
-        reads: How often a log was read.
+        most: The maximum number for each tenant.
+        logs: The written logs.
+        failure: An optional error to raise instead of an answer.
+        reads: The number of reads.
     """
 
     reads: int = 0
@@ -139,11 +139,11 @@ class FakeTakenJob:
 
 @dataclass(slots=True)
 class FakeResponseJobs:
-    """Jobs in their order.
+    """Jobs in order.
 
     Attributes:
-        most: Of one tenant.
-        failure: Raised instead of an answer, where set.
+        most: The maximum number for each tenant.
+        failure: An optional error to raise instead of an answer.
     """
 
     most: int = 100

@@ -1,4 +1,4 @@
-"""The fake retriever, with the documents that it knows."""
+"""The fake retriever with its documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ from servicekit.principal import Principal
 
 @dataclass(frozen=True, slots=True)
 class FakeDocument:
-    """A document of the fake catalogue."""
+    """A document of the fake retriever."""
 
     stored: StoredDocument
     oids: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def visible_to(self, principal: Principal) -> bool:
-        """Whether its access list opens it to the principal."""
+        """Return whether the principal may see the document."""
         return principal.sees_everything or not self.oids or not set(self.oids).isdisjoint(principal.oids)
 
     def fields(self) -> dict[str, str]:
-        """What conditions can ask for."""
+        """Return the fields for conditions."""
         return {
             "document_id": self.stored.document_id,
             "sourcefile": self.stored.sourcefile,
@@ -41,7 +41,7 @@ class FakeDocument:
 
 @dataclass(slots=True)
 class FakeRetriever:
-    """Finds, in named indexes, the passages that share most words with the query; knows their documents."""
+    """Find the passages with the most words of the query in named indexes, and know their documents."""
 
     indexes: dict[str, list[Passage]] = field(default_factory=dict)
     queries: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ class FakeRetriever:
 
 
 def _reranked(passages: list[Passage], least: float | None) -> tuple[Passage, ...]:
-    """As a reranker with these scores has them, where there are any."""
+    """Return the passages in the order of a reranker's scores, if there are any."""
     scores = {each.id: each.reranker_score for each in passages if each.reranker_score is not None}
     if not scores:
         return tuple(passages)

@@ -1,3 +1,3 @@
-"""Detectors that find scripted words, and a detector server over real HTTP. What judges text by a rule of its own
-belongs to the service.
+"""Detectors that find scripted words, and a detector server over real HTTP. Detectors with rules of their own
+belong to the service.
 """

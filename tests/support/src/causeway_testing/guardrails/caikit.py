@@ -1,4 +1,4 @@
-"""A server of the reference orchestrator's chunkers: it cuts sentences, unless it is told otherwise of a text."""
+"""A server with the reference orchestrator's protocol of chunkers. It cuts sentences, or follows a script."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from text.sentences import SentenceSplitter
 
 @dataclass(frozen=True)
 class Cut:
-    """What the server answers to a text.
+    """The server's scripted answer to a text.
 
     Attributes:
         text: The text.
-        ends: Where its chunks end.
-        fails: The call fails instead.
+        ends: The ends of its chunks.
+        fails: Whether the call fails instead.
     """
 
     text: str
@@ -29,9 +29,9 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
     """The server.
 
     Attributes:
-        cuts: What it is told; of a text that grows it waits until one of them is left.
-        models: The model that each call named.
-        target: Where it is, once it is served.
+        cuts: The script. With a growing text, the server waits until only one cut matches.
+        models: The model of each call.
+        target: The address after `serve`.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
         self.target = ""
 
     async def serve(self) -> grpc.aio.Server:
-        """Serve on a free port, in the running loop."""
+        """Serve on a free port in the running loop."""
         server = grpc.aio.server()
         chunkers_pb2_grpc.add_ChunkersServiceServicer_to_server(self, server)
         self.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
@@ -63,7 +63,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
     async def BidiStreamingChunkerTokenizationTaskPredict(  # noqa: N802  # as above
         self, request_iterator: AsyncIterator[pb.BidiStreamingChunkerTokenizationTaskRequest], context: Any
     ) -> AsyncGenerator[pb.ChunkerTokenizationStreamResult, None]:
-        """Cut a text that grows."""
+        """Cut a growing text."""
         self._note(context)
         text, said = "", 0
         async for request in request_iterator:

@@ -1,4 +1,4 @@
-"""What tests of detectors need."""
+"""Helpers for tests of detectors."""
 
 import json
 
@@ -11,14 +11,14 @@ from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 
 
 def quick(factory: DetectorFactory, **params: object) -> Detector:
-    """A detector of those that answer at once."""
+    """Return the configured detector, which must be a fast one."""
     detector = factory.make(json.dumps(params).encode()).detector
     assert not isinstance(detector, Judge)
     return detector
 
 
 def slow(factory: DetectorFactory, **params: object) -> Judge:
-    """A detector of those that take their time."""
+    """Return the configured detector, which must be a slow one."""
     detector = factory.make(json.dumps(params).encode()).detector
     assert isinstance(detector, Judge)
     return detector

@@ -1,4 +1,4 @@
-"""Detectors for tests: they find the words they were told, and fail where they were told."""
+"""Detectors for tests, which find scripted words and fail on scripted texts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from detection.domain import Detection, DetectionContext, DetectorKind
 
 
 class ScriptedDetector:
-    """Finds each occurrence of its phrase, and fails on texts with its poison.
+    """Find each occurrence of a phrase, and fail on texts with another one.
 
-    It judges whole texts only, so that a growing text is held until it is complete.
+    The detector judges whole texts only, so that a growing text is held until it is complete.
 
     Args:
-        phrase: What it finds.
-        poison: What it fails on; none: it never fails.
-        spans: Whether its detections say where.
+        phrase: The text to find.
+        poison: The text to fail on, or None.
+        spans: Whether detections have a span.
         inline_limit: See `Detector`.
-        error: What it fails with.
+        error: The error to raise.
     """
 
     def __init__(
@@ -54,20 +54,20 @@ class ScriptedDetector:
 
 
 class ScriptedJudge(Judge):
-    """The same, and takes its time: it answers when `gate` is set.
+    """The same as a slow detector, which answers when `gate` is set.
 
     Args:
-        phrase: What it finds.
-        poison: What it fails on; none: it never fails.
-        chunking: Its windows.
-        kind: What it looks at.
-        seconds: Its time.
+        phrase: The text to find.
+        poison: The text to fail on, or None.
+        chunking: The windows.
+        kind: The kind of input.
+        seconds: The time limit.
 
     Attributes:
-        gate: Open from the beginning.
-        asked: The windows of each question.
-        context: Those of the latest question.
-        cancelled: Questions that were not waited for.
+        gate: The event to wait for. It is set at first.
+        asked: The windows of each call.
+        context: The context of the latest call.
+        cancelled: The number of cancelled calls.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A detector server for tests: real HTTP, records what it is asked, and breaks as it is told."""
+"""A detector server for tests over real HTTP. It records its requests and fails on demand."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from aiohttp import web
 
 @dataclass
 class Asked:
-    """A question as it came; names of headers are in lower case."""
+    """A request. The names of headers are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -21,19 +21,19 @@ class Asked:
 
 @dataclass
 class DetectorStub:
-    """Finds its phrase in contents, and answers other questions by ``flat``.
+    """Find a phrase in contents, and answer other requests with ``flat``.
 
     Attributes:
-        phrase: What it finds.
-        flat: Its answer where no contents are asked about.
-        status: Of its answers; errors have the detector API's body.
-        raw: Its answer's body instead; none: what it finds.
-        gate: It answers when this is set.
-        drops: Connections that it closes without an answer.
-        asked: What it was asked.
-        cancelled: Questions that were given up.
-        running: Questions at work, and the most there were at once.
-        url: Where it is.
+        phrase: The text to find.
+        flat: The answer to requests without contents.
+        status: The status of answers. Errors have the detector API's body.
+        raw: The body of answers instead of the findings, or None.
+        gate: The event to wait for before an answer.
+        drops: The number of connections to close without an answer.
+        asked: The requests.
+        cancelled: The number of cancelled requests.
+        running: The number of running requests, and its maximum.
+        url: The URL of the server.
     """
 
     phrase: str = "secret"
@@ -49,7 +49,7 @@ class DetectorStub:
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """A question's answer."""
+        """Answer a request."""
         body = await request.json()
         self.asked.append(
             Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body)
@@ -93,7 +93,7 @@ class DetectorStub:
 
 @contextlib.asynccontextmanager
 async def detector_server(stub: DetectorStub) -> AsyncIterator[DetectorStub]:
-    """Serves a stub on a free port; its gate is open."""
+    """Serve a stub on a free port. Its gate is set."""
     stub.gate.set()
     app = web.Application()
 

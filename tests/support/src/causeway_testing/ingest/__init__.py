@@ -1,1 +1,1 @@
-"""The ports of ingest in memory, and a web without a network. Parsers are not faked: tests read real files."""
+"""The ports of ingest in memory, and a web without a network. Parsers have no fake: tests read real files."""

@@ -1,4 +1,4 @@
-"""Writes compound files (MS-CFB), and mails of Outlook (MS-OXMSG) in them: no library that is at hand does."""
+"""Write compound files (MS-CFB) and Outlook mails (MS-OXMSG), because no available library does."""
 
 import struct
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class _Entry:
 
 
 def compound(tree: Tree) -> bytes:
-    """Return a compound file: small streams in the stream of the root, the others and that one in sectors."""
+    """Return a compound file. Small streams are in the root's stream, the others and the root's are in sectors."""
     root = _Entry("Root Entry", _ROOT)
     entries = [root]
     _add(entries, 0, tree)
@@ -54,7 +54,7 @@ def compound(tree: Tree) -> bytes:
 
 
 class _Blocks:
-    """Contents in blocks of one size, and for each block the one that follows it."""
+    """Contents in blocks of one size, with the next block of each block."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -62,7 +62,7 @@ class _Blocks:
         self.chain: list[int] = []
 
     def put(self, content: bytes) -> int:
-        """Add a content; return its first block."""
+        """Add a content, and return its first block."""
         if not content:
             return _END
         start, count = len(self.chain), -(-len(content) // self._size)
@@ -72,7 +72,7 @@ class _Blocks:
 
 
 def _add(entries: list[_Entry], parent: int, tree: Tree) -> None:
-    """The entries of a storage: each is the right sibling of the one before."""
+    """Add the entries of a storage. Each is the right sibling of the entry before."""
     before = None
     for name, content in sorted(tree.items(), key=lambda item: (len(item[0]), item[0].upper())):
         place = len(entries)
@@ -111,8 +111,8 @@ class OutlookMail:
     """A mail of Outlook.
 
     Attributes:
-        recipients: Name, address and kind: 1 for To, 2 for Cc.
-        attachments: Names and contents; None is no file.
+        recipients: The name, address and kind of each recipient: 1 for To, 2 for Cc.
+        attachments: Names and contents. None is an attachment without a file.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""The ports in memory, for tests; they keep the same contracts as the real ones."""
+"""The ports in memory for tests, with the contracts of the real ones."""
 
 import asyncio
 import hashlib
@@ -42,7 +42,7 @@ class MemoryOriginals:
         self.defect: Exception | None = None
         """Raised by the next fetch."""
 
-    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's signature
         """See `ingest.ports.Originals.fetch`."""
         if self.defect is not None:
             defect, self.defect = self.defect, None
@@ -90,7 +90,7 @@ def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
 
 
 class LineReader:
-    """Texts as JSON lines: id, text, metadata; metadata with a suffix make it source code."""
+    """Read texts as JSON lines with id, text and metadata. Metadata with a suffix mean source code."""
 
     def read(self, path: Path) -> Iterator[Text]:
         """See `ingest.ports.TextReader.read`."""
@@ -101,8 +101,7 @@ class LineReader:
 
 
 class TextParser:
-    """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
-    ``damaged`` in a text what follows its page. An empty page is an omission.
+    """Read UTF-8 text, in which form feeds separate pages.
 
     A page of ``scan`` alone is recognised as ``recognised``.
 
@@ -146,7 +145,7 @@ class TextParser:
 
 
 class MemoryIndex:
-    """The retriever's side of an upsert, with its rules."""
+    """The retriever's side of an upsert with its rules."""
 
     def __init__(self) -> None:
         self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
@@ -242,7 +241,7 @@ class MemoryIndex:
 
 
 class MemoryJobs:
-    """States in a dictionary, with everything that was ever recorded."""
+    """States in a dictionary, with all recorded states."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], tuple[Status, int]] = {}
@@ -275,7 +274,7 @@ class MemoryJobs:
 
 
 class MemoryQueue:
-    """A queue that gives a job again when it is given back."""
+    """A queue that returns a job again after it was given back."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[tuple[Job, int, Mapping[str, str]]] = asyncio.Queue()
@@ -287,7 +286,7 @@ class MemoryQueue:
         self.down = False
 
     def put(self, job: Job, headers: Mapping[str, str] | None = None, attempt: int = 1) -> None:
-        """Adds a job."""
+        """Add a job."""
         self.unsettled += 1
         self._waiting.put_nowait((job, attempt, headers or {}))
 
@@ -318,32 +317,32 @@ class MemoryDelivery:
         self.headers = headers
 
     async def alone(self) -> bool:
-        """Nothing is known of the jobs before."""
+        """Return that nothing is known about earlier jobs."""
         return False
 
     async def keep(self) -> None:
-        """Counts a sign of life."""
+        """Count a sign of life."""
         self._queue.signs_of_life += 1
 
     async def done(self) -> None:
-        """Takes the job off the queue."""
+        """Remove the job from the queue."""
         self._queue.unsettled -= 1
 
     async def again(self, delay: float) -> None:
-        """Gives the job back; it comes at once, and the delay is kept for inspection."""
+        """Give the job back at once, and record the delay."""
         self._queue.delays.append(delay)
         self._queue.unsettled -= 1
         self._queue.put(self.job, self.headers, self.attempt + 1)
 
     async def bury(self, failure: Failure) -> None:
-        """Keeps the job as a dead letter."""
+        """Keep the job as a dead letter."""
         self._queue.dead.append((self.job, failure))
 
 
 def make_job(
     content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme"
 ) -> FileJob:
-    """A job for a content."""
+    """Return a job for a content."""
     job_id = uuid.uuid4().hex
     original = keys.original_object(tenant, "library", job_id)
     document = Document(
@@ -366,7 +365,7 @@ def make_job(
 def make_texts(
     texts: Sequence[tuple[str, str, str]], *, generation: int = 1, existing_only: bool = False
 ) -> tuple[TextsJob, bytes]:
-    """A job for texts (id, text, metadata), and its object as `LineReader` reads it."""
+    """Return a job for texts (id, text, metadata), and its object as `LineReader` reads it."""
     content = "".join(json.dumps(text) + "\n" for text in texts).encode()
     job_id = uuid.uuid4().hex
     job = TextsJob(
@@ -397,10 +396,10 @@ def _job_key(job: Job) -> tuple[str, str]:
 
 
 async def is_alone() -> bool:
-    """Every job before this one is over."""
+    """Return True: all earlier jobs have ended."""
     return True
 
 
 async def is_not_alone() -> bool:
-    """Another job may change the same document."""
+    """Return False: another job may change the same document."""
     return False

@@ -1,4 +1,4 @@
-"""The web in memory, for tests."""
+"""The web in memory for tests."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from servicekit.errors import NotFound
 
 
 class MemoryWeb:
-    """Pages by URL, with validators of their own."""
+    """Pages by URL with validators."""
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[bytes, Fetched]] = {}

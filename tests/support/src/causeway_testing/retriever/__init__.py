@@ -1,4 +1,1 @@
-"""The retriever's logic on any store, a stand-in for a Qdrant server, and rerankers.
-
-Stores are not faked: the service ships one in memory.
-"""
+"""The services of the retriever on any store, the fake store, a simulated Qdrant server, and rerankers."""

@@ -1,4 +1,4 @@
-"""For tests: the retriever's logic put together over any store, and documents to feed it."""
+"""The services of the retriever on any store, and documents for tests."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ INDEX = "notes"
 
 
 class Bench:
-    """The logic over a store, with an embedder that knows words only. Made by `open`."""
+    """The services on a store with an embedder that counts words. See `open`."""
 
     def __init__(self, store: Store, indexes: Indexes, scheduler: Scheduler, **limits: Any) -> None:
         self.store = store
@@ -60,40 +60,40 @@ class Bench:
         self.embeddings = Embeddings(self.models)
 
     def retrieval_with(self, *embedders: Embedder) -> Retrieval:
-        """Searches with other models."""
+        """Return searches with other models."""
         models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
         return self.retrieval_over(QueryVectors(models), Reranking(self.rerankers))
 
     def retrieval_over(self, vectors: QueryVectors, reranking: Reranking | None = None) -> Retrieval:
-        """Searches with these vectors of queries."""
+        """Return searches with these vectors of queries."""
         words = QueryWords(self.encoder, self.detector)
         reranking = reranking or Reranking(Rerankers())
         return Retrieval(self.indexes, vectors, self.encoder, words, self.scheduler, reranking)
 
     def rebuilds(self, *embedders: Embedder) -> Rebuilds:
-        """Rebuilds, with further models."""
+        """Return rebuilds with further models."""
         models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
         return Rebuilds(self.indexes, EmbeddingModels(models), self.words, patience=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
-        """Snapshots in a directory."""
+        """Return snapshots in a directory."""
         return Snapshots(self.indexes, directory, self.models)
 
     @classmethod
     async def open(cls, store: Store, scheduler: Scheduler | None = None, **limits: Any) -> Self:
-        """Opens the indexes of a store, all of them; ``scheduler`` is the store's own, where it has one."""
+        """Open all indexes of a store. ``scheduler`` is the store's own, if it has one."""
         indexes = await Indexes.open(store)
         for tenant, _ in await store.notes():
             await indexes.of(tenant)
         return cls(store, indexes, scheduler or Scheduler(), **limits)
 
     async def aclose(self) -> None:
-        """Waits for what has begun, and closes the store."""
+        """Wait for running work, and close the store."""
         await self.indexes.aclose()
         await self.store.aclose()
 
     async def chunks(self, texts: Sequence[str], first: int = 0) -> list[Chunk]:
-        """One chunk a text, each on a page of its own."""
+        """Return a chunk for each text, each on its own page."""
         vectors = await self.embedder.embed(texts)
         return [
             Chunk(number, text, text, page=number + 1, headings=("Part",), vector=vector.tolist())
@@ -101,20 +101,20 @@ class Bench:
         ]
 
     def begin(self, document: Document, index: str = INDEX, principal: Principal = LOCAL) -> Begin:
-        """The head of an upsert."""
+        """Return the first step of an upsert."""
         return Begin(principal, index, document, self.embedder.model, DIMENSION)
 
     async def put(
         self, document: Document, texts: Sequence[str], index: str = INDEX, principal: Principal = LOCAL
     ) -> Upserted:
-        """Stores a document."""
+        """Store a document."""
         chunks = await self.chunks(texts)
         messages = [chunks[start : start + 64] for start in range(0, len(chunks), 64)]
         begin = self.begin(document, index, principal)
         return await self.upserts.upsert(steps(begin, *messages, Commit(len(chunks))))
 
     async def put_with(self, embedder: Embedder, document: Document, texts: Sequence[str], index: str) -> Upserted:
-        """Stores a document with vectors of another model."""
+        """Store a document with vectors of another model."""
         vectors = await embedder.embed(texts)
         chunks = [
             replace(chunk, vector=vector.tolist())
@@ -124,12 +124,12 @@ class Bench:
         return await self.upserts.upsert(steps(begin, chunks, Commit(len(chunks))))
 
     async def ask(self, text: str, principal: Principal = LOCAL, **query: Any) -> list[Passage]:
-        """The passages for a query over the index of the tests."""
+        """Return the passages for a query in the index of the tests."""
         asked = Query(**{"indexes": (INDEX,), "text": text, **query})
         return list((await self.retrieval.retrieve(principal, asked)).passages)
 
 
 async def steps(*each: UpsertStep) -> AsyncIterator[UpsertStep]:
-    """Steps of an upsert, as a stream."""
+    """Yield the steps of an upsert."""
     for step in each:
         yield step

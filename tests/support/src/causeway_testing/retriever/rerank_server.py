@@ -1,4 +1,4 @@
-"""Servers that rerankers are behind, for tests: HTTP in both shapes, and a model for a real Triton server."""
+"""Servers for rerankers in tests: HTTP with both protocols, and a model for a real Triton server."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ input [
 output [ { name: "logits" data_type: TYPE_FP32 dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
-# A cross-encoder without weights: the share of the query's tokens that the passage has, as a logit.
+# A cross-encoder without weights. It returns the share of the query's tokens in the passage as a logit.
 MODEL = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -50,7 +50,7 @@ class TritonPythonModel:
 
 
 def write_tokenizer(path: Path, words: list[str]) -> None:
-    """A tokenizer.json of whole words, that puts pairs together as BERT does."""
+    """Write a tokenizer.json with whole words, which joins pairs as BERT does."""
     vocabulary = {word: at for at, word in enumerate((*_SPECIAL, *words))}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -64,13 +64,13 @@ def write_tokenizer(path: Path, words: list[str]) -> None:
 
 
 class RerankServer:
-    """Rates texts by the share of the query's words that they have.
+    """Rate texts by the share of the query's words in them.
 
     Attributes:
-        script: Given first, in order: a status, or a body.
+        script: The first answers in order, each a status or a body.
         requests: Path, headers and body of each request.
-        together: The maximum number of requests that were there at a time.
-        hold: While it is not set nobody is answered.
+        together: The maximum number of concurrent requests.
+        hold: The event to wait for before an answer.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class RerankServer:
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answers as Cohere's API does, on ``/tei`` as Hugging Face's."""
+        """Answer with Cohere's protocol, or below ``/tei`` with that of Hugging Face."""
         body = await request.json()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.requests.append((request.path, headers, body))
@@ -108,7 +108,7 @@ class RerankServer:
 
 @asynccontextmanager
 async def rerank_server() -> AsyncIterator[RerankServer]:
-    """A server on a free port."""
+    """Start a server on a free port."""
     server = RerankServer()
     application = web.Application()
     application.router.add_post("/v1/rerank", server.answer)

@@ -1,4 +1,4 @@
-"""A reranker for tests: it rates a text by the share of the query's words that it has."""
+"""A reranker for tests, which rates a text by the share of the query's words in it."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ class WordsReranker:
     """See `rerankers.port.Reranker`.
 
     Attributes:
-        failure: Raised instead of an answer, where set.
-        asked: Queries and texts that came.
+        failure: An optional error to raise instead of an answer.
+        asked: The queries and texts of the calls.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class WordsReranker:
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """By words in common."""
+        """Rate texts by common words."""
         self.asked.append((query, tuple(texts)))
         if self.failure is not None:
             raise self.failure
@@ -27,4 +27,4 @@ class WordsReranker:
         return [Rating(len(words & set(text.lower().split())) / len(words)) for text in texts]
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""

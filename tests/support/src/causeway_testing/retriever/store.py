@@ -1,4 +1,4 @@
-"""The fake store: everything in dictionaries, searched by arithmetic. For tests, and as the port read plainly."""
+"""The fake store, which keeps all data in dictionaries and searches by arithmetic."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from retriever.storage import snapshot_reader, snapshot_writer
 
 
 class MemoryStore:
-    """See `retriever.ports.store.Store`. What was published outlives `aclose`, as on a disk."""
+    """See `retriever.ports.store.Store`. Published collections survive `aclose`, as on a disk."""
 
     is_shared = False
 
@@ -23,27 +23,27 @@ class MemoryStore:
         self._collections: list[MemoryCollection] = []
 
     async def collections(self) -> Sequence["MemoryCollection"]:
-        """The published collections."""
+        """Return the published collections."""
         return [collection for collection in self._collections if collection.published]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
-        """The notes of the published collections."""
+        """Return the notes of the published collections."""
         return {(each.spec.tenant, each.spec.name): await each.note() for each in await self.collections()}
 
     async def find(self, tenant: str, name: str) -> "MemoryCollection | None":
-        """The published collection of this name."""
+        """Return the published collection of this name."""
         found = [each for each in await self.collections() if (each.spec.tenant, each.spec.name) == (tenant, name)]
         return found[0] if found else None
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> "MemoryCollection":
-        """A new collection."""
-        del beside  # nobody else creates any
+        """Create a collection."""
+        del beside  # no other process creates collections
         collection = MemoryCollection(spec)
         self._collections.append(collection)
         return collection
 
     async def restore(self, spec: IndexSpec, directory: Path) -> "MemoryCollection":
-        """A new collection with what a snapshot holds."""
+        """Create a collection with the content of a snapshot."""
         collection = MemoryCollection(spec)
         manifest = snapshot_reader.read_manifest(directory)
         for document, point in snapshot_reader.read(directory, manifest, spec):
@@ -55,18 +55,18 @@ class MemoryStore:
         return collection
 
     async def tidy(self) -> Sequence["MemoryCollection"]:
-        """Return none: there is no other process."""
+        """Return no collection, because no other process exists."""
         return ()
 
     async def aclose(self) -> None:
-        """Forgets what was not published, and who holds the marks."""
+        """Forget unpublished collections and the owners of marks."""
         self._collections = [collection for collection in self._collections if collection.published]
         for collection in self._collections:
             collection.forget()
 
 
 class MemoryCollection:
-    """One index; see `retriever.ports.store.Collection`."""
+    """An index. See `retriever.ports.store.Collection`."""
 
     def __init__(self, spec: IndexSpec) -> None:
         self.spec = spec
@@ -80,39 +80,39 @@ class MemoryCollection:
         self._marks: set[str] = set()
 
     def outdated(self, document_id: str | None = None) -> None:
-        """The revision is another one."""
+        """Return whether the revision has changed."""
         del document_id  # nothing is applied late
         self.revision += 1
 
     def forget(self) -> None:
-        """What was marked is abandoned."""
+        """Turn the marks into abandoned ones."""
         self._held.clear()
 
     @property
     def remote(self) -> None:
-        """None: everything is in this process."""
+        """Return None, because all data is in this process."""
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Whether it was neither dropped nor replaced."""
+        """Return whether the collection was neither dropped nor replaced."""
         del wait  # it is known at once
         return not self._dropped and not self._replaced
 
     async def publish(self, instead_of: "MemoryCollection | None" = None) -> None:
-        """Makes it lasting."""
+        """Publish the collection."""
         self._check()
         self.published = True
         if instead_of is not None:
             instead_of.published, instead_of._replaced = False, True
 
     async def drop(self) -> None:
-        """Removes it."""
+        """Remove the collection."""
         self._check()
         self.published, self._dropped = False, True
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
-        """The nearest chunks by cosine."""
+        """Return the nearest chunks by cosine."""
         length = math.hypot(*vector)
         hits = (
             Hit(point.id, _dot(vector, point.chunk.vector) / (length * math.hypot(*point.chunk.vector)))
@@ -121,7 +121,7 @@ class MemoryCollection:
         return _best(hits, limit)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The best chunks by BM25."""
+        """Return the best chunks by BM25."""
         self._check()
         everything = (point for point, _ in self._points.values())
         counted = everything if scope.corpus is None else self._in_scope(scope.corpus, None)
@@ -139,13 +139,13 @@ class MemoryCollection:
         return _best(hits, limit)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
-        """Chunks by id."""
+        """Return chunks by id."""
         self._check()
         found = [self._points[id_] for id_ in ids if id_ in self._points]
         return {point.id: _stored(point, document) for point, document in found}
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
-        """Some chunks of a version, in order."""
+        """Return some chunks of a version in order."""
         self._check()
         found = [
             _stored(point, document)
@@ -155,21 +155,21 @@ class MemoryCollection:
         return sorted(found, key=lambda chunk: chunk.number)
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
-        """All chunks of a version."""
+        """Yield all chunks of a version."""
         self._check()
         yield [point for point, document in self._points.values() if document.version == version]
 
     async def count_chunks(self, scope: Scope) -> int:
-        """Number of chunks in scope."""
+        """Return the number of chunks in scope."""
         return sum(1 for _ in self._in_scope(scope, None))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
-        """Stores chunks."""
+        """Store chunks."""
         self._check()
         self._points.update({point.id: (point, document) for point in points})
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Removes chunks."""
+        """Remove chunks."""
         self._check()
         self._points = {
             id_: (point, document)
@@ -178,24 +178,24 @@ class MemoryCollection:
         }
 
     async def put_record(self, document: Document) -> None:
-        """Writes a record."""
+        """Write a record."""
         self._check()
         self._records[document.document_id] = document
         self.revision += 1
 
     async def remove_record(self, document_id: str) -> None:
-        """Removes a record."""
+        """Remove a record."""
         self._check()
         self._records.pop(document_id, None)
         self.revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Records by document id."""
+        """Return records by document id."""
         self._check()
         return {id_: self._records[id_] for id_ in document_ids if id_ in self._records}
 
     async def document_ids(self, scope: Scope) -> list[str]:
-        """Ids of records in scope."""
+        """Return the ids of the records in scope."""
         self._check()
         return [
             document.document_id
@@ -204,67 +204,67 @@ class MemoryCollection:
         ]
 
     async def count_documents(self, scope: Scope) -> int:
-        """Number of records in scope."""
+        """Return the number of records in scope."""
         return len(await self.document_ids(scope))
 
     async def versions(self) -> Mapping[str, int]:
-        """The generation of every record."""
+        """Return the generation of every record."""
         self._check()
         return {document.document_id: document.generation for document in self._records.values()}
 
     async def mark(self, document_id: str) -> None:
-        """Marks a document."""
+        """Mark a document."""
         self._check()
         self._marks.add(document_id)
         self._held.add(document_id)
         self.revision += 1
 
     async def unmark(self, document_id: str) -> None:
-        """Removes a mark."""
+        """Remove a mark."""
         self._check()
         self._marks.discard(document_id)
         self._held.discard(document_id)
 
     async def marked(self) -> list[str]:
-        """Ids of the marked documents."""
+        """Return the ids of the marked documents."""
         self._check()
         return list(self._marks)
 
     async def abandoned(self) -> list[str]:
-        """Ids of the documents that were marked before the store was opened."""
+        """Return the ids of the documents that were marked before the store was opened."""
         self._check()
         return list(self._marks - self._held)
 
     async def freeze(self, seconds: float) -> None:
-        """There is no other process."""
+        """Do nothing, because no other process exists."""
 
     async def thaw(self) -> None:
-        """There is no other process."""
+        """Do nothing, because no other process exists."""
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Keeps them in the spec."""
+        """Store the settings in the spec."""
         self._check()
         self.spec = replace(self.spec, settings=settings)
 
     async def put_note(self, note: bytes) -> None:
-        """Keeps a note."""
+        """Store a note."""
         self._check()
         self._note = note
 
     async def note(self) -> bytes:
-        """What is kept."""
+        """Return the note."""
         self._check()
         return self._note
 
     async def sync(self) -> None:
-        """Nothing is ever lost here."""
+        """Do nothing, because memory needs no sync."""
 
     async def compact(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing, because there is nothing to compact."""
         self._check()
 
     async def persist(self, directory: Path) -> Contents:
-        """Writes a snapshot."""
+        """Write a snapshot."""
         self._check()
         with snapshot_writer.Writer(directory, self.spec) as writer:
             for document in self._records.values():
