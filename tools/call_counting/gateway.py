@@ -3,10 +3,11 @@
 import asyncio
 import functools
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from causeway.generator.v1 import generator_pb2
+from causeway.guardrails.v1 import guardrails_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from causeway_testing.gateway.answering import FakeGuardrails, FakeIngest
 from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures, FakeResponses
@@ -16,12 +17,19 @@ from causeway_testing.gateway.records import FakeRecords
 from causeway_testing.gateway.response_log import FakeResponseJobs, FakeResponseLog
 from causeway_testing.loopback import LoopbackChannel
 from causeway_testing.model_answers import chunk
+from detection.moderation.thread_pool import ThreadPool
+from detection.shared import digest
 from gateway.adapters import Services
 from gateway.clients.generator import DESCRIPTOR as GENERATOR
 from gateway.clients.generator import GrpcGenerator
+from gateway.clients.local_detectors import LocalDetectors, LocalLibrary
+from gateway.clients.local_guardrails import LocalGuardrails
 from gateway.clients.retriever import DESCRIPTOR as RETRIEVER
 from gateway.clients.retriever import GrpcRetriever
+from gateway.clients.shared_detectors import SharedDetectors
+from gateway.domain import Action, Detector, Detectors
 from gateway.main import build_app
+from gateway.ports.answering import Guardrails
 from gateway.settings import Settings
 from starlette.types import ASGIApp, Message
 
@@ -36,6 +44,11 @@ _STREAMS: Mapping[str, Mapping[str, Any]] = {
     _COMPLETIONS: {"model": "fake", "messages": _QUESTION, "stream": True},
     "/chat/stream": {"messages": _QUESTION},
 }
+_LONG = 10_000
+_DETECTORS = tuple(
+    Detector("regex", Action.REDACT, params_json=b'{"regex":["%b"]}' % name)
+    for name in (b"us-social-security-number", b"credit-card")
+)
 _TURNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "a chat completion": (_COMPLETIONS, {"model": "fake", "messages": _QUESTION}),
     "a chat completion over an index": (
@@ -50,8 +63,9 @@ async def counts() -> dict[str, float]:
     """Return the calls of a streamed token and of a turn, and the gRPC calls of a turn."""
     found: dict[str, float] = {}
     for path, streamed in _STREAMS.items():
-        few, many = [await calls(_asking(path, streamed, tokens)) for tokens in (_FEW, _MANY)]
-        found[f"gateway, a token of {path}"] = (many - few) / (_MANY - _FEW)
+        for name, judged in ((path, ()), (f"{path} with two detectors", _DETECTORS)):
+            few, many = [await calls(_asking(path, streamed, tokens, judged)) for tokens in (_FEW, _MANY)]
+            found[f"gateway, a token of {name}"] = (many - few) / (_MANY - _FEW)
     for name, (path, body) in _TURNS.items():
         platform = _Platform(_FEW)
         found[f"gateway, a turn of {name}"] = await calls(functools.partial(platform.ask, path, body))
@@ -62,8 +76,15 @@ async def counts() -> dict[str, float]:
 
 
 class _Models:
-    def __init__(self, tokens: int) -> None:
+    """A generator; it sends the next token after the gateway has sent the last one on, if `sent` is given."""
+
+    def __init__(self, tokens: int, sent: asyncio.Event | None = None) -> None:
         self._tokens = tokens
+        self._sent = sent
+
+    async def _next(self, sent: asyncio.Event) -> None:
+        await sent.wait()
+        sent.clear()
 
     async def Generate(  # noqa: N802  # the contract's name
         self, request: generator_pb2.GenerateRequest, _: object
@@ -76,10 +97,14 @@ class _Models:
                 yield _batch(
                     generator_pb2.EVENT_KIND_CHUNK, raw_json=json.dumps(chunk({"content": "word "})).encode()
                 )
+                if self._sent is not None:
+                    await self._next(self._sent)
             return
         yield _batch(generator_pb2.EVENT_KIND_START, raw_json=b'{"model":"fake"}')
         for _ in range(self._tokens):
             yield _batch(generator_pb2.EVENT_KIND_TEXT, text="word ")
+            if self._sent is not None:
+                await self._next(self._sent)
         yield _batch(generator_pb2.EVENT_KIND_FINISH, text="stop")
         usage = generator_pb2.Usage(prompt_tokens=7, completion_tokens=self._tokens, exact=True)
         yield _batch(generator_pb2.EVENT_KIND_USAGE, usage=usage)
@@ -138,19 +163,46 @@ def _passage(at: int) -> retriever_pb2.Passage:
     )
 
 
+class _Ready(SharedDetectors):
+    """Detectors that are ready in the gateway from the start; the service is never asked."""
+
+    def __init__(self, detectors: Sequence[Detector]) -> None:
+        service: Any = None
+        workers = ThreadPool(1)
+        super().__init__(service, workers)
+        listed = guardrails_pb2.ListDetectorsResponse(
+            detectors=[guardrails_pb2.Detector(detector_id="regex", library_digest=digest())],
+            limits=guardrails_pb2.JudgingLimits(
+                longest_text=_LONG, held_back=_LONG, held_whole=_LONG, detections=_LONG, seconds=60
+            ),
+        )
+        self._detectors = LocalLibrary(listed, workers).made(detectors)
+        assert self._detectors is not None
+
+    def ready(self, detectors: Sequence[Detector]) -> LocalDetectors | None:  # noqa: ARG002  # always the same
+        return self._detectors
+
+
 class _Platform:
     """A gateway with a generator and a retriever that answer from memory."""
 
-    def __init__(self, tokens: int) -> None:
-        self.channel = LoopbackChannel((GENERATOR, _Models(tokens)), (RETRIEVER, _Passages()))
+    def __init__(self, tokens: int, detectors: Sequence[Detector] = ()) -> None:
+        # Without detectors one task reads and sends; with detectors, two tasks would take several tokens at once.
+        self._sent = asyncio.Event()
+        models = _Models(tokens, self._sent if detectors else None)
+        self.channel = LoopbackChannel((GENERATOR, models), (RETRIEVER, _Passages()))
         passages: Any = GrpcRetriever(self.channel)  # type: ignore[arg-type]  # has the methods that the stubs call
         ingest, indexes = FakeIngest(), FakeIndexes({"docs": {}})
+        guardrails: Guardrails = FakeGuardrails()
+        if detectors:
+            service: Any = None
+            guardrails = LocalGuardrails(service, _Ready(detectors))
         self.app: ASGIApp = build_app(
             Settings(default_index="docs"),
             Services(
                 passages,
                 GrpcGenerator(self.channel),  # type: ignore[arg-type]  # as above
-                FakeGuardrails(),
+                guardrails,
                 ingest,
                 passages,
                 FakeOriginals(),
@@ -165,6 +217,7 @@ class _Platform:
                 FakeEmbedder(),
                 FakeJobs(ingest),
                 FakeRecords(),
+                policy=lambda: Detectors(output=tuple(detectors)),
             ),
         )
 
@@ -185,6 +238,7 @@ class _Platform:
             if message["type"] == "http.response.start" and message["status"] != 200:
                 raise AssertionError(f"{path} answers {message['status']}")
             pieces += bool(message.get("body"))
+            self._sent.set()
 
         scope = {
             "type": "http",
@@ -205,8 +259,8 @@ class _Platform:
         return pieces
 
 
-def _asking(path: str, body: Mapping[str, Any], tokens: int) -> Work:
-    platform = _Platform(tokens)
+def _asking(path: str, body: Mapping[str, Any], tokens: int, detectors: Sequence[Detector]) -> Work:
+    platform = _Platform(tokens, detectors)
 
     async def work() -> None:
         pieces = await platform.ask(path, body)
