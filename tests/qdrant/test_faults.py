@@ -119,6 +119,7 @@ async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shar
     async with started(program, tmp_path, 3) as nodes, opened(nodes, shared=shared) as bench:
         load, end = Load(bench), asyncio.Event()
         await bench.put(Document("d0", generation=0), ["the ferry d0"])
+        load.stored["d0"] = 0
         running = [asyncio.create_task(load.write(end)), asyncio.create_task(load.search(end))]
         for node in nodes:
             await asyncio.sleep(1)
