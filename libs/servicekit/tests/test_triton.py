@@ -118,7 +118,7 @@ async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model:
     server.refusal = grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(TritonFailed) as caught:
         await asked(model)
-    assert (caught.value.code, caught.value.said) == (server.refusal, "these words are for the log")
+    assert (caught.value.code, caught.value.message) == (server.refusal, "these words are for the log")
     server.refusal = None
     await asked(model)
     assert server.looked == 2

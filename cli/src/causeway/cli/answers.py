@@ -14,7 +14,7 @@ class ServiceState:
 
     Attributes:
         status: ``ok`` or ``unavailable``.
-        detail: The problem; empty if there is none.
+        detail: The problem; empty if no problem occurred.
         latency_ms: The latency of its answer to the gateway; None if it is not reported.
     """
 
@@ -236,7 +236,7 @@ def server_timing(header: str) -> list[Step]:
 
 
 def error_message(body: object) -> str:
-    """Return the message of an error body: its ``error`` or ``detail``, text or object; empty if there is none."""
+    """Return the message of an error body: its ``error`` or ``detail``, text or object; empty without it."""
     if not isinstance(body, Mapping):
         return ""
     for key in ("detail", "error"):

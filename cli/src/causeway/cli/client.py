@@ -109,7 +109,7 @@ class Client:
             return Job.of(response.json()["jobs"][0])
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
-        """Ask over ``/2024-04/chat``; the answer comes in one piece."""
+        """Ask over ``/2024-04/chat``; return the answer in one piece."""
         await self.connect()
         begin = time.perf_counter()
         with self._reaching():
@@ -163,7 +163,7 @@ class Client:
         """
         wait = self._first_wait
         for attempt in range(1, _ATTEMPTS + 1):
-            asked: float | None = None
+            retry_after: float | None = None
             try:
                 with self._reaching():
                     response = await send()
@@ -173,10 +173,10 @@ class Client:
                     raise
             else:
                 self._answered = True
-                asked = _retry_after(response)
-                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (asked or 0) > _LONGEST_WAIT:
+                retry_after = _retry_after(response)
+                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (retry_after or 0) > _LONGEST_WAIT:
                     return _checked(response)
-            await asyncio.sleep(wait if asked is None else asked)
+            await asyncio.sleep(wait if retry_after is None else retry_after)
             wait = min(wait * 2, _LONGEST_WAIT)
         raise AssertionError("the last attempt returns or raises")
 

@@ -17,7 +17,7 @@ def confirmed(question: str, refusal: str) -> bool:
         refusal: The error message without a terminal.
 
     Raises:
-        UsageError: There is no terminal.
+        UsageError: The command has no terminal.
     """
     if not sys.stdin.isatty():
         raise UsageError(refusal)

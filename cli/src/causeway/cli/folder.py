@@ -13,7 +13,7 @@ _POLL_SECONDS = 2.0
 _QUIET_MILLISECONDS = 400
 
 Mark = tuple[int, int]
-"""A file's length and its modification time in nanoseconds; while both are equal, the content is."""
+"""A file's length and its modification time in nanoseconds; if both are equal, the content is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> "Snapshot":
-        """Return the present files. Files that disappear meanwhile or cannot be read are omitted."""
+        """Return the current files. Files that disappear or cannot be read are omitted."""
         sources: dict[str, Source] = {}
         marks: dict[str, Mark] = {}
         for source in each_source(path for path in paths if path.exists()):

@@ -170,9 +170,9 @@ async def followed(
 
     Args:
         library: Has the job.
-        job: The job as it was accepted.
+        job: The accepted job.
         moved: Gets the job after each change.
-        patience: Seconds without a change after which the wait ends with an error. The job goes on.
+        patience: Seconds without a change after which the wait ends with an error. The job continues.
     """
     poll, moved_at = _FIRST_POLL, time.monotonic()
     moved(job)

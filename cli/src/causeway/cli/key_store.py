@@ -42,16 +42,16 @@ class KeyStore:
                 found.append(ApiKey.from_json(entry.value or b""))
         return sorted(found, key=lambda key: (key.created_at, key.id))
 
-    async def revoke(self, said: str) -> ApiKey:
+    async def revoke(self, key_or_id: str) -> ApiKey:
         """Delete a key; gateways refuse it within seconds.
 
         Args:
-            said: The id of the key, or the key itself.
+            key_or_id: The id of the key, or the key itself.
 
         Raises:
             CommandError: The key does not exist.
         """
-        wanted = id_of(said) or said
+        wanted = id_of(key_or_id) or key_or_id
         for key in await self.all():
             if key.id == wanted:
                 await self._bucket.purge(key.id)

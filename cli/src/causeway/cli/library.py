@@ -29,8 +29,10 @@ class Replayed:
     not_found: tuple[str, ...]
 
 
-def asked(url: str | None, data_dir: Path, api_key: str, question: Callable[["Library"], Awaitable[T]]) -> T:
-    """Run a query against the platform that the options select; it raises as `Client` does."""
+def run_with_library(
+    url: str | None, data_dir: Path, api_key: str, question: Callable[["Library"], Awaitable[T]]
+) -> T:
+    """Run a function with the library of the selected platform; it raises as `Client` does."""
 
     async def ask() -> T:
         async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
@@ -72,7 +74,7 @@ class Library:
         return None
 
     async def passages(self, index: str, document_id: str, most: int) -> tuple[list[dict[str, Any]], int]:
-        """Return the first passages of a document, and how many it has."""
+        """Return the first passages of a document, and the number of its passages."""
         found: list[dict[str, Any]] = []
         while True:
             query = {"offset": len(found), "limit": min(_PASSAGES_AT_ONCE, most - len(found))}

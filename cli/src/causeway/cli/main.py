@@ -140,8 +140,8 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         render.line(render.console(), version("causeway-cli"))
         raise typer.Exit
 

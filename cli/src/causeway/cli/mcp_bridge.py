@@ -80,8 +80,8 @@ class Bridge:
 
     def _cancel(self, message: Message) -> None:
         params = message.get("params")
-        asked = params.get("requestId") if isinstance(params, dict) else None
-        if (task := self._running.get(json.dumps(asked))) is not None:
+        request_id = params.get("requestId") if isinstance(params, dict) else None
+        if (task := self._running.get(json.dumps(request_id))) is not None:
             task.cancel()
 
     async def _exchange(self, line: bytes, message: Any) -> None:
@@ -102,26 +102,26 @@ class Bridge:
                     answered = await self._hand_on(message, text, response)
         except httpx.HTTPError as error:
             if not answered and _number(message) is not None:
-                said = str(error) or type(error).__name__
-                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {said}")
+                answer = str(error) or type(error).__name__
+                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {answer}")
 
     async def _hand_on(self, message: Any, text: str, response: httpx.Response) -> bool:
         if not text:
             return True
         try:
-            said = json.loads(text)
+            answer = json.loads(text)
         except ValueError:
-            said = {}
-        if not isinstance(said, dict) or "jsonrpc" not in said:
-            said = {}
-        if said.get("id") is None:
+            answer = {}
+        if not isinstance(answer, dict) or "jsonrpc" not in answer:
+            answer = {}
+        if answer.get("id") is None:
             # An error from before the message was read: the client waits for one with the request's id.
             if _number(message) is None:
                 return True
             words = (
-                said.get("error", {}).get("message") or f"The gateway answers with status {response.status_code}."
+                answer.get("error", {}).get("message") or f"The gateway answers with status {response.status_code}."
             )
-            await self._fail(message["id"], said.get("error", {}).get("code", _INTERNAL_ERROR), words)
+            await self._fail(message["id"], answer.get("error", {}).get("code", _INTERNAL_ERROR), words)
             return True
         self._agree(message, text)
         await self._write(text)

@@ -14,7 +14,7 @@ def duration(text: str) -> float | None:
 
 
 def date(text: str) -> float | None:
-    """Return seconds since 1970 for a date or a time (ISO 8601), by default in UTC; None if it is none."""
+    """Return seconds since 1970 for a date or a time (ISO 8601), by default in UTC; None if it is neither."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

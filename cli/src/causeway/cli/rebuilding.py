@@ -29,7 +29,7 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
     """
     last, tenths = begun, 0
     with _bar(err) as bar:
-        task = bar.add_task(f"Embedding {render.printable(name)} anew", total=None)
+        task = bar.add_task(f"Rebuilding {render.printable(name)}", total=None)
         while last["state"] == "running":
             done, total = int(last["documents_done"]), int(last["documents_total"])
             bar.update(task, completed=done, total=total or None)

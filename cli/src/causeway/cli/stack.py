@@ -259,7 +259,7 @@ class Stack:
         return with_last_lines(message, [f"{suspect} | {line}" for line in self._supervisor.last_lines(suspect)])
 
     async def failure(self) -> None:
-        """Wait until a process fails for good.
+        """Wait until a process fails permanently.
 
         Raises:
             CommandError: A process has failed.

@@ -71,7 +71,7 @@ class Supervisor:
     Args:
         logs: Directory of the log files, one per program.
         report: Gets one line per death and restart.
-        changed: Called when a program has a new process id, or none.
+        changed: Called when the process id of a program changes.
         echo: Gets the name and each line of a program's output.
         restarts: The waits before restarts.
         grace: Seconds from SIGTERM to SIGKILL, for each program.
@@ -123,7 +123,7 @@ class Supervisor:
         kept.keeper = asyncio.create_task(self._keep(kept))
 
     async def failure(self) -> None:
-        """Wait until a program fails for good.
+        """Wait until a program fails permanently.
 
         Raises:
             ProgramFailed: A program has failed; the message contains its last lines.

@@ -40,8 +40,8 @@ class CachedModel:
 
     Attributes:
         name: Its name in the records of indexes.
-        weights_sha256: Of the file with its weights.
-        tokenizer_sha256: Of its tokenizer.json.
+        weights_sha256: The hash of the file with its weights.
+        tokenizer_sha256: The hash of its tokenizer.json.
         version: Increases whenever the builder writes another graph from the same weights.
         option: The option of ``python -m embedding.build`` for the model.
         query_prefix: The prefix of queries that the model was trained with.

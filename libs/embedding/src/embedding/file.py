@@ -110,7 +110,7 @@ def read(path: Path, environ: Mapping[str, str]) -> Configured:
 
 
 def _config(entry: Entry) -> EmbeddingConfig:
-    said = {name: getattr(entry, name) for name in type(entry).model_fields if name != "url"}
+    values = {name: getattr(entry, name) for name in type(entry).model_fields if name != "url"}
     if isinstance(entry, MiniLmEntry | E5Entry):
-        return EmbeddingConfig(**said)
-    return EmbeddingConfig(**{**said, "address": entry.url, "model": entry.model or entry.name})
+        return EmbeddingConfig(**values)
+    return EmbeddingConfig(**{**values, "address": entry.url, "model": entry.model or entry.name})

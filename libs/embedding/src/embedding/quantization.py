@@ -47,7 +47,7 @@ def find_outliers(model: onnx.ModelProto, empty_text: Sequence[int]) -> Damping:
     """Return divisors for the inputs of matrix multiplications that have channels above `ORDINARY`.
 
     Args:
-        model: The graph in fp32; gets these inputs as further outputs.
+        model: The graph in fp32. These inputs are added to its outputs.
         empty_text: The tokens of an empty text.
     """
     inputs = [node.input[0] for node in model.graph.node if node.op_type == "MatMul"]

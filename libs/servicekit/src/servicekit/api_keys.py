@@ -19,7 +19,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.principal import ROLES, Principal
 
 PREFIX = "cwk_"
-"""The prefix of every key, which tells it from a token and helps to find leaked keys."""
+"""The prefix of every key, which distinguishes it from a token and helps to find leaked keys."""
 
 _KEY = re.compile(PREFIX + r"([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _NOBODYS = hashlib.sha256(secrets.token_bytes(32)).hexdigest()

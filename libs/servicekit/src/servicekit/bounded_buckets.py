@@ -16,7 +16,7 @@ async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24)
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        hours: How long a session is kept after its last turn.
+        hours: Hours from a session's last turn to its deletion.
     """
     jetstream = client.jetstream(timeout=2)
     try:
@@ -34,7 +34,7 @@ async def responses_bucket(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        days: How long a response is kept after its last change.
+        days: Days from a response's last change to its deletion.
         size: Size limit in bytes, which the server reserves at once.
 
     Raises:
@@ -58,7 +58,7 @@ async def _make_bucket(
         jetstream: The JetStream context.
         name: The name of the bucket.
         size: Size limit in bytes.
-        seconds: How long an entry is kept.
+        seconds: Seconds until an entry is deleted.
         replicas: Number of replicas.
         setting: The setting with the size.
     """
@@ -88,7 +88,7 @@ async def period_keys_bucket(client: Client, bucket: str, *, replicas: int = 1, 
         client: A connection.
         bucket: Its name.
         replicas: Number of replicas; 3 in production.
-        hours: How long a key is kept.
+        hours: Hours until a key is deleted.
     """
     jetstream = client.jetstream(timeout=2)
     try:

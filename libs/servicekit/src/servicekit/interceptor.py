@@ -92,7 +92,7 @@ def _single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
 
 
 def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
-    # Writes in place of yielding, so that the handler's generator runs and ends in one task and one context.
+    # It writes instead of yielding, so that the handler's generator runs and ends in one task and one context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         async with _scope(method, callers, context):
             messages: AsyncGenerator[Any, None] = behaviour(request, context)
@@ -118,7 +118,7 @@ async def _scope(
             record_exception=False,
             set_status_on_exception=False,
         ) as span,
-        measured.said_of(span),
+        measured.recorded_on(span),
     ):
         try:
             if callers is not None:
@@ -135,7 +135,7 @@ async def _scope(
         except CausewayError as error:
             failure = error
         except grpc.aio.BaseError as error:
-            # A write that is blocked when the caller leaves raises this, and not a cancellation.
+            # A blocked write raises this instead of a cancellation if the caller leaves.
             failure = Cancelled("The caller left.")
             failure.__cause__ = error
         except NotImplementedError as error:  # raised by the generated base class for a missing method
@@ -169,8 +169,8 @@ def _cause(failure: BaseException) -> str | None:
         first = first.__cause__
     if first is failure:
         return None
-    said = first.details() if isinstance(first, grpc.aio.AioRpcError) else str(first)
-    return f"{type(first).__name__}: {' '.join((said or '').split())}"[:_CAUSE_LENGTH]
+    details = first.details() if isinstance(first, grpc.aio.AioRpcError) else str(first)
+    return f"{type(first).__name__}: {' '.join((details or '').split())}"[:_CAUSE_LENGTH]
 
 
 class _Measured:
@@ -191,7 +191,7 @@ class _Measured:
         return self
 
     @contextlib.contextmanager
-    def said_of(self, span: Span) -> Iterator[None]:
+    def recorded_on(self, span: Span) -> Iterator[None]:
         """Record the final code of the call on its span."""
         try:
             yield

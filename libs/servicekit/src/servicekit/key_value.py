@@ -21,7 +21,7 @@ async def watched(
 ) -> AsyncIterator[tuple[list[Entry], Watcher]]:
     """Yield the entries of a bucket, including deletions, and a watcher of later changes.
 
-    The client's marker between the entries and the changes can come too early: it counts the messages that its
+    The client's marker between the entries and the changes can arrive too early: it counts the messages that its
     subscription has handled, while the first ones may still be queued. So this function asks the server for the
     count.
 
@@ -92,9 +92,9 @@ async def recent_names(bucket: KeyValue, pattern: str = ">") -> list[str]:
     jetstream: Any = bucket._js  # the client has no public access to it
     prefix, found = bucket._pre, list[str]()
     while True:
-        asked = json.dumps({"subjects_filter": f"{prefix}{pattern}", "offset": len(found)}).encode()
+        request = json.dumps({"subjects_filter": f"{prefix}{pattern}", "offset": len(found)}).encode()
         subject = f"{jetstream._prefix}.STREAM.INFO.{bucket._stream}"
-        info = await jetstream._api_request(subject, asked, timeout=jetstream._timeout)
+        info = await jetstream._api_request(subject, request, timeout=jetstream._timeout)
         page = info["state"].get("subjects") or ()
         found += [each.removeprefix(prefix) for each in page]
         if not page or len(found) >= info["total"]:

@@ -158,10 +158,10 @@ def observed(
     """
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
-        return [Observation(value, labels) for each in asked for value, labels in each()]
+        return [Observation(value, labels) for each in readers for value, labels in each()]
 
     # OpenTelemetry creates an instrument once, and ignores the callbacks of a second one.
-    asked = _observed.setdefault((module, name), [])
-    asked.append(values)
-    if len(asked) == 1:
+    readers = _observed.setdefault((module, name), [])
+    readers.append(values)
+    if len(readers) == 1:
         metrics.get_meter(module).create_observable_gauge(name, [observations], unit, description)

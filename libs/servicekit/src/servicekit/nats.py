@@ -144,7 +144,7 @@ async def ingest_transport(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        history_days: How long the state of a finished job is kept.
+        history_days: Days until the state of a finished job is deleted.
         stream_bytes: Size limit of the waiting jobs, and of the states of jobs. The server reserves it at once.
 
     Raises:
@@ -245,7 +245,7 @@ async def history_bucket(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        days: How long a conversation is kept after its last change.
+        days: Days from a conversation's last change to its deletion.
         stream_bytes: Size limit, which the server reserves at once.
 
     Raises:

@@ -1,7 +1,7 @@
 """Immutable objects in a NATS object store: written once, also by concurrent writers, and removed completely.
 
 nats-py's `put` replaces objects: of two clients that write the same object at once, the later one removes the
-pieces of the earlier one while they are read. Its `delete` leaves a record for ever. The layout in the stream is
+pieces of the earlier one while they are read. Its `delete` leaves a permanent record. The layout in the stream is
 that of all NATS clients (ADR-20 of nats-architecture-and-design), so `ObjectStore.get` can read these objects.
 """
 

@@ -149,7 +149,7 @@ class MovedOriginalStore:
         self._former = former
 
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
-        """See `OriginalStore`. Names are never reused, so the former store is not asked."""
+        """See `OriginalStore`. Names are never reused, so the former store is not read."""
         await self._present.put(name, source, facts)
 
     async def read(self, name: str, target: BinaryIO) -> None:

@@ -102,10 +102,10 @@ def _served(
         with metrics.served(registry, settings.host, None if own_metrics else settings.metrics_port):
             runner.run(_until_signal(settings, serve))
     except CausewayError as error:
-        _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
+        _log.critical("cannot continue", error=error.message, exc_info=error.__cause__)
         return EXIT_CONFIGURATION if isinstance(error, InvalidRequest) else 1
     except Exception:  # the outermost handler: the error must be in the log
-        _log.critical("cannot go on", exc_info=True)
+        _log.critical("cannot continue", exc_info=True)
         return 1
     return 0
 

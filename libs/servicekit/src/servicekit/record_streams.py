@@ -90,7 +90,7 @@ async def _made(jetstream: JetStreamContext, name: str, seconds: float, size: in
 
 
 async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
-    """Return for how many seconds a stream can keep records at the current rate."""
+    """Return the seconds for which a stream can store records at the current rate."""
     most = info.config.max_age or float("inf")
     if not info.state.messages:
         return most

@@ -17,7 +17,7 @@ class Reloadable(Generic[T]):
     """The parsed content of a file, as an immutable snapshot.
 
     A request reads `current` once and uses it to its end. If the file cannot be read or parsed, the old snapshot
-    stays and the problem is logged once. Only the first load raises errors.
+    remains in use and the problem is logged once. Only the first load raises errors.
 
     Args:
         path: The file.

@@ -19,11 +19,11 @@ def response_key(tenant: str, owner: str, name: str) -> str:
 
 
 def large_response(key: str, version: str = "*") -> str:
-    """Subject of the pieces of a version of a large response, or the pattern of those of all its versions.
+    """Return the subject of the pieces of a large response's version, or the pattern for all its versions.
 
     Args:
         key: The `response_key`, or `of_user` for the responses of a user.
-        version: Its name.
+        version: The name of the version; `*`: all versions.
     """
     pieces = f"$O.{LARGE_RESPONSES_BUCKET}.C.{key}"
     return pieces if key.endswith(">") else f"{pieces}.{version}"

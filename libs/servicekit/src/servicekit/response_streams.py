@@ -30,7 +30,7 @@ async def response_log(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        days: How long an event is kept.
+        days: Days until an event is deleted.
         size: Size limit, which the server reserves at once.
 
     Raises:
@@ -62,12 +62,12 @@ async def response_log(
 async def large_responses(
     client: Client, *, replicas: int = 1, days: float = 30, size: int = RESPONSE_BYTES
 ) -> JetStreamContext:
-    """Makes the object store of large responses where it is missing, and returns what writes to it.
+    """Return the JetStream context of the object store of large responses; create the store if it is missing.
 
     Args:
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
-        days: How long a response is kept after it was last written.
+        days: Days from a response's last change to its deletion.
         size: Maximum bytes of it. The server sets them aside at once.
 
     Raises:

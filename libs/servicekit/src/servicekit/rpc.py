@@ -189,7 +189,7 @@ class Exchange:
             await asyncio.sleep(0)  # gRPC does not wait here; a loop that only writes must let the reader run
 
     async def done_writing(self) -> None:
-        """Tell the service that no more messages follow."""
+        """Signal that no more messages follow."""
         with contextlib.suppress(grpc.aio.BaseError):  # the call has just ended
             await self._call.done_writing()
 
@@ -199,7 +199,7 @@ class Exchange:
 
 
 class _Ending:
-    """How the other side ended a call.
+    """Finds out how the other side ended a call.
 
     A write in progress at that moment fails, and gRPC replaces the service's status with "Internal error from Core"
     (https://github.com/grpc/grpc/issues/36066). If the real status arrives first, this class has recorded it. If it
@@ -271,7 +271,7 @@ async def _connected(method: Callable[..., Any], deadline: Deadline, context: Co
 
 
 async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Message]) -> None:
-    # A service may answer before it has read everything. The answer tells why, and the rest is not sent.
+    # A service may answer before it has read everything. The answer shows the reason, and the rest is not sent.
     if isinstance(requests, AsyncIterable):
         async for request in requests:
             if not await _written(call, request):

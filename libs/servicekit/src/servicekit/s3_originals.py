@@ -125,15 +125,15 @@ class S3OriginalStore:
             digest.update(piece)
             size += len(piece)
             target.write(piece)
-        told = found.attributes.get("sha256", "")
-        if size != found.meta["size"] or told not in ("", digest.hexdigest()):
+        stored = found.attributes.get("sha256", "")
+        if size != found.meta["size"] or stored not in ("", digest.hexdigest()):
             raise Unavailable("The original of the document is damaged: its SHA-256 does not match.")
 
     async def facts(self, name: str) -> Mapping[str, str] | None:
         """See `original_store.OriginalStore`."""
         _check(name)
         try:
-            # Not HEAD: its response has no body, which tells a missing bucket from a missing object.
+            # Not HEAD: its response has no body, which would distinguish a missing bucket from a missing object.
             with self._answers("get", name):
                 found = await obstore.get_async(self._store, name)
         except NotFound:
@@ -228,9 +228,9 @@ def _usable(variable: str, path: Path | None) -> Iterator[None]:
         yield
     except (OSError, ValueError, exceptions.BaseError) as error:
         # The message of a UnicodeDecodeError would contain a part of the file.
-        said = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
+        reason = type(error).__name__ if isinstance(error, UnicodeError) else str(error).splitlines()[0]
         where = f" ({path})" if path else ""
-        raise InvalidRequest(f"{variable}{where} cannot be used: {said}.") from error
+        raise InvalidRequest(f"{variable}{where} cannot be used: {reason}.") from error
 
 
 def _check(name: str) -> None:

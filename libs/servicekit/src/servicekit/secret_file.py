@@ -65,8 +65,8 @@ class SecretFile(SecretStr):
         except (OSError, ValueError) as error:
             if self._state is not None:
                 # The message of a UnicodeDecodeError would contain a part of the file.
-                said = type(error).__name__ if isinstance(error, OSError | UnicodeError) else str(error)
-                _log.warning("a key file cannot be used; keeping the old key", path=str(self._path), error=said)
+                reason = type(error).__name__ if isinstance(error, OSError | UnicodeError) else str(error)
+                _log.warning("a key file cannot be used; keeping the old key", path=str(self._path), error=reason)
             self._state = None
         else:
             _log.info("key file read again", path=str(self._path))

@@ -41,7 +41,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
-        """Tell all watchers that the server takes no new calls, and end the watches."""
+        """Notify all watchers that the server accepts no new calls, and end the watches."""
         self._draining.set()
 
     async def Check(  # noqa: N802  # the contract's name

@@ -14,13 +14,13 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_empty_paths(cls, said: Any) -> Any:
+    def _without_empty_paths(cls, values: Any) -> Any:
         """Ignore an empty variable of a path, which would mean the current directory."""
-        if not isinstance(said, dict):
-            return said
+        if not isinstance(values, dict):
+            return values
         fields = cls.model_fields
         paths = {name for name, field in fields.items() if field.annotation in (Path, Path | None)}
-        return {name: value for name, value in said.items() if value != "" or name not in paths}
+        return {name: value for name, value in values.items() if value != "" or name not in paths}
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     log_level: str = Field(

@@ -27,7 +27,7 @@ STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
 """The setting that changes the default."""
 _NO_ROOM = 10047
 _FULL = (10002, 10023, _NO_ROOM)
-"""Error codes of a server without space: for an account, at all, on its disk (server/errors.json)."""
+"""Error codes of a server without space: of an account, in total, on its disk (server/errors.json)."""
 _NOT_STORED = 10077
 
 
@@ -78,5 +78,7 @@ def is_full(error: BaseException) -> bool:
     """Return whether NATS refused something because it has no space."""
     if not isinstance(error, APIError):
         return False
-    said = error.description or ""
-    return error.err_code in _FULL or (error.err_code == _NOT_STORED and ("maximum" in said or "no space" in said))
+    description = error.description or ""
+    return error.err_code in _FULL or (
+        error.err_code == _NOT_STORED and ("maximum" in description or "no space" in description)
+    )

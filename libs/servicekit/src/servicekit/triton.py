@@ -79,13 +79,13 @@ class TritonFailed(Exception):
 
     Attributes:
         code: Its status; None if there is only a message.
-        said: The message, for the log.
+        message: The message, for the log.
     """
 
-    def __init__(self, code: grpc.StatusCode | None, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, code: grpc.StatusCode | None, message: str) -> None:
+        super().__init__(message)
         self.code = code
-        self.said = said
+        self.message = message
 
 
 class TensorModel(Generic[C]):

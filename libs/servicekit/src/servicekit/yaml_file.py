@@ -103,9 +103,9 @@ class Document:
         except ValidationError as error:
             # Raised without the cause, which contains the values.
             problems = error.errors(include_url=False, include_input=False)
-        said = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
-        more = len(said) - _MOST_PROBLEMS
-        raise BadFile("; ".join(said[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
+        messages = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
+        more = len(messages) - _MOST_PROBLEMS
+        raise BadFile("; ".join(messages[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
 
     def wrong(self, key: Key, message: str) -> BadFile:
         """Return the error for a key."""

@@ -36,7 +36,7 @@ _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"\S+\Z")
 _NUMBER = re.compile(r"[+\u2212-]?[\d$\u00a3\u20ac\u00a5]")
 _LOOK_BEHIND = 24  # code points before a full stop: the longest abbreviation, with brackets before it
-_LOOK_AHEAD = 8  # code points behind a mark's white space: quotes and brackets, then the first letter
+_LOOK_AHEAD = 8  # code points after a mark's white space: quotes and brackets, then the first letter
 # Scripts without spaces: U+2E80 to U+9FFF, Hangul, full-width forms.
 _UNSPACED = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]")
 
@@ -48,7 +48,7 @@ class SentenceSplitter:
     beginning of the unfinished sentence on.
 
     >>> splitter = SentenceSplitter()
-    >>> splitter.feed("Hello there.")  # it may go on with a letter, as "example.org" does
+    >>> splitter.feed("Hello there.")  # a letter may follow, as in "example.org"
     []
     >>> splitter.feed(" How are you?")
     [12]
@@ -59,7 +59,7 @@ class SentenceSplitter:
     def __init__(self) -> None:
         self._text = ""  # the unfinished sentence
         self._base = 0  # code points before it
-        self._from = 0  # where the search goes on
+        self._from = 0  # where the search continues
 
     def feed(self, text: str, last: bool = False) -> list[int]:
         """Return the ends of the sentences that became certain, in code points from the text's beginning.
@@ -134,7 +134,7 @@ class SentenceSplitter:
 
 
 def _trimmed(text: str, start: int, end: int) -> int:
-    """Return where the text before ``end`` ends without its white space."""
+    """Return the end of the text before ``end`` without its trailing white space."""
     while end > start and text[end - 1].isspace():
         end -= 1
     return end

@@ -67,13 +67,13 @@ def test_the_detectors_that_a_request_may_add() -> None:
 def test_when_access_lists_apply(enforced: bool, asked: bool, free: bool) -> None:
     """Access lists apply to an administrator if the profile or the request says so, and always to other callers."""
     frontend = Frontend(enforce_access=bool(enforced))
-    assert frontend.principal_for(LOCAL, filter_asked=bool(asked)).sees_everything is free
-    assert frontend.principal_for(ANN, filter_asked=bool(asked)) is ANN
+    assert frontend.principal_for(LOCAL, filter_requested=bool(asked)).sees_everything is free
+    assert frontend.principal_for(ANN, filter_requested=bool(asked)) is ANN
 
 
 def test_a_bound_principal_loses_only_its_admin_role() -> None:
     """Under access lists, an administrator keeps its tenant and its other roles."""
-    bound = Frontend(enforce_access=True).principal_for(LOCAL, filter_asked=False)
+    bound = Frontend(enforce_access=True).principal_for(LOCAL, filter_requested=False)
     assert (bound.tenant, bound.roles) == (LOCAL.tenant, ("ask", "ingest"))
 
 

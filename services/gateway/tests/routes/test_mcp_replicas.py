@@ -30,7 +30,7 @@ async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -
             each.cancel_here(name)
 
     for each in calls:
-        each.tell = tell_both
+        each.notify = tell_both
     apps = itertools.cycle([build_app(settings, replace(fakes.services(), calls=each)) for each in calls])
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:

@@ -156,7 +156,7 @@ def test_a_tenants_administrator_sees_no_other_tenant() -> None:
     """A tenant's administrator sees no metrics with tenants."""
     metrics = Metrics()
     Counter("causeway_tokens", "Tokens", ["causeway_tenant"], registry=metrics.registry).labels("north").inc()
-    metrics.asked("default", success=True)
+    metrics.count_frontend("default", success=True)
     assert b"north" in metrics.text()
     told = metrics.text(tenants=False)
     assert b"north" not in told

@@ -69,7 +69,7 @@ async def batched(
     Args:
         events: The model's answer; this generator closes it at the end.
         most_events: The maximum number of events in a batch.
-        most_bytes: The approximate maximum size of a batch in bytes. A larger event is a batch by itself.
+        most_bytes: The approximate maximum size of a batch in bytes. A larger event forms its own batch.
     """
     buffer = _Buffer(most_events, most_bytes)
     producer = asyncio.create_task(buffer.fill(events))
@@ -81,4 +81,4 @@ async def batched(
     finally:
         await ended(producer)
         if not producer.cancelled():
-            producer.exception()  # retrieved, so that asyncio does not log it as never retrieved
+            producer.exception()  # read the exception, so that asyncio does not log it as unread

@@ -90,6 +90,6 @@ def watch(gathering: Gathering) -> None:
         __name__,
         "causeway.stream.interval",
         "s",
-        "Seconds for which the generator currently leaves streams of model servers unread to gather tokens.",
+        "Current pause in reading the streams of model servers, to gather tokens.",
         lambda: [(gathering.interval, {})],
     )

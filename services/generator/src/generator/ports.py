@@ -63,7 +63,7 @@ class Model(Protocol):
         Raises:
             InvalidRequest: The prompt contains a part that this model does not accept.
             UpstreamRejected: The model server refused; its status and body are kept.
-            DeadlineExceeded: The model server sent nothing in time.
+            DeadlineExceeded: The model server did not answer in time.
             Unavailable: The model server cannot be reached, or it ended the answer early after the yielded events.
         """
         ...

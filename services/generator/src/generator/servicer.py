@@ -66,7 +66,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
         with self._catalogue.held() as models:
             model = models.get(request.model)
-            # Read before and after the count: if the method changed meanwhile, callers must not cache the counts.
+            # Read before and after the count: if the method has changed, callers must not cache the counts.
             counting = model.tokens.counting
             # In a thread, because counting megabytes or loading a tokenizer would delay all other streams.
             counts, total = await asyncio.to_thread(_count, model, request.texts, messages)

@@ -141,7 +141,7 @@ class FileJob(Job):
         document: The document, with the generation of this job. If it has to be fetched, its SHA-256 and size are
             missing.
         url: The URL to fetch it from; empty if the original is in the store.
-        suffix: A file name suffix that tells the format, if the document's name does not.
+        suffix: A file name suffix that shows the format, if the document's name does not.
     """
 
     document: Document
@@ -151,7 +151,7 @@ class FileJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The validators of a web page, which tell whether it has changed (RFC 9110, 8.8); each may be empty."""
+    """The validators of a web page, which show whether it has changed (RFC 9110, 8.8); each may be empty."""
 
     etag: str = ""
     last_modified: str = ""
@@ -162,7 +162,7 @@ class Fetched:
     """Facts about a fetched page.
 
     Attributes:
-        suffix: A file name suffix that tells the format.
+        suffix: A file name suffix that shows the format.
         validators: Its validators.
     """
 
@@ -191,7 +191,7 @@ class TextsJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessJob(Job):
-    """A job that changes who may see an existing document.
+    """A job that changes the access list of an existing document.
 
     Attributes:
         document: Its id, its name, its new readers, and the generation of this job.

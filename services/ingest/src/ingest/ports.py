@@ -252,7 +252,7 @@ class Delivery(Protocol):
         ...
 
     async def keep(self) -> None:
-        """Extend the time for the job; to be repeated while it is being worked on.
+        """Extend the time for the job; call it repeatedly while the job runs.
 
         Raises:
             Unavailable: The queue does not answer.
@@ -271,7 +271,7 @@ class Delivery(Protocol):
         """Return the job to the queue, which delivers it again after a delay in seconds.
 
         Raises:
-            Unavailable: The queue does not answer; it delivers the job again by itself.
+            Unavailable: The queue does not answer; it redelivers the job later.
         """
         ...
 

@@ -43,7 +43,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         86_400.0,
         gt=0,
         description="Seconds that a job waits for an unavailable dependency (the retriever, an embedding server) "
-        "before it is given up. Attempts do not count meanwhile.",
+        "before it is given up. Attempts during this time do not count.",
     )
 
     ingest_urls: UrlPatterns = Field(

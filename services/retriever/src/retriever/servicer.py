@@ -139,10 +139,10 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.CreateIndexResponse:
         """Create an index."""
         principal = Principal.from_proto(request.principal)
-        asked = request.settings
-        settings = messages.to_settings(asked)
+        message = request.settings
+        settings = messages.to_settings(message)
         spec = await self._rebuilds.create(
-            principal, request.index, asked.embedding_model, settings, asked.language
+            principal, request.index, message.embedding_model, settings, message.language
         )
         return retriever_pb2.CreateIndexResponse(index=messages.from_index(IndexSummary(spec, 0, 0)))
 
@@ -160,10 +160,10 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.RebuildIndexResponse:
         """Start to rebuild an index."""
         principal = Principal.from_proto(request.principal)
-        asked = request.settings
-        settings = messages.to_settings(asked)
+        message = request.settings
+        settings = messages.to_settings(message)
         rebuild = await self._rebuilds.begin(
-            principal, request.index, asked.embedding_model, settings, asked.language
+            principal, request.index, message.embedding_model, settings, message.language
         )
         return retriever_pb2.RebuildIndexResponse(rebuild=messages.from_rebuild(rebuild))
 

@@ -30,7 +30,7 @@ async def restore(
         installation: The target; its gateways and workers must not run.
         folder: The backup.
         replicas: Copies in NATS; None: as in the backup.
-        say: Gets progress messages.
+        say: Called with progress messages.
 
     Raises:
         UsageError: The folder has no complete backup; nothing changed.
@@ -56,12 +56,12 @@ async def restore(
         await streams.restore(broker, stream, folder, replicas)
         say(f"{stream.name}: {stream.messages} messages")
     if forgotten := await _forget_unqueued(broker):
-        say(f"{forgotten} jobs were accepted during the backup; they are not in it")
+        say(f"{forgotten} jobs were accepted during the backup; the backup does not contain them")
     return contents
 
 
 async def _forget_unqueued(client: Client) -> int:
-    """Delete the states of unfinished jobs that are not in the queue: no worker will ever take them."""
+    """Delete the states of unfinished jobs that are not in the queue: no worker can take them."""
     jetstream = client.jetstream(timeout=30)
     try:
         bucket = await jetstream.key_value(keys.JOBS_BUCKET)

@@ -15,7 +15,7 @@ _FIRST = (
     f"KV_{keys.JOBS_BUCKET}",
 )
 """The queue is saved before the originals, because an original exists before its job. The states of jobs are saved
-after the queue, so that a job cancelled meanwhile is also cancelled in the backup.
+after the queue, so that a job that is cancelled in between is also cancelled in the backup.
 """
 
 
@@ -26,7 +26,7 @@ async def save(installation: Installation, folder: Folder, patience: float, say:
         installation: The source.
         folder: An empty target folder.
         patience: Seconds to wait for running jobs.
-        say: Gets progress messages.
+        say: Called with progress messages.
 
     Raises:
         CommandError: The backup failed; the folder has no complete backup.

@@ -55,7 +55,7 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
     subscription = await client.subscribe(inbox)
     try:
         request = {"deliver_subject": inbox, "no_consumers": True, "jsck": True, "chunk_size": _PIECE}
-        answer = await _asked(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
+        answer = await _request(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
 
         async def pieces() -> AsyncIterator[bytes]:
             while True:
@@ -98,26 +98,26 @@ async def restore(client: Client, stream: SavedStream, folder: Folder, replicas:
     """
     configuration = stream.configuration | ({} if replicas is None else {"num_replicas": replicas})
     request = {"config": configuration, "state": stream.state}
-    answer = await _asked(
+    answer = await _request(
         client, f"$JS.API.STREAM.RESTORE.{stream.name}", json.dumps(request).encode(), stream.name
     )
     subject = answer["deliver_subject"]
     async for piece in folder.pieces(stream.part, _PIECE):
-        await _asked(client, subject, piece, stream.name)
-    made = await _asked(client, subject, b"", stream.name)
+        await _request(client, subject, piece, stream.name)
+    made = await _request(client, subject, b"", stream.name)
     restored = made.get("state", {}).get("messages", 0)
     if restored != stream.messages:
         raise CommandError(f"NATS restored {restored} of the {stream.messages} messages of {stream.name}")
 
 
 async def remove_empty(client: Client, names: Collection[str]) -> None:
-    """Delete streams that the caller knows to be empty, so that a restore can create them again."""
+    """Delete empty streams, so that a restore can create them again."""
     jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
     for name in names:
         await jetstream.delete_stream(name)
 
 
-async def _asked(client: Client, subject: str, payload: bytes, name: str) -> dict[str, Any]:
+async def _request(client: Client, subject: str, payload: bytes, name: str) -> dict[str, Any]:
     async with asyncio.timeout(_PIECE_SECONDS):
         message = await client.request(subject, payload, timeout=_PIECE_SECONDS)
     answer: dict[str, Any] = json.loads(message.data) if message.data else {}

@@ -67,7 +67,7 @@ def ask(
 
 async def _ask(platform: Client, question: str, overrides: dict[str, object], traced: bool, as_json: bool) -> None:
     out = render.console()
-    async with platform as client, _told_of_indexes(client):
+    async with platform as client, _listing_indexes(client):
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
             shown = as_object(answer) | ({"trace": [_object(step) for step in answer.trace]} if traced else {})
@@ -78,7 +78,7 @@ async def _ask(platform: Client, question: str, overrides: dict[str, object], tr
 
 
 @contextlib.asynccontextmanager
-async def _told_of_indexes(client: Client) -> AsyncIterator[None]:
+async def _listing_indexes(client: Client) -> AsyncIterator[None]:
     """Add the names of the existing indexes to the error about a missing index."""
     try:
         yield

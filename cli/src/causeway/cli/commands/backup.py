@@ -47,7 +47,7 @@ def backup(
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
-    _told(f"{folder} holds the backup of", contents)
+    _show_contents(f"{folder} holds the backup of", contents)
 
 
 def restore(
@@ -69,7 +69,7 @@ def restore(
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))
-    _told(f"{folder} is restored. It has the data of", contents)
+    _show_contents(f"{folder} is restored. It has the data of", contents)
 
 
 async def _backup(
@@ -99,7 +99,7 @@ def _say(line: str) -> None:
     render.line(render.console(stderr=True), line)
 
 
-def _told(what: str, contents: "Contents") -> None:
+def _show_contents(what: str, contents: "Contents") -> None:
     size = sum(part.size for part in contents.parts)
     render.line(
         render.console(),

@@ -59,10 +59,10 @@ def demo(
     keep: Keep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start the platform, ingest the sample corpus, ask, stop.
+    """Start the platform, ingest the sample corpus, ask three questions, and stop.
 
-    It asks three questions over three routes. It uses a temporary directory and free ports. The demo fails if an
-    answer does not cite its source; the directory with the logs is kept then.
+    It uses three routes for the questions. It uses a temporary directory and free ports. The demo fails if an
+    answer does not cite its source; then it keeps the directory with the logs.
     """
     if not corpus.is_dir():
         raise CommandError(f"the sample corpus is not at {corpus}; run this in the project's root, or use --corpus")

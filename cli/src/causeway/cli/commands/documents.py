@@ -7,7 +7,7 @@ import typer
 from causeway.cli import render
 from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.ingesting import followed
-from causeway.cli.library import Library, asked
+from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Index = Annotated[str, typer.Option("--index", "-i", help="The index of the document.", show_default=False)]
@@ -47,15 +47,15 @@ def list_documents(
 ) -> None:
     """List the documents of an index that you may see.
 
-    With --json there is one object a document, as GET /documents has it.
+    With --json it prints one object per document, in the format of GET /documents.
     """
-    found = asked(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
     if as_json:
         _print(found)
         return
     out = render.console()
     if not found:
-        render.line(out, f"There is no document; `causeway ingest FILES --index {index}` adds some.")
+        render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds some.")
         return
     rows = [
         (str(each["sourcefile"]), str(each["content_type"]), _size(int(each["size_bytes"])), _readers(each))
@@ -76,15 +76,15 @@ def passages(
 ) -> None:
     """Show the passages of a document, in their order.
 
-    These are the texts that a search finds. With --json there is one object a passage, as GET
-    /indexes/{index}/documents/{id}/passages has it.
+    These are the texts that a search finds. With --json it prints one object per passage, in the
+    format of GET /indexes/{index}/documents/{id}/passages.
     """
 
     async def look(library: Library) -> tuple[list[dict[str, Any]], int]:
         document = await _find(library, index, name)
         return await library.passages(index, document["document_id"], most)
 
-    found, total = asked(url, data_dir, api_key, look)
+    found, total = run_with_library(url, data_dir, api_key, look)
     if as_json:
         _print(found)
         return
@@ -113,7 +113,7 @@ def access(
     """Show who may see a document, or change it.
 
     Without --user, --group and --all the command shows the access list. With them it replaces both lists and
-    waits for the job that does it. With --json it prints the document, as GET /documents has it.
+    waits for the job that changes it. With --json it prints the document in the format of GET /documents.
     """
     oids, names = list(dict.fromkeys(users or ())), list(dict.fromkeys(groups or ()))
     if to_all and (oids or names):
@@ -128,7 +128,7 @@ def access(
             raise CommandError(f"the access list did not change, its job {job.id} is {job.state}: {job.message}")
         return {**document, "oids": oids, "groups": names}
 
-    document = asked(url, data_dir, api_key, change)
+    document = run_with_library(url, data_dir, api_key, change)
     if as_json:
         _print([document])
     else:

@@ -8,7 +8,7 @@ import typer
 from causeway.cli import rebuilding, render
 from causeway.cli.confirmation import Yes, confirmed
 from causeway.cli.errors import UsageError
-from causeway.cli.library import Library, asked
+from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 _OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "ocr")
@@ -77,9 +77,9 @@ def list_indexes(
 ) -> None:
     """List the indexes and their sizes.
 
-    The sizes count what the key may see. With --json it prints one object per index.
+    The sizes count only the documents that the key may see. With --json it prints one object per index.
     """
-    found = asked(url, data_dir, api_key, lambda library: library.indexes())
+    found = run_with_library(url, data_dir, api_key, lambda library: library.indexes())
     out = render.console()
     if as_json:
         for each in found:
@@ -119,7 +119,7 @@ def show(
     async def look(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
         return await library.index(name), await library.last_rebuild(name)
 
-    index, rebuild = asked(url, data_dir, api_key, look)
+    index, rebuild = run_with_library(url, data_dir, api_key, look)
     if as_json:
         _print({**index, "rebuild": rebuild})
         return
@@ -151,7 +151,7 @@ def create(
     Other indexes are created by their first document.
     """
     wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
-    made = asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
+    made = run_with_library(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
     _show_settings(made, as_json=as_json)
 
 
@@ -182,7 +182,7 @@ def set_settings(
     if not wanted and not gone:
         raise UsageError("name a setting to set, or to --unset")
     changes = {**wanted, **dict.fromkeys(gone)}
-    has = asked(url, data_dir, api_key, lambda library: library.update_index(name, changes))
+    has = run_with_library(url, data_dir, api_key, lambda library: library.update_index(name, changes))
     _show_settings(has, as_json=as_json)
 
 
@@ -216,7 +216,7 @@ def rebuild(
         begun = await library.rebuild(name, wanted)
         return await rebuilding.followed(library, name, begun, err) if wait else begun
 
-    last = asked(url, data_dir, api_key, begin)
+    last = run_with_library(url, data_dir, api_key, begin)
     if as_json:
         _print(last)
     else:
@@ -247,7 +247,7 @@ def delete(
         await library.delete_index(name)
         return True
 
-    if not asked(url, data_dir, api_key, remove):
+    if not run_with_library(url, data_dir, api_key, remove):
         raise typer.Exit(1)
     if as_json:
         _print({"index_name": name, "deleted": True})
@@ -266,16 +266,18 @@ def _settings(
     ocr: Ocr | None,
 ) -> dict[str, object]:
     """Return the given settings in the routes' format."""
-    said = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
+    settings = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     return {
-        name: value for name, value in zip(("embedding", "language", *_OWN), said, strict=True) if value is not None
+        name: value
+        for name, value in zip(("embedding", "language", *_OWN), settings, strict=True)
+        if value is not None
     }
 
 
 def _own(index: dict[str, Any]) -> dict[str, str]:
-    said = {True: "yes", False: "no"}
+    settings = {True: "yes", False: "no"}
     return {
-        name.replace("_", "-"): said[value] if isinstance(value, bool) else str(value)
+        name.replace("_", "-"): settings[value] if isinstance(value, bool) else str(value)
         for name in _OWN
         if (value := index.get(name)) is not None
     }

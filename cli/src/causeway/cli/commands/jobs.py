@@ -9,7 +9,7 @@ import typer
 from causeway.cli import render
 from causeway.cli.answers import Job
 from causeway.cli.errors import RequestRefused, UsageError
-from causeway.cli.library import Library, asked
+from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 
@@ -62,7 +62,7 @@ def jobs(
     """
     if context.invoked_subcommand is not None:
         return
-    found = asked(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
     _show(found, "There are no such jobs." if index or state else "There are no jobs.", as_json=as_json)
 
 
@@ -75,7 +75,7 @@ def dead(
     as_json: Json = False,
 ) -> None:
     """List the jobs that failed permanently, newest first."""
-    found = asked(url, data_dir, api_key, lambda library: library.dead(most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
 
 
@@ -90,7 +90,7 @@ def lanes(
 
     A job waits in the first lane that has room. With --json it prints one object per lane.
     """
-    found = asked(url, data_dir, api_key, lambda library: library.lanes())
+    found = run_with_library(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
     if as_json:
         for each in found:
@@ -118,7 +118,7 @@ def replay(
     """
     if every == bool(job_ids):
         raise UsageError("name the jobs, or use --all")
-    found = asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
     out = render.console()
     if as_json:
         out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
@@ -149,13 +149,13 @@ def cancel(
     async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
         return [(job_id, await _stopped(library, job_id)) for job_id in job_ids]
 
-    found = asked(url, data_dir, api_key, stop_all)
+    found = run_with_library(url, data_dir, api_key, stop_all)
     out = render.console()
     for job_id, outcome in found:
         refused = isinstance(outcome, RequestRefused)
         if as_json:
-            said = {"id": job_id, "cancelled": not refused, "message": str(outcome) if refused else None}
-            out.file.write(json.dumps(said, ensure_ascii=False) + "\n")
+            entry = {"id": job_id, "cancelled": not refused, "message": str(outcome) if refused else None}
+            out.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         elif refused:
             render.line(out, f"{job_id}: {outcome}", "red")
         else:

@@ -8,7 +8,7 @@ import typer
 from causeway.cli import render
 from causeway.cli.confirmation import Yes, confirmed
 from causeway.cli.errors import RequestRefused
-from causeway.cli.library import Library, asked
+from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number to show.")]
@@ -52,7 +52,7 @@ def list_responses(
 
     With --json it prints one object per response, as in GET /responses/{id}.
     """
-    found = asked(url, data_dir, api_key, lambda library: library.responses(most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.responses(most))
     out = render.console()
     if as_json:
         for each in found:
@@ -73,7 +73,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the state of a response, without its texts."""
-    found = asked(url, data_dir, api_key, lambda library: library.response(response_id))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.response(response_id))
     out = render.console()
     if as_json:
         out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
@@ -99,7 +99,7 @@ def cancel(
     async def stop(library: Library, response_id: str) -> None:
         await library.cancel_response(response_id)
 
-    found = asked(url, data_dir, api_key, lambda library: _each(library, response_ids, stop))
+    found = run_with_library(url, data_dir, api_key, lambda library: _each(library, response_ids, stop))
     _tell(found, "cancelled", as_json=as_json)
 
 
@@ -117,13 +117,13 @@ def delete(
     Exit code 1 if one of them is unknown.
     """
     what = render.counted(len(response_ids), "response")
-    if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
+    if not yes and not confirmed(f"Delete {what} permanently?", f"say --yes to delete {what}"):
         raise typer.Exit(1)
 
     async def remove(library: Library, response_id: str) -> None:
         await library.delete_response(response_id)
 
-    found = asked(url, data_dir, api_key, lambda library: _each(library, response_ids, remove))
+    found = run_with_library(url, data_dir, api_key, lambda library: _each(library, response_ids, remove))
     _tell(found, "deleted", as_json=as_json)
 
 
@@ -148,8 +148,8 @@ def _tell(found: Sequence[tuple[str, str]], done: str, *, as_json: bool) -> None
     out = render.console()
     for response_id, refused in found:
         if as_json:
-            said = {"id": response_id, done: not refused, "message": refused or None}
-            out.file.write(json.dumps(said, ensure_ascii=False) + "\n")
+            entry = {"id": response_id, done: not refused, "message": refused or None}
+            out.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         elif refused:
             render.line(out, f"{response_id}: {refused}", "red")
         else:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from causeway.cli import render
 from causeway.cli.confirmation import Yes, confirmed
-from causeway.cli.library import Library, asked
+from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False)]
@@ -30,13 +30,13 @@ def delete(
 ) -> None:
     """Delete the responses, conversations, chats and sessions of a user, irrevocably. Documents remain."""
     what = f"what {name!r} has stored"
-    if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
+    if not yes and not confirmed(f"Delete {what} permanently?", f"say --yes to delete {what}"):
         raise typer.Exit(1)
 
     async def remove(library: Library) -> dict[str, int]:
         return await library.delete_user(name, issuer)
 
-    deleted = asked(url, data_dir, api_key, remove)
+    deleted = run_with_library(url, data_dir, api_key, remove)
     if as_json:
         render.line(render.console(), json.dumps({"user": name, "deleted": deleted}))
     else:

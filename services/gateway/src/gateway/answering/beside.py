@@ -99,7 +99,7 @@ class Document:
         self._open, self.texts = 0, ()
         self._leave_out(self._judged)
 
-    def told(self) -> tuple[Finding, ...]:
+    def shown_findings(self) -> tuple[Finding, ...]:
         """Return the findings for clients; a report-only detector must not reveal what is replaced."""
         return tuple(each for each in self.found if not (self.changed and each.action is Action.REPORT))
 

@@ -135,8 +135,8 @@ class BesideTexts:
             Unavailable: Its tool calls are too long for the detectors.
         """
         for (index, _), growing in self._growing.items():
-            if index == choice.index and not growing.held.told:
-                growing.held.told = True
+            if index == choice.index and not growing.held.announced:
+                growing.held.announced = True
                 self.pieces.append(Piece(growing.held.index, ""))
         for document in documents:
             self.judge(choice, document)
@@ -200,14 +200,14 @@ class BesideTexts:
             choice, document, at = self._documents[number]
             document.take(at, clearance)
             if clearance.blocked:
-                return told(choice.index, clearance.findings, clearance.failures)
+                return client_events(choice.index, clearance.findings, clearance.failures)
             if not (clearance.judged and document.judged):
-                return told(choice.index, (), clearance.failures)
+                return client_events(choice.index, (), clearance.failures)
             choice.waiting -= 1
             # Text detectors do not judge these tool calls; the detectors of conversations do.
             out_of_it = () if document is choice.calls_document else tuple(document.left_out)
-            return told(choice.index, document.told(), clearance.failures, out_of_it)
-        return [*told(item, findings, clearance.failures, left_out), *out]
+            return client_events(choice.index, document.shown_findings(), clearance.failures, out_of_it)
+        return [*client_events(item, findings, clearance.failures, left_out), *out]
 
     def started(self) -> list[Start]:
         """Return the newly judged members of the answer as a whole."""
@@ -218,8 +218,8 @@ class BesideTexts:
     def last(self) -> list[Event]:
         """Return the last events of the answer."""
         questions = [replaced(question.text, question.spans) for question in self._questions.values()]
-        said: list[Event] = [FollowUps(tuple(questions))] if questions else []
-        return [*self._notices, *said]
+        events: list[Event] = [FollowUps(tuple(questions))] if questions else []
+        return [*self._notices, *events]
 
     def cleared_usage(self, usage: Usage | None) -> Usage | None:
         """Return the token counts with the judged members beside them."""
@@ -262,7 +262,7 @@ class BesideTexts:
             document.give_up()
         if document.judged:
             # It holds nothing that a detector can read.
-            self._notices += told(choice.index, (), (), tuple(document.left_out))
+            self._notices += client_events(choice.index, (), (), tuple(document.left_out))
             return
         self._wait(choice)
         for at, text in enumerate(document.texts):
@@ -281,7 +281,7 @@ class BesideTexts:
         return self._next - 1
 
 
-def told(
+def client_events(
     item: int,
     findings: Iterable[Finding],
     failures: tuple[DetectorFailure, ...],

@@ -103,11 +103,11 @@ class Checks:
                 verdicts, failures = await self._guardrails.detect(
                     turn.principal, Direction.INPUT, chosen, beside.texts, deadline, beside=True
                 )
-            after, told = beside.take(verdicts)
+            after, results = beside.take(verdicts)
             if failures:
-                told.append(Detections(Direction.INPUT, _count(turn) - 1, (), failures))
-            found += in_request(turn, told)
-            timeline.detections += in_request(turn, told)
+                results.append(Detections(Direction.INPUT, _count(turn) - 1, (), failures))
+            found += in_request(turn, results)
+            timeline.detections += in_request(turn, results)
             if (stopping := beside.stopping(verdicts)) is not None:
                 raise _stopped(stopping, failures, found)
             turn = after
@@ -142,8 +142,10 @@ class Checks:
                 for chosen, places in judged
             ]
         places = [at for _, places in judged for at in places]
-        told = sorted(zip(places, (v for each, _ in answers for v in each), strict=True), key=lambda pair: pair[0])
-        spoken, verdicts = [at for at, _ in told], [verdict for _, verdict in told]
+        judged_items = sorted(
+            zip(places, (v for each, _ in answers for v in each), strict=True), key=lambda pair: pair[0]
+        )
+        spoken, verdicts = [at for at, _ in judged_items], [verdict for _, verdict in judged_items]
         failures = tuple(dict.fromkeys(failure for _, each in answers for failure in each))
         found = in_request(turn, _detections(Direction.INPUT, spoken, verdicts, failures))
         timeline.detections += found

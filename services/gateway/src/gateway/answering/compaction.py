@@ -58,21 +58,21 @@ class Compaction:
         Raises:
             InvalidRequest: The turn requests only a summary, and its model follows no instructions.
         """
-        asked = turn.compaction
-        if asked is None or not (asked.alone or _earlier(turn)):
+        options = turn.compaction
+        if options is None or not (options.alone or _earlier(turn)):
             return False
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         messages = prompts.compose(turn, ())
         counts = await self._generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
         if counts.only_quotes:
-            if asked.alone:
+            if options.alone:
                 raise InvalidRequest(
                     "model: this model quotes and cannot summarise: name another one.", field="model"
                 )
             return False
-        most = int(counts.context_window * WINDOW_SHARE) if asked.threshold is None else asked.threshold
-        known = asked.threshold is not None or bool(counts.context_window)
-        return asked.alone or (known and counts.messages + sum(counts.texts) > most)
+        most = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
+        known = options.threshold is not None or bool(counts.context_window)
+        return options.alone or (known and counts.messages + sum(counts.texts) > most)
 
     async def before(
         self,
@@ -98,10 +98,12 @@ class Compaction:
         pieces: list[str] = []
         finish, used = Finish(0, "stop"), Usage(0, 0)
         begun, alone = False, turn.compaction is not None and turn.compaction.alone
-        asked = _summarising(turn)
-        async with aclosing(self._generation.events(_prompt(asked), asked, timeline, deadline)) as batches:
+        summary_turn = _summarising(turn)
+        async with aclosing(
+            self._generation.events(_prompt(summary_turn), summary_turn, timeline, deadline)
+        ) as batches:
             async for batch in batches:
-                told: list[Event] = [] if begun else [CompactionBegun()]
+                opening: list[Event] = [] if begun else [CompactionBegun()]
                 begun = True
                 for event in batch:
                     if type(event) is Delta:
@@ -111,9 +113,9 @@ class Compaction:
                     elif type(event) is Usage:
                         used = event
                     elif type(event) in (Start, Detections):
-                        told.append(event)
-                if told:
-                    yield told
+                        opening.append(event)
+                if opening:
+                    yield opening
         summary = "".join(pieces).strip()
         if finish.reason != "content_filter":
             if not summary:
@@ -125,9 +127,9 @@ class Compaction:
             return
         async with aclosing(answer(turn)) as batches:
             async for batch in batches:
-                said = [added(used, event) if type(event) is Usage else event for event in batch]
-                timeline.usage = next((event for event in said if type(event) is Usage), timeline.usage)
-                yield said
+                counted = [added(used, event) if type(event) is Usage else event for event in batch]
+                timeline.usage = next((event for event in counted if type(event) is Usage), timeline.usage)
+                yield counted
 
 
 def _prompt(turn: Turn) -> Prompt:
@@ -138,8 +140,8 @@ def compacted(turn: Turn, summary: str) -> Turn:
     """Return a turn with a summary in place of the messages before the question."""
     at = len(turn.history) - len(_latest(turn))
     instructions = tuple(message for message in turn.history[:at] if message.role == "system")
-    told = Message("system", prompts.summary(summary))
-    return replace(turn, history=(*instructions, told, *turn.history[at:]))
+    note = Message("system", prompts.summary(summary))
+    return replace(turn, history=(*instructions, note, *turn.history[at:]))
 
 
 def _latest(turn: Turn) -> tuple[Message, ...]:

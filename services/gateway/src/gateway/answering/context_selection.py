@@ -182,7 +182,7 @@ def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
     near = [budget.near_enough(passage, threshold) for passage in found]
     for passage, enough in zip(found, near, strict=True):
         if not enough:
-            _tell(passage, "under threshold")
+            _log_choice(passage, "under threshold")
     return Selection(tuple(itertools.compress(found, near)), under_threshold=near.count(False))
 
 
@@ -190,7 +190,7 @@ def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
     """Return the passages that fit."""
     taken = budget.fits(tokens, room)
     for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
-        _tell(passage, "kept" if fits else "too large", size)
+        _log_choice(passage, "kept" if fits else "too large", size)
     return replace(
         found,
         passages=tuple(itertools.compress(found.passages, taken)),
@@ -199,7 +199,7 @@ def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
     )
 
 
-def _tell(passage: Passage, fate: str, tokens: int | None = None) -> None:
+def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
     _log.debug(
         "node",
         node_id=passage.id,

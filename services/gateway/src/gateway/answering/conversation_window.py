@@ -77,8 +77,8 @@ class ConversationWindow:
                 # A model whose window is not known gets the whole conversation.
                 out = left_out(removable, sizes, room)
             fitting = _understood(_without(turn, out), counts)
-            said = zip((at for exchange in removable for at in exchange), sizes, strict=True)
-            room -= sum(size for at, size in said if at not in out)
+            messages_sized = zip((at for exchange in removable for at in exchange), sizes, strict=True)
+            room -= sum(size for at, size in messages_sized if at not in out)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
                 fitting = await self._limited(fitting, selection, counts.context_window, deadline)
                 room = 0  # the answer gets all of it

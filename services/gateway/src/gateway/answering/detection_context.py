@@ -18,11 +18,11 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
         turn: The turn, as far as it is checked.
         passages: The sources of the answer.
     """
-    asked = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
+    last_question = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     return DetectionContext(
         passages=tuple(passage.text for passage in passages),
-        prompt=asked,
+        prompt=last_question,
         messages_json=_encode([_message(each) for each in (*turn.history, *question)]),
         tools_json=_tools(turn.parameters_json),
         headers=turn.headers,
@@ -31,9 +31,9 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
 
 def of_query(turn: Turn) -> DetectionContext:
     """Return the context of a search query that a model made from the conversation, its source."""
-    said = tuple(each.text for each in turn.history if each.text)
+    texts = tuple(each.text for each in turn.history if each.text)
     whole = of_turn(turn)
-    return replace(whole, passages=(*said, turn.question))
+    return replace(whole, passages=(*texts, turn.question))
 
 
 def _message(message: Message) -> dict[str, object]:

@@ -33,8 +33,8 @@ class DetectorKinds:
             if info.kind not in kinds:
                 raise unsupported(detector_id)
         if turn.detection.chunking is Chunking.DETECTORS:
-            asked = [by_id[each.detector_id] for each in turn.detectors.output if each.detector_id in by_id]
-            sentences = any(info.streaming for info in asked)
+            named = [by_id[each.detector_id] for each in turn.detectors.output if each.detector_id in by_id]
+            sentences = any(info.streaming for info in named)
             chunking = Chunking.SENTENCE if sentences else Chunking.MINIMAL
             turn = replace(turn, detection=replace(turn.detection, chunking=chunking))
         return turn, known

@@ -82,6 +82,6 @@ def _members(body: str) -> tuple[dict[str, Any], bool]:
 
 
 def _with_body(error: UpstreamRejected, body: str) -> UpstreamRejected:
-    told = UpstreamRejected(error.message, status=error.status, body=body, retry_after=error.retry_after)
-    told.field, told.resource = error.field, error.resource
-    return told
+    refusal = UpstreamRejected(error.message, status=error.status, body=body, retry_after=error.retry_after)
+    refusal.field, refusal.resource = error.field, error.resource
+    return refusal

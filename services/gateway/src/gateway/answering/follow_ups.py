@@ -128,7 +128,7 @@ async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, 
 class _Parting:
     def __init__(self) -> None:
         self._splitters: dict[int, FollowUpSplitter] = {}
-        self._told = False
+        self._emitted = False
 
     def of(self, batch: Batch) -> list[Event]:
         """Return a batch as the client sees it."""
@@ -149,8 +149,8 @@ class _Parting:
 
     def last(self) -> list[Event]:
         """Return the questions of the first choice, without duplicates; dialects with questions have one choice."""
-        questions = () if self._told else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
-        self._told = True
+        questions = () if self._emitted else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
+        self._emitted = True
         return [FollowUps(questions)] if questions else []
 
     def _part(self, delta: Delta, out: list[Event]) -> None:

@@ -62,8 +62,8 @@ class Generation:
             texts: defaultdict[int, list[str]] = defaultdict(list)
             released = self._released if turn.detectors.output else self._judged
             async with aclosing(released(step, prompt, turn, timeline, deadline)) as batches:
-                async for said in batches:
-                    batch = _named(said, turn.answers_as)
+                async for generated in batches:
+                    batch = _named(generated, turn.answers_as)
                     if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
                         spoke = True
                         timeline.add("first token", time.perf_counter() - begin)
@@ -126,9 +126,9 @@ class Generation:
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
         """Yield the model's events, judged by the output detectors if there are any."""
-        said = _noted(step, self._generator.generate(prompt, deadline), timeline)
+        noted = _noted(step, self._generator.generate(prompt, deadline), timeline)
         # The follow-up questions are removed before the detectors judge the rest.
-        async with aclosing(parted(said) if turn.prompting.follow_ups else said) as batches:
+        async with aclosing(parted(noted) if turn.prompting.follow_ups else noted) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
                     yield batch

@@ -98,7 +98,7 @@ class OutputGuard:
                     self._room.set()
             ending = self._started(self._blocked_end() if self._blocked else self._end())
         finally:
-            # Stop before the last batch is sent: the reader may take any time for it.
+            # Stop before the last batch is sent, because the reader may read it much later.
             await _stopped(*tasks)
         if ending:
             yield ending
@@ -125,9 +125,9 @@ class OutputGuard:
                     self._room.clear()
                     await self._room.wait()
         for choice in self._choices.values():
-            if not (choice.told or choice.judged):  # the model sent no finish for it
+            if not (choice.announced or choice.judged):  # the model sent no finish for it
                 self._complete(choice)
-                choice.told = True
+                choice.announced = True
                 if choice.fed:
                     await self._judge(choice, "")
         self._beside.end()
@@ -140,8 +140,8 @@ class OutputGuard:
             self._cleared(await self._watch.feed(choice.index, text[:LONGEST_PIECE]))
             text = text[LONGEST_PIECE:]
         # The detectors get the finish, too: then they do not wait for more text.
-        reply = choice.reply_json if choice.told else b""
-        self._cleared(await self._watch.feed(choice.index, text, last=choice.told, reply_json=reply))
+        reply = choice.reply_json if choice.announced else b""
+        self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
 
     async def _judge_beside(self) -> None:
         for piece in self._beside.taken():
@@ -177,7 +177,7 @@ class OutputGuard:
                 choice.hold(event)
                 self._complete(choice)
                 if choice.fed:
-                    choice.told = True
+                    choice.announced = True
                     texts.setdefault(choice, [])
                 else:
                     choice.judged = True
@@ -198,7 +198,7 @@ class OutputGuard:
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
-        """Let the detectors judge what is beside a complete choice."""
+        """Let the detectors judge the parts beside the text of a complete choice."""
         if choice.beside is not None:
             self._beside.complete(choice.beside, choice.complete())
 

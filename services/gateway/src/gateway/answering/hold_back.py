@@ -41,7 +41,7 @@ class HeldChoice:
         index: The number of the choice.
         cleared: The number of code points of its text that may be released.
         fed: Whether detectors have got any part of it.
-        told: Whether the detectors know that it is complete.
+        announced: Whether the detectors know that it is complete.
         judged: All of it is judged.
         finished: Its finish is released.
         size: The size of the held events by `size_of`, without tool calls.
@@ -63,7 +63,7 @@ class HeldChoice:
         self.index = index
         self.cleared = 0
         self.fed = False
-        self.told = False
+        self.announced = False
         self.judged = False
         self.finished = False
         self.size = 0

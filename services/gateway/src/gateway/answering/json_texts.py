@@ -234,26 +234,26 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
     if isinstance(value, dict):
         walked = {}
         for name, each in value.items():
-            said = visit(name) if embeds or name not in _NAMES else None
+            replacement = visit(name) if embeds or name not in _NAMES else None
             kind = not embeds and name in _KIND_OF and isinstance(each, str) and each in _KINDS
             inner = each if kind else _walk(each, visit, embedded, depth + 1, embeds=embeds)
-            walked[name if said is None else said] = inner
+            walked[name if replacement is None else replacement] = inner
         return walked
     if isinstance(value, list):
         return [_walk(each, visit, embedded, depth + 1, embeds=embeds) for each in value]
     if isinstance(value, str):
         inner = _json_inside(value)
         if inner is None:
-            said = visit(value)
-            return value if said is None else said
+            replacement = visit(value)
+            return value if replacement is None else replacement
         instead = embedded(value)
         walked = _walk(inner, visit, embedded, depth + 1, embeds=True)
         if instead is not None:
             return instead
         return value if walked == inner else _encode(walked).decode()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        said = visit(_encode(value).decode())
-        return value if said is None else said
+        replacement = visit(_encode(value).decode())
+        return value if replacement is None else replacement
     return value
 
 

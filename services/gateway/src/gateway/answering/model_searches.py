@@ -87,22 +87,22 @@ class ModelSearches:
         assert tool is not None
         left, first, before = tool.most, True, Usage(0, 0)
         while True:
-            asked = replace(turn, parameters_json=_offering(turn.parameters_json, tool, left=left, first=first))
-            said = _Round(tool.name, before)
-            batches = self._generation.events(_prompt(asked, found), asked, timeline, deadline)
+            offering = replace(turn, parameters_json=_offering(turn.parameters_json, tool, left=left, first=first))
+            current = _Round(tool.name, before)
+            batches = self._generation.events(_prompt(offering, found), offering, timeline, deadline)
             async with aclosing(batches):
                 async for batch in batches:
-                    events = said.take(batch)
-                    timeline.usage = said.usage or timeline.usage
+                    events = current.take(batch)
+                    timeline.usage = current.usage or timeline.usage
                     if events:
                         yield events
-            turn = _shortened(turn, said.usage, before)
-            before, first = said.usage or before, False
-            if not (said.searches and left) or turn.max_tokens == 0:
-                yield said.end(cut=bool(said.searches) and turn.max_tokens == 0)
+            turn = _shortened(turn, current.usage, before)
+            before, first = current.usage or before, False
+            if not (current.searches and left) or turn.max_tokens == 0:
+                yield current.end(cut=bool(current.searches) and turn.max_tokens == 0)
                 return
-            turn = _with_call(turn, said)
-            for call in said.searches:
+            turn = _with_call(turn, current)
+            for call in current.searches:
                 result = prompts.NO_MORE_SEARCHES
                 if left:
                     left -= 1
@@ -247,7 +247,7 @@ def _query(arguments: str) -> str:
     return text if len(text) <= LONGEST_QUERY else ""
 
 
-def _with_call(turn: Turn, said: _Round) -> Turn:
+def _with_call(turn: Turn, current: _Round) -> Turn:
     """Return the turn after a model's request for searches; the question is then part of the history."""
     calls = [
         {
@@ -255,11 +255,11 @@ def _with_call(turn: Turn, said: _Round) -> Turn:
             "type": "function",
             "function": {"name": turn.searching and turn.searching.name, "arguments": call.arguments},
         }
-        for call in said.searches
+        for call in current.searches
     ]
     extra = turn.original.question_extra_json
     question = (Message("user", turn.question, b"", extra),) if turn.question else ()
-    called = Message("assistant", said.text, b"", _encode({"tool_calls": calls}))
+    called = Message("assistant", current.text, b"", _encode({"tool_calls": calls}))
     return replace(turn, question="", history=(*turn.history, *question, called))
 
 

@@ -6,26 +6,26 @@ NO_QUESTIONS = "The model only quotes its sources and asks no follow-up question
 
 
 def notes(
-    asked: Turn, fit: Turn, *, query: str, found: Selection | None, left_out: int, pictures: str
+    requested: Turn, fit: Turn, *, query: str, found: Selection | None, left_out: int, pictures: str
 ) -> tuple[Note, ...]:
     """Return the notes on an answer.
 
     Args:
-        asked: The requested turn.
+        requested: The requested turn.
         fit: The turn that the model gets.
         query: Why the search query is not the requested one; empty if it is.
         found: The search results, whether or not they fit.
         left_out: The number of messages that do not fit.
         pictures: Why pictures of pages are missing; empty if none are.
     """
-    said = (
+    entries = (
         (Subject.QUERY, query),
-        (Subject.RESULTS, not_ranked(found, asked.retrieval)),
+        (Subject.RESULTS, not_ranked(found, requested.retrieval)),
         (Subject.RESULTS, pictures),
         (Subject.PROMPT, _left_out(left_out)),
-        (Subject.PROMPT, NO_QUESTIONS if asked.prompting.follow_ups and not fit.prompting.follow_ups else ""),
+        (Subject.PROMPT, NO_QUESTIONS if requested.prompting.follow_ups and not fit.prompting.follow_ups else ""),
     )
-    return tuple(Note(subject, text) for subject, text in said if text)
+    return tuple(Note(subject, text) for subject, text in entries if text)
 
 
 def _left_out(number: int) -> str:

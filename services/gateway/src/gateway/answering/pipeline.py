@@ -132,12 +132,12 @@ class Pipeline:
         searches = await self._searches.wanted(turn, deadline)
         found: list[Passage] = []
 
-        def answer(asked: Turn) -> AsyncGenerator[Batch, None]:
+        def answer(current: Turn) -> AsyncGenerator[Batch, None]:
             if searches:
-                with_indexes = replace(asked, retrieval=turn.retrieval)
+                with_indexes = replace(current, retrieval=turn.retrieval)
                 return self._searches.events(with_indexes, found, timeline, deadline)
-            said = prompt if asked is prepared.turn else _prompt(replace(prepared, turn=asked))
-            return self._generation.events(said, asked, timeline, deadline)
+            prompted = prompt if current is prepared.turn else _prompt(replace(prepared, turn=current))
+            return self._generation.events(prompted, current, timeline, deadline)
 
         async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
             try:
@@ -256,15 +256,15 @@ class Pipeline:
             found += await reports
         except BlockedQuestion as failed:
             found += () if failed is blocked else failed.detections
-        said: list[Event] = [Context("", (), (), timeline.steps), *found]
+        events: list[Event] = [Context("", (), (), timeline.steps), *found]
         if turn.detection.blocked_is_empty:
             # The question's tokens are counted, and no model gets it.
             counted = await self._generation.count(_composed(Prepared(turn)), [], deadline)
-            return [*said, counted or Usage(0, 0), Done(timeline.steps)]
+            return [*events, counted or Usage(0, 0), Done(timeline.steps)]
         if not turn.answers_blocked:
             raise blocked
         answer = Delta(0, turn.blocked_message), Finish(0, "content_filter"), Usage(0, 0)
-        return [*said, *answer, Done(timeline.steps)]
+        return [*events, *answer, Done(timeline.steps)]
 
 
 def _prompt(prepared: Prepared) -> Prompt:

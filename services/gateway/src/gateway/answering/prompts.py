@@ -124,11 +124,11 @@ def for_a_query(turn: Turn) -> tuple[Message, ...]:
 
     These are one system message and one user message, because not all models accept other roles and orders.
     """
-    said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
-    lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]
+    messages = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
+    lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in messages[-LATEST_MESSAGES:]]
     conversation = "\n\n".join(lines)
-    asked = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.query[:LONGEST_MESSAGE]}"
-    return Message("system", SEARCH_QUERY), Message("user", asked)
+    content = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.query[:LONGEST_MESSAGE]}"
+    return Message("system", SEARCH_QUERY), Message("user", content)
 
 
 def _sources_last(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
@@ -150,11 +150,11 @@ def _instructions(turn: Turn, usual: str) -> str:
         turn: The turn.
         usual: The default instructions.
     """
-    asked = turn.prompting
-    lines = [usual if asked.system_prompt is None else asked.system_prompt]
-    if asked.language:
-        lines.append(IN_LANGUAGE.format(asked.language))
-    if asked.follow_ups:
+    options = turn.prompting
+    lines = [usual if options.system_prompt is None else options.system_prompt]
+    if options.language:
+        lines.append(IN_LANGUAGE.format(options.language))
+    if options.follow_ups:
         lines.append(FOLLOW_UPS)
     return "\n".join(line for line in lines if line)
 

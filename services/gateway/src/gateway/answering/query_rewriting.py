@@ -86,14 +86,14 @@ class QueryRewriting:
         )
         if known.only_quotes:
             return Query(turn.query, ONLY_QUOTES)
-        text = _cleaned(await self._said(turn, timeline, deadline))
+        text = _cleaned(await self._generated(turn, timeline, deadline))
         if not text:
             return Query(turn.query, UNUSABLE)
         if not await self._checks.clears(turn, text, timeline, deadline):
             return Query(turn.query, STOPPED)
         return Query(text)
 
-    async def _said(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> str:
+    async def _generated(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> str:
         """Return the model's text; empty if it was cut short or is too long.
 
         Raises:
@@ -134,12 +134,12 @@ def _parameters(turn: Turn) -> bytes:
     return msgspec.json.encode({"reasoning_effort": effort, "max_completion_tokens": MOST_THOUGHT})
 
 
-def _cleaned(said: str) -> str:
+def _cleaned(raw_text: str) -> str:
     """Return a model's text as a search query; empty if it is too long.
 
     The query is on one line, without reasoning and without quotation marks around it.
     """
-    text = " ".join(said.rpartition(_END_OF_THOUGHT)[2].split())
+    text = " ".join(raw_text.rpartition(_END_OF_THOUGHT)[2].split())
     if text[:1] + text[-1:] in _QUOTES:
         text = text[1:-1].strip()
     return text if len(text) <= LONGEST_QUERY else ""

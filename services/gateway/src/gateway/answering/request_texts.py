@@ -79,25 +79,25 @@ class RequestTexts:
         Args:
             verdicts: One for each text. None of them blocks the request.
         """
-        told: dict[tuple[int, Finding], None] = {}
+        findings: dict[tuple[int, Finding], None] = {}
         left = iter(self._softened(verdicts))
         turn = self._turn
         for place, document in self._documents:
             item = self._last if place is None else place
-            told |= dict.fromkeys((item, finding) for finding in _taken(document, left))
+            findings |= dict.fromkeys((item, finding) for finding in _taken(document, left))
             if document.changed:
                 turn = _with_members(turn, place, document.replaced())
         if self._own_prompt is not None:
-            told |= dict.fromkeys((self._last, finding) for finding in _taken(self._own_prompt, left))
+            findings |= dict.fromkeys((self._last, finding) for finding in _taken(self._own_prompt, left))
             turn = _with_own_prompt(turn, self._own_prompt.replaced()["text"])
         for place, gaps in self._joined:
             spans: list[Span] = []
             for finding in crossing(next(left), gaps):
-                told[place, finding] = None
+                findings[place, finding] = None
                 spans.append((finding.start or 0, finding.end or 0, finding.replacement))
             if spans:
                 turn = _with_text(turn, place, replaced(_text(turn, place), spans))
-        return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in told]
+        return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in findings]
 
     def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
         """Return the first verdict that blocks the request.
@@ -228,8 +228,8 @@ def _with_message(turn: Turn, place: int, message: Message) -> Turn:
 
 
 def _with_own_prompt(turn: Turn, text: str) -> Turn:
-    asked = turn.prompting
-    if asked.system_prompt is None or text == asked.own_prompt:
+    options = turn.prompting
+    if options.system_prompt is None or text == options.own_prompt:
         return turn
-    prompt = asked.system_prompt.replace(asked.own_prompt, text)
-    return replace(turn, prompting=replace(asked, system_prompt=prompt, own_prompt=text))
+    prompt = options.system_prompt.replace(options.own_prompt, text)
+    return replace(turn, prompting=replace(options, system_prompt=prompt, own_prompt=text))

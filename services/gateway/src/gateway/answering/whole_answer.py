@@ -7,7 +7,7 @@ import msgspec
 from servicekit.errors import Unavailable
 
 from gateway.answering.beside import BesideChoice, Document, counts_only, split_start
-from gateway.answering.beside_texts import FIRST, BesideTexts, Piece, told
+from gateway.answering.beside_texts import FIRST, BesideTexts, Piece, client_events
 from gateway.answering.citation_marks import spans_of
 from gateway.answering.cited_names import spared
 from gateway.answering.hold_back import withheld
@@ -26,14 +26,14 @@ _encode = msgspec.json.encode
 class _Choice:
     """One choice: its content, and the documents beside it."""
 
-    def __init__(self, said: dict[str, Any], at: int, *, protected: bool) -> None:
-        self.said = said
-        index = said.get("index", at)
+    def __init__(self, choice: dict[str, Any], at: int, *, protected: bool) -> None:
+        self.choice = choice
+        index = choice.get("index", at)
         self.index = index if isinstance(index, int) else at
-        message = said.get("message")
+        message = choice.get("message")
         self.message: dict[str, Any] = message if isinstance(message, dict) else {}
-        self.plain = "message" not in said
-        self.content = said.get("text") if self.plain else self.message.get("content")
+        self.plain = "message" not in choice
+        self.content = choice.get("text") if self.plain else self.message.get("content")
         self.spans: list[list[Span]] = [[] for _ in self.parts or (self.content,)]
         self.judged = False
         self.documents: list[tuple[dict[str, Any], Document]] = []
@@ -44,9 +44,9 @@ class _Choice:
                 beside["content"] = [_without_text(part) for part in self.content]
             if beside:
                 self.documents.append((self.message, Document(beside, f"{path}message.")))
-            others = {name: value for name, value in said.items() if name not in _CHOICE}
+            others = {name: value for name, value in choice.items() if name not in _CHOICE}
             if others:
-                self.documents.append((said, Document(others, path)))
+                self.documents.append((choice, Document(others, path)))
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class _Choice:
                 changed = True
                 _put(members, document)
         if any(self.spans) and isinstance(self.content, str):
-            holder, name = (self.said, "text") if self.plain else (self.message, "content")
+            holder, name = (self.choice, "text") if self.plain else (self.message, "content")
             holder[name] = replaced(self.content, self.spans[0])
         if isinstance(self.content, list) and (changed or any(self.spans)):
             now = iter(zip(texts, self.spans, strict=True))
@@ -134,12 +134,12 @@ class WholeAnswer:
         self._protected = protected
         self._body = members_of(raw_json)
         choices = self._body.get("choices")
-        said = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        items = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
         self.choices = {
             choice.index: choice
-            for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(said))
+            for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(items))
         }
-        if len(self.choices) < len(said) or any(not 0 <= index < FIRST for index in self.choices):
+        if len(self.choices) < len(items) or any(not 0 <= index < FIRST for index in self.choices):
             raise Unavailable("The model server sent an answer with invalid indexes of its choices.")
         self._others: Document | None = None
         for choice in self.choices.values():
@@ -179,7 +179,7 @@ class WholeAnswer:
             parts.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
             if clearance.judged:
                 self._open.discard(clearance.choice)
-            return told(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
+            return client_events(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
         choice = self.choices[clearance.choice]
         choice.judged = choice.judged or clearance.judged
         findings = clearance.findings

@@ -51,7 +51,7 @@ class Backlog:
         """
         waiting = self._waiting.get(tenant)
         if waiting is None or waiting.until < time.monotonic() or self._refusal(waiting) is not None:
-            waiting = await self._asked(transport, tenant)
+            waiting = await self._queue_state(transport, tenant)
             if (refusal := self._refusal(waiting)) is not None:
                 raise refusal
         lane = next((lane for lane, places in enumerate(_PLACES) if waiting.lanes[lane] < places), len(_PLACES))
@@ -61,10 +61,10 @@ class Backlog:
 
     async def lanes(self, transport: IngestTransport, tenant: str) -> tuple[Lane, ...]:
         """Return the number of a tenant's jobs in each lane, and the limit of each lane."""
-        waiting = await self._asked(transport, tenant)
+        waiting = await self._queue_state(transport, tenant)
         return tuple(Lane(waiting.lanes[lane], places) for lane, places in enumerate((*_PLACES, None)))
 
-    async def _asked(self, transport: IngestTransport, tenant: str) -> "_Waiting":
+    async def _queue_state(self, transport: IngestTransport, tenant: str) -> "_Waiting":
         info = await transport.jetstream.stream_info(keys.INGEST_STREAM, keys.ingest_jobs_of(tenant))
         waiting = _Waiting(info.state.messages, time.monotonic() + _FRESH)
         for subject, count in (info.state.subjects or {}).items():

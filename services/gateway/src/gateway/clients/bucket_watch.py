@@ -58,16 +58,16 @@ class BucketWatch:
             await ended(self._watching)
 
     async def _watch(self) -> None:
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._follow(await self._bucket())
-                told = ""
+                reported = ""
             except Unavailable:
                 await asyncio.sleep(self._retry)  # the link logs the failure
             except FAILURES as error:
-                if (text := str(error) or type(error).__name__) != told:
-                    told = text
+                if (text := str(error) or type(error).__name__) != reported:
+                    reported = text
                     _log.warning(f"{self._what} cannot be watched; the known ones stay in use", error=text)
                 await asyncio.sleep(self._retry)
             except Exception:  # if the watch ended here, it would miss every later change

@@ -36,7 +36,7 @@ class CancelledCalls:
         self._calls = calls
         self._retry = retry
         self._listening: asyncio.Task[None] | None = None
-        calls.tell = self._tell
+        calls.notify = self._notify
 
     async def __aenter__(self) -> Self:
         self._listening = asyncio.create_task(self._listen())
@@ -46,7 +46,7 @@ class CancelledCalls:
         if self._listening is not None:
             await ended(self._listening)
 
-    async def _tell(self, name: str) -> None:
+    async def _notify(self, name: str) -> None:
         try:
             client = await self._client()
             await client.publish(keys.CANCELLED_CALLS_SUBJECT, name.encode())

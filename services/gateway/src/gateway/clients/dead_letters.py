@@ -132,8 +132,8 @@ async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJ
         revision = entry.revision or 0
     state.state = ingest_pb2.JOB_STATE_QUEUED
     state.updated_at.GetCurrentTime()
-    said = state.SerializeToString()
-    write = transport.jobs.update(key, said, last=revision) if revision else transport.jobs.create(key, said)
+    text = state.SerializeToString()
+    write = transport.jobs.update(key, text, last=revision) if revision else transport.jobs.create(key, text)
     return await key_value.accepted(write)
 
 
@@ -143,7 +143,7 @@ def _letter(message: Msg) -> DeadLetter:
         job = ingest_pb2.IngestJob.FromString(message.data)
     except DecodeError:
         job = ingest_pb2.IngestJob()
-    said = headers.get("Causeway-Message", "")
+    text = headers.get("Causeway-Message", "")
     attempts = headers.get("Causeway-Attempts", "")
     return DeadLetter(
         job_id=headers.get(_JOB_ID, ""),
@@ -151,7 +151,7 @@ def _letter(message: Msg) -> DeadLetter:
         document_id=job.document.document_id,
         sourcefile=job.document.sourcefile,
         reason=headers.get("Causeway-Reason", ""),
-        message=unquote(said),
+        message=unquote(text),
         attempts=int(attempts) if attempts.isdecimal() else 0,
         died_at=message.metadata.timestamp.isoformat().replace("+00:00", "Z"),
     )

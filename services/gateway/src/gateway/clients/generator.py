@@ -35,7 +35,7 @@ _BELIEVED_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Cached:
     """The properties of a model from the generator's last count, and until when they are used."""
 
     counting: str
@@ -55,7 +55,7 @@ class GrpcGenerator:
         self._stub = generator_pb2_grpc.GeneratorServiceStub(channel)
         self._clock = clock
         self._texts = TextCounts()
-        self._told: dict[str, _Told] = {}
+        self._cached: dict[str, _Cached] = {}
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """See `ports.answering.Generator`."""
@@ -77,8 +77,8 @@ class GrpcGenerator:
         deadline: Deadline,
     ) -> TokenCounts:
         """See `ports.answering.Generator`."""
-        told = self._told.get(model)
-        counting = told.counting if told is not None else ""
+        cached = self._cached.get(model)
+        counting = cached.counting if cached is not None else ""
         known = self._texts.known(counting, texts) if counting else [None] * len(texts)
         new = [text for text, count in zip(texts, known, strict=True) if count is None]
         response = await self._count(principal, model, new, messages, deadline)
@@ -90,7 +90,7 @@ class GrpcGenerator:
             self._texts.keep(response.counting, new, response.counts)
         counted = iter(response.counts)
         counts = tuple(next(counted) if count is None else count for count in known)
-        return replace(self._told[model].known, texts=counts, messages=response.messages_count)
+        return replace(self._cached[model].known, texts=counts, messages=response.messages_count)
 
     async def _count(
         self,
@@ -108,13 +108,13 @@ class GrpcGenerator:
         known = TokenCounts(
             (), 0, response.context_window, response.only_quotes, response.takes_pictures, response.calls_tools
         )
-        self._told[model] = _Told(response.counting, known, self._clock() + _BELIEVED_SECONDS)
+        self._cached[model] = _Cached(response.counting, known, self._clock() + _BELIEVED_SECONDS)
         return response
 
     def known(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
-        told = self._told.get(model)
-        return told.known if told is not None and self._clock() < told.until else None
+        cached = self._cached.get(model)
+        return cached.known if cached is not None and self._clock() < cached.until else None
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.answering.Generator`."""

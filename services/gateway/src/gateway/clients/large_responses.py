@@ -73,8 +73,8 @@ class LargeResponses:
         found, position = bytearray(), pieces.first
         subject = response_keys.large_response(key, pieces.name)
         while len(found) < pieces.size:
-            asked = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
-            message = await reached(_found(asked), deadline, _WHAT)
+            request = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
+            message = await reached(_found(request), deadline, _WHAT)
             if message is None:
                 return None
             found += message.data or b""

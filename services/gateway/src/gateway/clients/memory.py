@@ -40,8 +40,8 @@ class NatsMemory:
             entry = await reached(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
         except KeyNotFoundError:
             return None
-        said = _messages.decode(entry.value or b"[]")
-        return Remembered(tuple(Message(role, text) for role, text in said), entry.revision or 0)
+        stored_messages = _messages.decode(entry.value or b"[]")
+        return Remembered(tuple(Message(role, text) for role, text in stored_messages), entry.revision or 0)
 
     async def replace(
         self,

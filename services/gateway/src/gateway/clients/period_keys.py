@@ -75,15 +75,15 @@ class PeriodKeyWatch:
                 self._change(await bucket.get(str(key_id)))
 
     async def _keep_rotating(self) -> None:
-        told = ""
+        reported = ""
         while True:
             pause = self._rotate
             try:
                 await self.rotate()
-                told = ""
+                reported = ""
             except (Unavailable, *FAILURES) as error:
-                if (text := str(error) or type(error).__name__) != told:
-                    told = text
+                if (text := str(error) or type(error).__name__) != reported:
+                    reported = text
                     _log.warning("no key can be created; the known keys stay in use", keys=self._what, error=text)
                 pause = self._retry
             await asyncio.sleep(pause)

@@ -65,15 +65,15 @@ class QuotaShare:
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
 
     async def _share(self) -> None:
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._follow(await self._bucket())
             except Unavailable:
                 pass  # the link logs the failure
             except _FAILURES as error:
-                if (text := str(error) or type(error).__name__) != told:
-                    told = text
+                if (text := str(error) or type(error).__name__) != reported:
+                    reported = text
                     _log.warning("quotas cannot be shared; each replica uses an equal share", error=text)
             finally:
                 self._ledger.left()
@@ -91,7 +91,7 @@ class QuotaShare:
                 elif entry.operation is None:
                     members.append(replica)
             self._ledger.joined(members)
-            both = [asyncio.create_task(each) for each in (self._tell(bucket), self._hear(watcher))]
+            both = [asyncio.create_task(each) for each in (self._publish(bucket), self._receive(watcher))]
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -100,7 +100,7 @@ class QuotaShare:
             if not task.cancelled():
                 task.result()  # a task ends only by failing
 
-    async def _hear(self, watcher: key_value.Watcher) -> None:
+    async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
             # The watch also returns this replica's own heartbeats: silence means that the watch is lost.
             entry = await key_value.update(watcher, 3 * _BEAT)
@@ -122,7 +122,7 @@ class QuotaShare:
         except ValueError as error:
             _log.error("the quota usage of a replica cannot be read", key=entry.key, error=str(error))
 
-    async def _tell(self, bucket: KeyValue) -> None:
+    async def _publish(self, bucket: KeyValue) -> None:
         replica, beaten = self._ledger.replica, 0.0
         while True:
             if time.monotonic() - beaten >= _BEAT:

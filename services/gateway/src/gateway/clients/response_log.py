@@ -116,8 +116,8 @@ class NatsResponseLog:
         """See `ports.response_log.ResponseLog`."""
 
         async def take(message: Msg) -> None:
-            said = message.headers or {}
-            position, before = int(said[_SEQUENCE]), int(said.get(_LAST) or 0)
+            headers = message.headers or {}
+            position, before = int(headers[_SEQUENCE]), int(headers.get(_LAST) or 0)
             heard(replace(_entry(message.data), position=position, before=before))
 
         jetstream = await self._stream()
@@ -217,14 +217,14 @@ async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[
         await client.publish(f"$JS.API.DIRECT.GET.{_STREAM}", msgspec.json.encode(wanted), reply=inbox)
         while True:
             message = await subscription.next_msg(timeout=_TRY_SECONDS)
-            said = message.headers or {}
-            status = said.get(Header.STATUS.value)
+            headers = message.headers or {}
+            status = headers.get(Header.STATUS.value)
             if status == _END_OF_BATCH or status in _NO_CONTENT:
                 return entries
             if status is not None:
-                raise nats.errors.Error(f"{status} {said.get(Header.DESCRIPTION.value, '')}")
+                raise nats.errors.Error(f"{status} {headers.get(Header.DESCRIPTION.value, '')}")
             before = entries[-1].position if entries else after
-            position = int(said[_SEQUENCE])
+            position = int(headers[_SEQUENCE])
             entries.append(replace(_entry(message.data), position=position, before=before))
     finally:
         with contextlib.suppress(nats.errors.Error, OSError):
@@ -242,6 +242,6 @@ def _message(entry: Entry) -> bytes:
 
 
 def _entry(message: bytes) -> Entry:
-    said = _decode(message)
-    data = zlib.decompress(said.data) if said.packed else said.data
-    return Entry(said.writer, said.first, said.last, data, said.ended, said.deleted)
+    written = _decode(message)
+    data = zlib.decompress(written.data) if written.packed else written.data
+    return Entry(written.writer, written.first, written.last, data, written.ended, written.deleted)

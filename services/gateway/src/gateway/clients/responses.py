@@ -173,7 +173,7 @@ class NatsResponses:
         if len(packed) <= _MOST_BYTES:
             return packed, None
         pieces = await self._large.write(key, packed, deadline)
-        record.object = {name: said for name, said in stored.object.items() if _is_small(said)}
+        record.object = {name: member for name, member in stored.object.items() if _is_small(member)}
         record.items, record.pieces = [], pieces
         return await _packed(record), pieces
 

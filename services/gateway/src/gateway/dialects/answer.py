@@ -128,8 +128,8 @@ def usage_object(usage: Usage | None) -> Any:
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:
     """Return findings in the format of the guardrails ADR; those with a span first, by their start."""
-    told = [finding for finding in event.findings if not finding.withheld]
-    ordered = sorted(told, key=lambda finding: (finding.start is None, finding.start or 0))
+    visible = [finding for finding in event.findings if not finding.withheld]
+    ordered = sorted(visible, key=lambda finding: (finding.start is None, finding.start or 0))
     return [_result(finding, event.direction) for finding in ordered]
 
 
@@ -151,16 +151,16 @@ def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     return result
 
 
-def asked_of(detectors: Detectors) -> tuple[Direction, ...]:
+def directions_of(detectors: Detectors) -> tuple[Direction, ...]:
     """Return the directions that have detectors."""
     return tuple(direction for direction in Direction if getattr(detectors, direction.value))
 
 
-def detections_block(detections: Sequence[Detections], asked: Sequence[Direction]) -> dict[str, Any]:
+def detections_block(detections: Sequence[Detections], directions: Sequence[Direction]) -> dict[str, Any]:
     """Return the ``detections`` of an answer: a key for each requested direction, with or without findings."""
     item = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", Direction.OUTPUT: "choice_index"}
     block: dict[str, Any] = {}
-    for direction in asked:
+    for direction in directions:
         by_item: dict[int, list[dict[str, Any]]] = {}
         for event in detections:
             if event.direction is direction and (results := detection_results(event)):

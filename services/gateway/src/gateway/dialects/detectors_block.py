@@ -21,10 +21,10 @@ def parse(block: Fields) -> Detectors:
     Raises:
         InvalidRequest: A direction, an action or a parameter is invalid.
     """
-    said = dict(block.members())
-    if not said:
+    members = dict(block.members())
+    if not members:
         return Detectors()
-    for name in said:
+    for name in members:
         if name not in _DEFAULT:
             raise block.wrong(name, f"is not a direction; they are {', '.join(_DEFAULT)}")
     return Detectors(*(_direction(block, name) for name in _DEFAULT))

@@ -26,7 +26,7 @@ class Media:
         retried: Clients retry after a 429 or a 5xx, so these must mean that no tokens were used.
         named: A request must name JSON as its media type; else it may omit it.
         status: Returns the status of an error.
-        told: Returns the error for clients.
+        client_error: Returns the error for clients.
         breaks_off: A failed stream ends with the error and without the end of the answer, so that clients which
             ignore the error notice that the answer is incomplete.
         shows_text: Its clients show only the text of an answer, in which citations may be links.
@@ -40,7 +40,7 @@ class Media:
     retried: bool = False
     named: bool = False
     status: Callable[[CausewayError], int] = http_status
-    told: Callable[[CausewayError], CausewayError] = _as_it_is
+    client_error: Callable[[CausewayError], CausewayError] = _as_it_is
     fails_inside: bool = False
     breaks_off: bool = False
     shows_text: bool = False

@@ -42,8 +42,8 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], mo
 
 def asks_for_filter(settings: Fields) -> bool:
     """Return whether access lists must bind administrators, too."""
-    asked = [settings.flag(name) for name in _FILTERS]  # all are validated
-    return any(asked)
+    flags = [settings.flag(name) for name in _FILTERS]  # all are validated
+    return any(flags)
 
 
 def language(settings: Fields) -> str:
@@ -51,18 +51,18 @@ def language(settings: Fields) -> str:
 
     Its length is limited, because it becomes part of the prompt, which not every profile lets requests change.
     """
-    said = settings.text("language")
-    if said and not _LANGUAGE.fullmatch(said):
+    text = settings.text("language")
+    if text and not _LANGUAGE.fullmatch(text):
         raise settings.wrong("language", "must be a language, like en, pt-BR or Deutsch")
-    return said
+    return text
 
 
 def parameters(settings: Fields) -> dict[str, Any]:
     """Return the parameters for the model, under the names of OpenAI's API."""
-    said: dict[str, Any] = {
+    settings_given: dict[str, Any] = {
         "temperature": settings.number("temperature", 0, 2),
         "seed": settings.integer("seed", -(2**63), 2**63 - 1),
         "max_tokens": settings.integer("max_tokens", 1, LONGEST_ANSWER),
         "reasoning_effort": settings.text("reasoning_effort") or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in settings_given.items() if value is not None}

@@ -34,17 +34,17 @@ def translated(error: CausewayError) -> CausewayError:
     """Return the error for a client; only a model server's refusal is translated."""
     if not isinstance(error, UpstreamRejected):
         return error
-    told: CausewayError
+    refusal: CausewayError
     if error.status in _WRONG:
-        told = InvalidRequest(words(error.body)[:_LONGEST] or error.message)
+        refusal = InvalidRequest(words(error.body)[:_LONGEST] or error.message)
     elif error.status == _TOO_OFTEN:
-        told = RateLimited("The model gets too many requests.", retry_after=error.retry_after or 1)
+        refusal = RateLimited("The model gets too many requests.", retry_after=error.retry_after or 1)
     elif error.status in _TOO_LATE:
-        told = DeadlineExceeded("The model took too long.")
+        refusal = DeadlineExceeded("The model took too long.")
     else:
-        told = Unavailable("The model cannot answer at the moment.", retry_after=error.retry_after)
-    told.__cause__ = error
-    return told
+        refusal = Unavailable("The model cannot answer at the moment.", retry_after=error.retry_after)
+    refusal.__cause__ = error
+    return refusal
 
 
 def words(body: str) -> str:

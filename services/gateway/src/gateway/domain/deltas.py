@@ -1,4 +1,4 @@
-"""What models send beside their text: tool calls, reasoning, refusals, annotations.
+"""The parts of a model's output beside its text: tool calls, reasoning, refusals, annotations.
 
 Models send them as pieces of OpenAI's JSON objects. The OpenAI dialects pass the pieces on unchanged; `merge` joins
 the pieces as OpenAI's clients do. The other dialects read them as `Part`.
@@ -54,12 +54,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What the model server says about a span of the text.
+    """An annotation of the model server on a span of the text.
 
     Attributes:
         kind: ``url_citation``, or another kind that the model server defines.
-        start: The first code point of the span; None if the model server gives none.
-        end: The first code point after the span; None if the model server gives none.
+        start: The first code point of the span; None if it is not given.
+        end: The first code point after the span; None if it is not given.
         url: The address of the cited source; empty if the source has no address.
         title: The title of the cited source.
         raw_json: The JSON value as the model server sent it.
@@ -115,9 +115,9 @@ def _tool_call(index: int | None, call: object, function: Mapping[str, Any]) -> 
 
 def _annotation(annotation: object) -> Annotation:
     kind = _text(_members(annotation), "type")
-    said = _members(_members(annotation).get(kind))
-    start, end = (at if isinstance(at := said.get(name), int) else None for name in ("start_index", "end_index"))
-    return Annotation(kind, start, end, _text(said, "url"), _text(said, "title"), _encode(annotation))
+    detail = _members(_members(annotation).get(kind))
+    start, end = (at if isinstance(at := detail.get(name), int) else None for name in ("start_index", "end_index"))
+    return Annotation(kind, start, end, _text(detail, "url"), _text(detail, "title"), _encode(annotation))
 
 
 def _members(value: object) -> Mapping[str, Any]:

@@ -11,11 +11,11 @@ OWNER = "uploaded_by"
 """The metadata key that names the owner."""
 
 
-class _Said(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     uploaded_by: Any = msgspec.UNSET
 
 
-_said = msgspec.json.Decoder(_Said)
+_metadata = msgspec.json.Decoder(_Metadata)
 
 
 def own_metadata(principal: Principal) -> bytes:
@@ -38,7 +38,7 @@ def check(principal: Principal, metadata: Iterable[bytes]) -> None:
         # Most metadata have no such key; the key may be written with escapes.
         if b"uploaded_by" not in json and b"\\" not in json:
             continue
-        if _said.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):
+        if _metadata.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):
             raise PermissionDenied(
                 f"metadata.{OWNER} names the owner of a document: it may name only the caller.",
                 field=f"metadata.{OWNER}",

@@ -310,10 +310,10 @@ class Turn:
         """
         if self.question:
             return self.question
-        said: list[str] = []
+        collected: list[str] = []
         for message in reversed(self.history):
             if message.role == "assistant" and not message.calls_tools:
                 break
             if message.role == "user" and (words := message.words).strip():
-                said.insert(0, words)
-        return PART_BREAK.join(said)
+                collected.insert(0, words)
+        return PART_BREAK.join(collected)

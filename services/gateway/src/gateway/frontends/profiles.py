@@ -158,38 +158,38 @@ class Frontend:
         """Return the assistants that a caller may use."""
         return [each for each in self.assistants.values() if each.audience.admits(principal)]
 
-    def index_for(self, asked: str, field: str) -> str:
+    def index_for(self, requested: str, field: str) -> str:
         """Return the index that a request searches: the requested one, else the profile's; may be empty.
 
         Args:
-            asked: The requested index; may be empty.
+            requested: The requested index; may be empty.
             field: Path of the request's field, for the message.
 
         Raises:
             PermissionDenied: The profile does not allow the index.
         """
-        return _chosen(asked, self.default_index, self.indexes, "index", field)
+        return _chosen(requested, self.default_index, self.indexes, "index", field)
 
-    def indexes_for(self, asked: Sequence[str], field: str) -> tuple[str, ...]:
+    def indexes_for(self, requested: Sequence[str], field: str) -> tuple[str, ...]:
         """Return the indexes that a request searches together: the requested ones, else the profile's.
 
         Raises:
             PermissionDenied: The profile does not allow one of them.
         """
         own = (self.default_index, *self.indexes_beside)
-        if not asked:
+        if not requested:
             return tuple(name for name in dict.fromkeys(own) if name)
-        return tuple(name if name in own else self.index_for(name, field) for name in dict.fromkeys(asked))
+        return tuple(name if name in own else self.index_for(name, field) for name in dict.fromkeys(requested))
 
     @property
     def only_default_model(self) -> bool:
         """Return whether requests may use only the default model, whose name only the generator knows."""
         return not self.model and self.models is not None and not self.models
 
-    def model_for(self, asked: str, field: str) -> str:
+    def model_for(self, requested: str, field: str) -> str:
         """Return the model of a request: the requested one, else the profile's; see `only_default_model`."""
-        asked = "" if asked == self.assistant else asked
-        return asked if self.only_default_model else _chosen(asked, self.model, self.models, "model", field)
+        requested = "" if requested == self.assistant else requested
+        return requested if self.only_default_model else _chosen(requested, self.model, self.models, "model", field)
 
     def offers_model(self, name: str, default: str) -> bool:
         """Return whether a request may name this model; ``default`` is the generator's default model."""
@@ -206,7 +206,7 @@ class Frontend:
         if not self.prompt_template:
             raise PermissionDenied(f"{field}: this front end does not accept a request's own prompt.", field=field)
 
-    def check_unjudged(self, asked: Iterable[str]) -> None:
+    def check_unjudged(self, requested: Iterable[str]) -> None:
         """Check the names of a request's members.
 
         Raises:
@@ -214,7 +214,7 @@ class Frontend:
         """
         if self.chat_template or self.detectors == Detectors():
             return
-        for name in asked:
+        for name in requested:
             if name in UNJUDGED:
                 raise PermissionDenied(
                     f"{name}: this front end does not accept it, because no detector can judge it.", field=name
@@ -229,22 +229,22 @@ class Frontend:
         if self.max_messages is not None and count > self.max_messages:
             raise InvalidRequest(f"{field}: a request may have at most {self.max_messages} messages.", field=field)
 
-    def check_answer_tokens(self, asked: int | None, field: str) -> None:
+    def check_answer_tokens(self, requested: int | None, field: str) -> None:
         """Check a request's limit of the answer.
 
         Raises:
             InvalidRequest: It is too high.
         """
-        if self.max_answer_tokens is not None and asked is not None and asked > self.max_answer_tokens:
+        if self.max_answer_tokens is not None and requested is not None and requested > self.max_answer_tokens:
             raise InvalidRequest(
                 f"{field}: an answer may have at most {self.max_answer_tokens} tokens.", field=field
             )
 
-    def detectors_for(self, asked: Detectors, field: str = "detectors") -> Detectors:
+    def detectors_for(self, requested: Detectors, field: str = "detectors") -> Detectors:
         """Return the detectors of a request: the profile's, and those that the request adds.
 
         Args:
-            asked: The request's detectors.
+            requested: The request's detectors.
             field: The request's field, for the message.
 
         Raises:
@@ -252,21 +252,21 @@ class Frontend:
             Unavailable: The profile's detectors are not known.
         """
         if self.own_detectors is not None:
-            for each in (*asked.input, *asked.context, *asked.output):
+            for each in (*requested.input, *requested.context, *requested.output):
                 if each.detector_id not in self.own_detectors:
                     name = each.detector_id[:200]
                     raise PermissionDenied(f"{field}: requests may not add the detector {name!r}.", field=field)
         if self.unguarded:
             raise Unavailable(self.unguarded)
-        return self.detectors + asked.as_requested()
+        return self.detectors + requested.as_requested()
 
-    def principal_for(self, principal: Principal, *, filter_asked: bool) -> Principal:
+    def principal_for(self, principal: Principal, *, filter_requested: bool) -> Principal:
         """Return the principal for looking up documents.
 
         Access lists bind all callers but administrators. They bind administrators, too, if the profile enforces
         them or the request asks for them. A request cannot remove them.
         """
-        if not (self.enforce_access or filter_asked) or not principal.sees_everything:
+        if not (self.enforce_access or filter_requested) or not principal.sees_everything:
             return principal
         return replace(principal, roles=tuple(role for role in principal.roles if role != "admin"))
 
@@ -335,12 +335,13 @@ FrontendsNow = Callable[[], Frontends]
 """Returns the current snapshot."""
 
 
-def _chosen(asked: str, own: str, allowed: frozenset[str] | None, what: str, field: str) -> str:
-    if not asked or asked == own:
+def _chosen(requested: str, own: str, allowed: frozenset[str] | None, what: str, field: str) -> str:
+    if not requested or requested == own:
         return own
-    if allowed is not None and asked not in allowed:
-        raise PermissionDenied(f"{field}: this front end does not offer the {what} {asked[:200]!r}.", field=field)
-    return asked
+    if allowed is not None and requested not in allowed:
+        message = f"{field}: this front end does not offer the {what} {requested[:200]!r}."
+        raise PermissionDenied(message, field=field)
+    return requested
 
 
 def _without_port(host: str) -> str:

@@ -20,8 +20,8 @@ def index_name(name: str) -> str:
     try:
         return keys.index_name(name)
     except InvalidRequest:
-        said = "an index is 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
-        raise ValueError(said) from None
+        message = "an index is 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
+        raise ValueError(message) from None
 
 
 class RetrievalEntry(BaseModel):

@@ -22,17 +22,17 @@ def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
     found = ""
     for name, value in headers:
         if name == _AUTHORIZATION:
-            scheme, space, said = value.strip().partition(b" ")
+            scheme, space, sent = value.strip().partition(b" ")
             if not space and scheme.lower() != _SCHEME:
                 # Azure's inference client sends its key here and as `api-key`.
-                said = scheme
+                sent = scheme
             elif scheme.lower() != _SCHEME:
                 raise Unauthenticated("Authorization must have the scheme Bearer.", field="authorization")
         elif name in _BARE:
-            said = value
+            sent = value
         else:
             continue
-        text = said.decode("latin-1").strip()
+        text = sent.decode("latin-1").strip()
         if found and text != found:
             raise Unauthenticated("The request carries different credentials; send one.", field="authorization")
         found = text

@@ -74,8 +74,8 @@ class LinkKeys(PeriodKeys):
         key_id = self.newest
         if key_id is None:
             return None
-        said = f"{PREFIX}{key_id}.{_base64url(_encode(linked))}"
-        signature = f"{said}.{_base64url(_mac(self._keys[key_id], said))}"
+        signed = f"{PREFIX}{key_id}.{_base64url(_encode(linked))}"
+        signature = f"{signed}.{_base64url(_mac(self._keys[key_id], signed))}"
         return signature if len(signature) <= _LONGEST else None
 
     def opened(self, signature: str) -> LinkedDocument:
@@ -85,16 +85,16 @@ class LinkKeys(PeriodKeys):
             PermissionDenied: The signature is invalid or has expired.
             Unavailable: Its key is not known yet.
         """
-        said, _, mac = signature.rpartition(".")
+        content, _, mac = signature.rpartition(".")
         key_id = key_of(signature)
         if key_id is None or not self.is_good(key_id):
             raise refused()
         key = self._keys.get(key_id)
         if key is None:
             raise Unavailable("Signed links cannot be checked yet. Try again shortly.", retry_after=2)
-        if not hmac.compare_digest(_base64url(_mac(key, said)).encode(), mac.encode()):
+        if not hmac.compare_digest(_base64url(_mac(key, content)).encode(), mac.encode()):
             raise refused()
-        linked = msgspec.msgpack.decode(_raw(said.rpartition(".")[2]), type=LinkedDocument)
+        linked = msgspec.msgpack.decode(_raw(content.rpartition(".")[2]), type=LinkedDocument)
         if self._now() >= linked.expires_at:
             raise refused()
         return linked
@@ -113,8 +113,8 @@ def refused() -> PermissionDenied:
     return PermissionDenied("The link is invalid or has expired. Ask again to get a new one.", field=PARAMETER)
 
 
-def _mac(key: bytes, said: str) -> bytes:
-    return hmac.digest(key, said.encode(), hashlib.sha256)
+def _mac(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), hashlib.sha256)
 
 
 def _base64url(raw: bytes) -> str:

@@ -78,8 +78,8 @@ class Claims:
         tenant = "".join(_texts(claims, self.tenant)[:1]) if self.tenant else self.default_tenant
         if not tenant:
             raise _refused(f"The token names no tenant: it lacks the claim '{self.tenant}'.")
-        said = [word for text in _texts(claims, self.roles) for word in text.split()]
-        roles = {self.role_names.get(role, role) for role in said} | set(self.default_roles)
+        words = [word for text in _texts(claims, self.roles) for word in text.split()]
+        roles = {self.role_names.get(role, role) for role in words} | set(self.default_roles)
         principal = Principal(
             tenant,
             user,
@@ -169,8 +169,8 @@ class Tokens:
             )
             caller = replace(self._claims.caller(claims), resources=self._only_for(claims["aud"]))
         except PyJWTError as error:
-            said = next((text for kind, text in _WRONG if isinstance(error, kind)), "This is not a valid token.")
-            raise _refused(said) from error
+            reason = next((text for kind, text in _WRONG if isinstance(error, kind)), "This is not a valid token.")
+            raise _refused(reason) from error
         while len(self._known) >= self._most:
             self._known.pop(next(iter(self._known)))  # the oldest
         self._known[_digest(token)] = caller

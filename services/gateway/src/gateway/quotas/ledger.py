@@ -205,7 +205,7 @@ class Ledger:
             self.met(member)
         self._alone = False
         for tally in self._tallies.values():
-            tally.telling = False
+            tally.publishing = False
         self._change(self._tallies.values())  # the store may have lost what was published
 
     def left(self) -> None:
@@ -235,10 +235,10 @@ class Ledger:
         news = _decode(raw)
         tally = self._tally(holder)
         if replica == self.replica:
-            if tally.telling:
-                tally.telling = False
+            if tally.publishing:
+                tally.publishing = False
                 for meter in tally.meters.values():
-                    meter.told()
+                    meter.confirm()
                 if holder in self._changed:
                     self.on_change()
             return
@@ -248,10 +248,12 @@ class Ledger:
     def news(self) -> Iterator[tuple[str, bytes]]:
         """Yield the unpublished usage by holder, and mark it as published."""
         for holder, tally in list(self._changed.items()):
-            if not tally.telling:
+            if not tally.publishing:
                 del self._changed[holder]
-                tally.telling = True
-                uses = {measure.value: slots for measure, meter in tally.meters.items() if (slots := meter.tell())}
+                tally.publishing = True
+                uses = {
+                    measure.value: slots for measure, meter in tally.meters.items() if (slots := meter.publish())
+                }
                 yield holder, _encode(uses)
 
     def tidy(self) -> None:

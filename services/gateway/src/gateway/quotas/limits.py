@@ -93,8 +93,8 @@ class _Limits(_Model):
 
     def limits(self, default: Limits) -> Limits:
         """Return the limits with the default's for missing measures; null removes a limit."""
-        said = {Measure(name): getattr(self, name) for name in self.model_fields_set}
-        merged = {measure: said.get(measure, default.get(measure)) for measure in Measure}
+        given = {Measure(name): getattr(self, name) for name in self.model_fields_set}
+        merged = {measure: given.get(measure, default.get(measure)) for measure in Measure}
         return {measure: int(limit) for measure, limit in merged.items() if limit is not None}
 
 

@@ -20,19 +20,19 @@ class Meter:
         measure: The measure.
     """
 
-    __slots__ = ("_measure", "_telling", "_untold", "mine", "others")
+    __slots__ = ("_measure", "_publishing", "_unpublished", "mine", "others")
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
         self.mine = Uses(measure.window)
         self.others: dict[str, Uses] = {}
-        self._untold = 0
-        self._telling = 0
+        self._unpublished = 0
+        self._publishing = 0
 
     def add(self, amount: int, at: float) -> None:
         """Count local usage at a time (`Uses.add`)."""
         self.mine.add(amount, at)
-        self._untold += amount
+        self._unpublished += amount
 
     def total(self, now: float) -> float:
         """Return the usage of all replicas, as far as it is known here."""
@@ -58,10 +58,10 @@ class Meter:
         total = self.total(now)
         if total + amount > limit:
             return False
-        untold = max(0, self._untold)
-        room = limit - (total - untold)
+        unpublished = max(0, self._unpublished)
+        room = limit - (total - unpublished)
         # The first use may exceed a share: else no replica could use the last remainder.
-        return untold == 0 or untold + amount <= room / replicas
+        return unpublished == 0 or unpublished + amount <= room / replicas
 
     def wait(self, amount: int, limit: int, now: float) -> float:
         """Return the seconds until this much is available, if there is no further usage."""
@@ -71,15 +71,15 @@ class Meter:
         """Return the seconds until this much usage has left the window."""
         return seconds_until((self.mine, *self.others.values()), self._measure.window, excess, now)
 
-    def tell(self) -> dict[int, int]:
+    def publish(self) -> dict[int, int]:
         """Return the usage to publish, and begin to publish it."""
-        self._telling = self._untold
+        self._publishing = self._unpublished
         return self.mine.slots
 
-    def told(self) -> None:
+    def confirm(self) -> None:
         """Confirm that the published usage has arrived."""
-        self._untold -= self._telling
-        self._telling = 0
+        self._unpublished -= self._publishing
+        self._publishing = 0
 
     def heard(self, replica: str, slots: Mapping[int, int]) -> None:
         """Receive the usage of another replica."""
@@ -111,10 +111,10 @@ class Tally:
         holder: The holder, once it has sent a request to this replica.
         meters: By measure.
         answer: The expected tokens of a running answer: the mean of the last answers.
-        telling: Its usage is being published.
+        publishing: Its usage is being published.
     """
 
-    __slots__ = ("_answers", "answer", "holder", "id", "meters", "telling")
+    __slots__ = ("_answers", "answer", "holder", "id", "meters", "publishing")
 
     def __init__(self, holder: str) -> None:
         self.id = holder
@@ -122,7 +122,7 @@ class Tally:
         self.meters = {measure: Meter(measure) for measure in Measure}
         self.answer = float(_FIRST_GUESS)
         self._answers = 0
-        self.telling = False
+        self.publishing = False
 
     def answered(self, tokens: int) -> None:
         """Update the mean number of tokens of an answer."""
@@ -137,4 +137,4 @@ class Tally:
     @property
     def empty(self) -> bool:
         """Return whether nothing is counted for the holder."""
-        return not self.telling and all(meter.empty for meter in self.meters.values())
+        return not self.publishing and all(meter.empty for meter in self.meters.values())

@@ -145,8 +145,10 @@ class BackgroundRuns:
         except (Conflict, Unavailable):
             raise
         except CausewayError as error:
-            said = _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
-            await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), said)
+            failure = (
+                _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
+            )
+            await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), failure)
 
     async def _entries(self, principal: Principal, name: str, deadline: Deadline) -> Sequence[Entry]:
         """Return the entries of a log. Almost always it has only one, that of the queue."""

@@ -150,6 +150,6 @@ class Ending:
             stored = await self._store.read(principal, name, deadline)
             if stored is None or not stored.runs:
                 return stored
-            said = {**stored.object, "status": status, "error": error, "output": output_of(events)}
-            if await self._store.replace(principal, replace(stored, object=said), deadline):
-                return replace(stored, object=said)
+            response = {**stored.object, "status": status, "error": error, "output": output_of(events)}
+            if await self._store.replace(principal, replace(stored, object=response), deadline):
+                return replace(stored, object=response)

@@ -26,20 +26,20 @@ def output_of(events: Iterable[bytes]) -> list[dict[str, Any]]:
     """
     items: dict[int, dict[str, Any]] = {}
     for event in events:
-        said = _decode(event.partition(b"data: ")[2])
-        kind, at = said["type"], said.get("output_index")
+        members = _decode(event.partition(b"data: ")[2])
+        kind, at = members["type"], members.get("output_index")
         if kind in ("response.output_item.added", "response.output_item.done"):
-            items[at] = said["item"]
+            items[at] = members["item"]
         elif kind in ("response.content_part.added", "response.reasoning_summary_part.added"):
-            member = "content" if "content_index" in said else "summary"
-            items[at].setdefault(member, []).append(said["part"])
+            member = "content" if "content_index" in members else "summary"
+            items[at].setdefault(member, []).append(members["part"])
         elif kind in _TEXTS:
             member, text = _TEXTS[kind]
-            items[at][member][-1][text] += said["delta"]
+            items[at][member][-1][text] += members["delta"]
         elif kind == "response.output_text.annotation.added":
-            items[at]["content"][-1]["annotations"].append(said["annotation"])
+            items[at]["content"][-1]["annotations"].append(members["annotation"])
         elif kind == "response.function_call_arguments.delta":
-            items[at]["arguments"] += said["delta"]
+            items[at]["arguments"] += members["delta"]
     return [_closed(item) for _, item in sorted(items.items())]
 
 

@@ -196,8 +196,8 @@ async def _takes_pictures(generator: Generator, frontend: Frontend, principal: P
         # The page must start. If pictures are not supported, a note in the answers says so.
         _log.warning("the models are not known", error=error.message)
         return False
-    asked = [model for model in models if not frontend.model or model.name == frontend.model]
-    return bool(asked) and asked[0].takes_pictures
+    named = [model for model in models if not frontend.model or model.name == frontend.model]
+    return bool(named) and named[0].takes_pictures
 
 
 def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def _index(request: Request) -> str:
 
 
 def _reader(request: Request) -> Principal:
-    return state_of(request.scope).frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
+    return state_of(request.scope).frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
 
 
 async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline) -> str:

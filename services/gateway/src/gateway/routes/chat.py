@@ -183,10 +183,10 @@ class ChatEndpoint:
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return
-        told = dialect.media.told(failure)
-        if told is not failure:
+        shown = dialect.media.client_error(failure)
+        if shown is not failure:
             _log.warning("answer failed", dialect=dialect.name, error=failure.message)
-            failure = told
+            failure = shown
         if timeline.heard and dialect.media.retried and _repeated(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))

@@ -155,12 +155,12 @@ class _Linking:
         changed = False
         choices = body.get("choices")
         for choice in choices if isinstance(choices, list) else ():
-            said = choice.get("message", choice) if isinstance(choice, dict) else None
-            if not isinstance(said, dict):
+            message = choice.get("message", choice) if isinstance(choice, dict) else None
+            if not isinstance(message, dict):
                 continue
-            content = said.get("content")
+            content = message.get("content")
             parts = content if isinstance(content, list) else ()
-            for holder, name in ((said, "content"), (said, "text"), *((part, "text") for part in parts)):
+            for holder, name in ((message, "content"), (message, "text"), *((part, "text") for part in parts)):
                 text = holder.get(name) if isinstance(holder, dict) else None
                 if isinstance(text, str):
                     holder[name] = self._linked(text)

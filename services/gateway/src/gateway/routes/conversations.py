@@ -57,11 +57,11 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     async def create(request: Request) -> Response:
         """Create a conversation, optionally with its first items."""
         state, deadline = state_of(request.scope), soon()
-        said = await _said(request, ("items", "metadata"))
+        fields = await _fields(request, ("items", "metadata"))
         name = f"{CONVERSATION}_{new_name()}"
-        items = await conversations.judged(said, name, state, deadline)
+        items = await conversations.judged(fields, name, state, deadline)
         about = {"id": name, "object": "conversation", "created_at": int(time.time())}
-        about["metadata"] = metadata(said.object("metadata"))
+        about["metadata"] = metadata(fields.object("metadata"))
         await store.save(state.principal, Stored(name, state.frontend.name, about, items), deadline)
         return json_answer(about)
 
@@ -78,8 +78,8 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     )
     async def update(request: Request, conversation_id: str) -> Response:
         """Replace all metadata of the conversation."""
-        said = await _said(request, ("metadata",))
-        pairs = metadata(said.object("metadata"))
+        fields = await _fields(request, ("metadata",))
+        pairs = metadata(fields.object("metadata"))
         changed = await conversations.change(
             conversation_id,
             state_of(request.scope),
@@ -105,9 +105,9 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     async def add(request: Request, conversation_id: str) -> Response:
         """Append items to the conversation."""
         state, deadline = state_of(request.scope), soon()
-        said = await _said(request, ("items",))
+        fields = await _fields(request, ("items",))
         await conversations.known(conversation_id, state, deadline)
-        added = await conversations.judged(said, conversation_id, state, deadline)
+        added = await conversations.judged(fields, conversation_id, state, deadline)
         await conversations.change(
             conversation_id, state, lambda known: replace(known, items=(*known.items, *added)), deadline
         )
@@ -193,15 +193,15 @@ class _Conversations:
                 return changed
         raise Conflict("Other requests keep changing the conversation. Try again.")
 
-    async def judged(self, said: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
+    async def judged(self, fields: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
         """Return the items of a request after the profile's detectors, with new ids.
 
         Raises:
             BlockedQuestion: A detector blocks them.
         """
-        brought = said.items("items") or []
+        brought = fields.items("items") or []
         if len(brought) > _MOST_AT_ONCE:
-            raise said.wrong("items", f"may have at most {_MOST_AT_ONCE} items in one request")
+            raise fields.wrong("items", f"may have at most {_MOST_AT_ONCE} items in one request")
         talk = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
         items: Sequence[Item | None] = item_kinds.read(brought, talk, "items")
         detectors = state.frontend.detectors_for(Detectors())
@@ -215,7 +215,7 @@ class _Conversations:
         return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
 
 
-async def _said(request: Request, names: Sequence[str]) -> Fields:
+async def _fields(request: Request, names: Sequence[str]) -> Fields:
     """Return the members of a request; an empty body has none."""
     body = await json_body(request) or b"{}"
     raw = json_fields.members(body)
@@ -240,7 +240,7 @@ def _page(items: Sequence[Item], *, after: str = "", limit: int = _MOST_AT_ONCE,
 
 def _listed(item: Item) -> Item:
     """Return an item in the format of conversations, in which calls of custom tools have no status."""
-    said = listed(item)
-    if said["type"] in _CUSTOM:
-        return {name: value for name, value in said.items() if name != "status"}
-    return said
+    fields = listed(item)
+    if fields["type"] in _CUSTOM:
+        return {name: value for name, value in fields.items() if name != "status"}
+    return fields

@@ -52,18 +52,18 @@ class DetectorHealth:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        status, said = 404, {"code": 404, "details": f"The path {scope['path']} does not exist."}
+        status, body = 404, {"code": 404, "details": f"The path {scope['path']} does not exist."}
         if scope["path"] in ("/health", "/info") and scope["method"] not in ("GET", "HEAD"):
-            status, said = 405, {"code": 405, "details": f"{scope['path']} does not take {scope['method']}."}
+            status, body = 405, {"code": 405, "details": f"{scope['path']} does not take {scope['method']}."}
         elif scope["path"] == "/health":
-            status, said = 200, {_PACKAGE: self._version}
+            status, body = 200, {_PACKAGE: self._version}
         elif scope["path"] == "/info":
-            status, said = 200, {"services": await self._seen()}
-        await respond(send, status, JSON, msgspec.json.encode(said))
+            status, body = 200, {"services": await self._seen()}
+        await respond(send, status, JSON, msgspec.json.encode(body))
 
     async def _services(self) -> dict[str, Any]:
         looked = await asyncio.gather(*(self._probed(probe) for probe in self._probes), self._detectors())
-        return {name: said for services in looked for name, said in services.items()}
+        return {name: body for services in looked for name, body in services.items()}
 
     async def _probed(self, probe: Probe) -> dict[str, Any]:
         try:
@@ -71,7 +71,7 @@ class DetectorHealth:
                 problem = await probe.check(Deadline.after(self._timeout))
         except (TimeoutError, CausewayError):
             problem = f"no answer within {self._timeout:g} s"
-        return {probe.name: _said(problem is None, problem or "")}
+        return {probe.name: _health(problem is None, problem or "")}
 
     async def _detectors(self) -> dict[str, Any]:
         try:
@@ -79,10 +79,10 @@ class DetectorHealth:
                 known = await self._guardrails.detectors(LOCAL, Deadline.after(self._timeout), health=True)
         except (TimeoutError, CausewayError):
             return {}  # the probe of the guardrails reports the reason
-        return {info.detector_id: _said(info.healthy, info.reason) for info in known if info.remote}
+        return {info.detector_id: _health(info.healthy, info.reason) for info in known if info.remote}
 
 
-def _said(healthy: bool | None, reason: str) -> dict[str, Any]:
+def _health(healthy: bool | None, reason: str) -> dict[str, Any]:
     if healthy is None:
         return {"status": "UNKNOWN"}
     if healthy:

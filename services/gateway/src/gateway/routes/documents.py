@@ -166,8 +166,8 @@ def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[s
         f"Of {len(names)} documents {len(jobs)} were accepted, see jobs; {first!r} is the first of the others."
     )
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
-    told = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
-    body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs.values()]}
-    response = json_answer(body, http_status(told))
-    response.raw_headers += error_headers(told)
+    refusal = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
+    body = msgspec.json.decode(problem(refusal)) | {"jobs": [job_json(job) for job in jobs.values()]}
+    response = json_answer(body, http_status(refusal))
+    response.raw_headers += error_headers(refusal)
     return response

@@ -47,12 +47,12 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
 
     async def answer(request: Request, model: str) -> Response:
         # In a thread, because it decodes tokens, and loads their table at the first use.
-        asked = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
+        requested = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
-        if asked.dimensions is not None:
-            openai_embeddings.check_dimensions(asked, await embedder.models(principal, deadline))
-        made = await while_connected(request, embedder.embed(principal, asked.model, asked.texts, deadline))
+        if requested.dimensions is not None:
+            openai_embeddings.check_dimensions(requested, await embedder.models(principal, deadline))
+        made = await while_connected(request, embedder.embed(principal, requested.model, requested.texts, deadline))
         state_of(request.scope).embedded = (made.model, made.tokens)
-        return json_answer(openai_embeddings.render(made, asked))
+        return json_answer(openai_embeddings.render(made, requested))
 
     return routes

@@ -32,19 +32,19 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     # Callers need no credentials: concurrent requests share one check of each dependency.
     look = SharedLook(seen, fresh=0.0)
 
-    @routes.get("/health", summary="The process runs (RAGEngine's format)")
+    @routes.get("/health", summary="Liveness (RAGEngine's format)")
     async def health() -> dict[str, str | None]:
         """Answer 200."""
         return {"status": "Healthy", "detail": None}
 
-    @routes.get("/healthz", summary="The process runs")
+    @routes.get("/healthz", summary="Liveness")
     async def healthz() -> dict[str, str]:
         """Answer 200."""
         return {"status": "ok"}
 
     @routes.get(
         "/readyz",
-        summary="Requests can be answered",
+        summary="Readiness",
         responses={
             503: {"description": "Not yet", "content": {"application/json": {"schema": {"type": "object"}}}}
         },

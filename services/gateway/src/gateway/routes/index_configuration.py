@@ -135,17 +135,17 @@ def index_json(summary: IndexSummary) -> dict[str, object]:
 
 
 def _own(name: str, settings: IndexSettings) -> dict[str, object]:
-    return {"index_name": name, **_said(settings)}
+    return {"index_name": name, **_settings_json(settings)}
 
 
-def _said(settings: IndexSettings) -> dict[str, object]:
+def _settings_json(settings: IndexSettings) -> dict[str, object]:
     return {each: getattr(settings, each) for each in _SETTINGS}
 
 
 def _rebuild(rebuild: IndexRebuild) -> dict[str, object]:
     return {
         "state": rebuild.state,
-        **_said(rebuild.settings),
+        **_settings_json(rebuild.settings),
         "documents_done": rebuild.documents_done,
         "documents_total": rebuild.documents_total,
         "error": rebuild.error,

@@ -81,8 +81,8 @@ def router(
         """List documents by id, each with the beginning of its text."""
         name = ragengine.index_name(index, "index")
         if limit * max_text_length > _MOST_CHARACTERS:
-            said = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
-            raise InvalidRequest(said, field="max_text_length")
+            result = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
+            raise InvalidRequest(result, field="max_text_length")
         page = await indexes.documents(
             state_of(request.scope).principal,
             name,
@@ -112,8 +112,8 @@ def router(
         removal = await catalogue.remove(state_of(request.scope).principal, name, ids, Deadline.after(timeout))
         await pictures.forget(state_of(request.scope).principal, name, removal.pictured)
         await originals.forget(state_of(request.scope).principal, name, removal.originals)
-        said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
-        return json_answer(said)
+        result = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
+        return json_answer(result)
 
     @routes.delete("/indexes/{index}", summary="Delete an index", responses=answers(MESSAGE, _UNKNOWN))
     async def delete_index(request: Request, index: _Name) -> Response:

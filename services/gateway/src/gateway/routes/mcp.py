@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
 from gateway.answering.reading import Reading
-from gateway.dialects.mcp.asking import SCOPE_KEY, Asking, for_agents
+from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest, for_agents
 from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
@@ -119,8 +119,8 @@ class McpEndpoint:
             body = await Request(scope, receive).body()
         except ClientDisconnect:
             return
-        asking = scope[SCOPE_KEY] = self._asking(scope)
-        state.timeline = asking.timeline
+        agent = scope[SCOPE_KEY] = self._agent_request(scope)
+        state.timeline = agent.timeline
         message, headers = _read(body), Headers(scope=scope)
         exchange = _Exchange(send, begins_session=message.method == _INITIALIZE)
         call = _call_name(state.caller, headers.get(_SESSION, ""), message)
@@ -135,8 +135,8 @@ class McpEndpoint:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await ended(*tasks)
-            state.log |= asking.log
-            state.sources, state.done = asking.sources, asking.done
+            state.log |= agent.log
+            state.sources, state.done = agent.sources, agent.done
         if not answering.cancelled():
             answering.result()
         elif not left.is_set():
@@ -164,12 +164,12 @@ class McpEndpoint:
 
         return transport_of(*self._ports)
 
-    def _asking(self, scope: Scope) -> Asking:
+    def _agent_request(self, scope: Scope) -> AgentRequest:
         state = state_of(scope)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        return Asking(
+        return AgentRequest(
             frontend=for_agents(state.frontend),
-            principal=state.frontend.principal_for(state.principal, filter_asked=False),
+            principal=state.frontend.principal_for(state.principal, filter_requested=False),
             deadline=Deadline.after(self._timeout),
             timeline=state.timeline,
             base_url=self._address.of(scope),

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
 from gateway.answering.reading import Reading
-from gateway.dialects.mcp.asking import SCOPE_KEY, Asking
+from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest
 from gateway.dialects.mcp.calls import Calls
 from gateway.dialects.mcp.resources import Resources
 from gateway.dialects.mcp.server import mcp_server
@@ -36,7 +36,7 @@ class McpTransport:
         """Answer one message.
 
         Args:
-            scope: The request, with its `Asking`.
+            scope: The request, with its `AgentRequest`.
             body: The message.
             left: Set when the client has left.
             send: Sends the answer.
@@ -67,7 +67,7 @@ def transport_of(pipeline: Pipeline, reading: Reading, catalogue: Catalogue, ind
         indexes: Lists the indexes.
     """
     calls = Calls(pipeline, reading, indexes)
-    return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION))
+    return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _agent_request_of, VERSION))
 
 
 def _replayed(body: bytes, left: asyncio.Event) -> Receive:
@@ -82,6 +82,6 @@ def _replayed(body: bytes, left: asyncio.Event) -> Receive:
     return receive
 
 
-def _asking_of(request: Request) -> Asking:
-    asking: Asking = request.scope[SCOPE_KEY]
-    return asking
+def _agent_request_of(request: Request) -> AgentRequest:
+    agent: AgentRequest = request.scope[SCOPE_KEY]
+    return agent

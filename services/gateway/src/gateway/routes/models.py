@@ -41,8 +41,8 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         assistants = frontend.assistants_for(principal)
         chats = await generator.models(principal, deadline) if assistants else ()
         known = {each.name: each for each in reversed(chats)}
-        asked = {each.name: each.model or frontend.model or chats[0].name for each in assistants if chats}
-        return [replace(known[model], name=name, owned_by=_OURS) for name, model in asked.items() if model in known]
+        named = {each.name: each.model or frontend.model or chats[0].name for each in assistants if chats}
+        return [replace(known[model], name=name, owned_by=_OURS) for name, model in named.items() if model in known]
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:

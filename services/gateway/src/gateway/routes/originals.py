@@ -92,7 +92,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             raise refused() from None
         if not chosen:
             raise InvalidRequest("The front end has no default index: name one.", field="index")
-        principal = frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
+        principal = frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
         deadline = Deadline.after(timeout)
         if linked is not None:
             kept = await _linked(linked, principal, deadline)
@@ -194,11 +194,11 @@ def _ranged(scope: Scope) -> Scope:
     return {**scope, "headers": headers}
 
 
-def _is_range(said: str) -> bool:
-    if not _RANGES.fullmatch(said):
+def _is_range(header: str) -> bool:
+    if not _RANGES.fullmatch(header):
         return False
-    return all(int(first) <= int(last) for first, last in _RANGE.findall(said))
+    return all(int(first) <= int(last) for first, last in _RANGE.findall(header))
 
 
-def _known(said: str, etag: str) -> bool:
-    return said.strip() == "*" or etag in [each.strip().removeprefix("W/") for each in said.split(",")]
+def _known(header: str, etag: str) -> bool:
+    return header.strip() == "*" or etag in [each.strip().removeprefix("W/") for each in header.split(",")]

@@ -45,13 +45,13 @@ def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider |
         if provider is None:
             raise NotFound("OpenID Connect tokens are not accepted here.", resource=METADATA)
         scopes = {"scopes_supported": list(provider.scopes)} if provider.scopes else {}
-        said = {
+        metadata = {
             "resource": resource,
             "authorization_servers": [provider.issuer],
             "bearer_methods_supported": ["header"],
             "resource_name": "Causeway",
         }
-        return json_answer(said | scopes)
+        return json_answer(metadata | scopes)
 
     unknown = {404: "The resource does not exist, or tokens are not accepted"}
 

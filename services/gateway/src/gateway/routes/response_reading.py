@@ -61,7 +61,7 @@ class ResponseReading:
         if found is None:
             raise missing(name, "response_id")
         if frontend.hides_revoked and found.sources:
-            reader = frontend.principal_for(principal, filter_asked=False)
+            reader = frontend.principal_for(principal, filter_requested=False)
             if not await self._access.allows(reader, found, deadline):
                 raise missing(name, "response_id")
         return await self._ending.settled(principal, found, deadline)

@@ -46,7 +46,7 @@ class ResponseStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        after = _asked(scope) if scope["method"] == "GET" else None
+        after = _starting_after(scope) if scope["method"] == "GET" else None
         if after is None:
             await self._others(scope, receive, send)
             return
@@ -75,17 +75,17 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _asked(scope: Scope) -> int | None:
+def _starting_after(scope: Scope) -> int | None:
     """Return the number of the last known event; None without a stream or with a malformed query."""
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if query.get("stream", ["no"])[-1].lower() not in _TRUE:
         return None
     if "starting_after" not in query:
         return _number(next((value.decode("latin-1") for key, value in scope["headers"] if key == _LAST), ""), -1)
-    said = query["starting_after"][-1]
-    return -1 if said == "-1" else _number(said, None)
+    text = query["starting_after"][-1]
+    return -1 if text == "-1" else _number(text, None)
 
 
-def _number(said: str, otherwise: int | None) -> int | None:
-    known = said.isascii() and said.isdigit() and len(said) < _LONGEST_NUMBER
-    return int(said) if known else otherwise
+def _number(text: str, otherwise: int | None) -> int | None:
+    known = text.isascii() and text.isdigit() and len(text) < _LONGEST_NUMBER
+    return int(text) if known else otherwise

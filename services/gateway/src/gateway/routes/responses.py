@@ -63,8 +63,8 @@ def router(
         """Count the tokens that the model would get, without retrieved passages."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
         body = await json_body(request)
-        asked = await stored.recall(ChatRequest(body, state.principal, state.frontend), deadline)
-        turn = dialect.parse(asked).turn
+        recalled = await stored.recall(ChatRequest(body, state.principal, state.frontend), deadline)
+        turn = dialect.parse(recalled).turn
         messages = prompts.compose(turn, ())
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         counts = await generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
@@ -168,10 +168,10 @@ def listed(item: Item) -> Item:
     """Return an item for a list, with a status if its kind has one."""
     if item["type"] not in _WITH_STATUS:
         return item
-    said = {"status": "completed", **item}
+    rendered = {"status": "completed", **item}
     if item["type"] == "message":
-        said["content"] = [_part(part) for part in item["content"]]
-    return said
+        rendered["content"] = [_part(part) for part in item["content"]]
+    return rendered
 
 
 def _part(part: Item) -> Item:

@@ -68,12 +68,12 @@ class SessionMemory:
         if known is None:
             return None
         turn = exchange.turn
-        said = (*turn.history, Message("user", turn.question))
+        conversation = (*turn.history, Message("user", turn.question))
         if known.messages and not session.is_whole:
             system = tuple(each for each in turn.history if each.role == "system")
             others = tuple(each for each in turn.history if each.role != "system")
             exchange.turn = replace(turn, history=(*system, *known.messages, *others))
-        return Remembering(self._memory, principal, frontend.name, session, known, said)
+        return Remembering(self._memory, principal, frontend.name, session, known, conversation)
 
 
 class Remembering:
@@ -85,7 +85,7 @@ class Remembering:
         profile: Name of the front end.
         session: The turn's session.
         known: The stored messages.
-        said: The messages of the request.
+        conversation: The messages of the request.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class Remembering:
         profile: str,
         session: Session,
         known: Remembered,
-        said: tuple[Message, ...],
+        conversation: tuple[Message, ...],
     ) -> None:
         self._memory = memory
         self._of = principal, profile, session.name
         self._session = session
         self._known = known
-        self._said = said
+        self._conversation = conversation
         self._texts: list[str] = []
         self._stopped = False
 
@@ -123,7 +123,7 @@ class Remembering:
         text = "".join(self._texts)
         if self._stopped or not text:
             return  # a blocked turn is not stored
-        said = (*self._said, Message("assistant", text))
+        conversation = (*self._conversation, Message("assistant", text))
         known: Remembered | None = self._known
         deadline = Deadline.after(_SECONDS)
         try:
@@ -131,7 +131,7 @@ class Remembering:
                 if known is None:
                     return  # the session was deleted meanwhile
                 before = () if self._session.is_whole else known.messages
-                messages = bounded((*before, *said))
+                messages = bounded((*before, *conversation))
                 if await self._memory.replace(*self._of, messages, known.revision, deadline):
                     return
                 # Another turn of the same session was faster.

@@ -98,10 +98,10 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
 def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Read both lists. Both are required: a missing list would open the document to all callers."""
-    said = members(raw)
-    if set(said) != {"oids", "groups"}:
+    changes = members(raw)
+    if set(changes) != {"oids", "groups"}:
         raise InvalidRequest("The body must have oids and groups, and no other members.", field="oids")
-    fields = Fields({name: value(each, name) for name, each in said.items()})
+    fields = Fields({name: value(each, name) for name, each in changes.items()})
     lists = []
     for name in ("oids", "groups"):
         if not isinstance(fields.get(name), list):

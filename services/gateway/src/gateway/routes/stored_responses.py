@@ -57,27 +57,27 @@ class StoredResponses:
             InvalidRequest: A member is wrong, or the front end does not store responses.
             Unavailable: The store cannot be reached. An answer without the earlier items would be wrong.
         """
-        asked = continuation.read(request.body, request.frontend.responses)
-        continuation.refuse_off(request.frontend.responses, asked)
-        if not asked.continues:
-            return replace(request, before=Before(store=asked.store)) if asked.store else request
+        requested = continuation.read(request.body, request.frontend.responses)
+        continuation.refuse_off(request.frontend.responses, requested)
+        if not requested.continues:
+            return replace(request, before=Before(store=requested.store)) if requested.store else request
         principal, profile = request.principal, request.frontend.name
         items: tuple[Item, ...] = ()
         chain: tuple[str, ...] = ()
-        if asked.previous:
+        if requested.previous:
             field = "previous_response_id"
-            previous = await self._of_profile(principal, asked.previous, profile, field, deadline)
+            previous = await self._of_profile(principal, requested.previous, profile, field, deadline)
             chain = (*previous.chain, previous.id)
             if len(chain) > LONGEST_CHAIN:
                 message = f"{field}: at most {LONGEST_CHAIN} responses can follow each other."
                 raise InvalidRequest(message, field=field)
             earlier = await self._all(principal, previous.chain, profile, field, deadline)
             items = tuple(item for each in (*earlier, previous) for item in each.all_items)
-        if asked.conversation:
-            known = await self._of_profile(principal, asked.conversation, profile, "conversation", deadline)
+        if requested.conversation:
+            known = await self._of_profile(principal, requested.conversation, profile, "conversation", deadline)
             items = known.items
-        references = await self._references(principal, asked.references, profile, deadline)
-        return replace(request, before=Before(items, references, chain, asked.conversation, asked.store))
+        references = await self._references(principal, requested.references, profile, deadline)
+        return replace(request, before=Before(items, references, chain, requested.conversation, requested.store))
 
     def keeping(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]

@@ -99,21 +99,21 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 
 def response_json(owned: Owned) -> dict[str, Any]:
     """Return a response for an administrator. Members are listed one by one, so that no text is included."""
-    said = owned.stored.object
+    response = owned.stored.object
     issuer, user = issuer_and_user(owned.owner)
-    usage = said.get("usage") or {}
-    reason = (said.get("error") or {}).get("code") or (said.get("incomplete_details") or {}).get("reason")
+    usage = response.get("usage") or {}
+    reason = (response.get("error") or {}).get("code") or (response.get("incomplete_details") or {}).get("reason")
     return {
         "id": owned.stored.id,
         "status": owned.stored.status,
         "reason": reason,
-        "model": said.get("model"),
-        "background": bool(said.get("background")),
+        "model": response.get("model"),
+        "background": bool(response.get("background")),
         "user": user or None,
         "issuer": issuer or None,
         "frontend": owned.stored.profile,
-        "created_at": _moment(said.get("created_at")),
-        "completed_at": _moment(said.get("completed_at")),
+        "created_at": _moment(response.get("created_at")),
+        "completed_at": _moment(response.get("completed_at")),
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
         "bytes": owned.size,

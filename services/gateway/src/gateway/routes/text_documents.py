@@ -134,8 +134,8 @@ def _check_lengths(documents: Sequence[TextDocument], most: int) -> None:
     """Refuse texts that a worker would refuse, before any is accepted."""
     for document in documents:
         if len(document.text) > most:
-            said = f"Document {document.document_id!r} has more than {most} characters."
-            raise PayloadTooLarge(said, field="documents", resource=document.document_id)
+            message = f"Document {document.document_id!r} has more than {most} characters."
+            raise PayloadTooLarge(message, field="documents", resource=document.document_id)
 
 
 def _keep(spool: Spool, documents: list[TextDocument]) -> None:

@@ -40,8 +40,8 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     for file in files:
         name = file.filename or ""
         if not name.strip() or len(name) > _LONGEST_NAME or any(map(_breaks_lines, name)):
-            said = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
-            raise InvalidRequest(f"{said}, not {name[:_LONGEST_NAME]!r}.", field="file")
+            message = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
+            raise InvalidRequest(f"{message}, not {name[:_LONGEST_NAME]!r}.", field="file")
         if name in names:
             raise InvalidRequest(f"Two files have the name {name!r}: one would replace the other.", field="file")
         if not file.size:

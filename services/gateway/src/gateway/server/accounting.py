@@ -133,13 +133,13 @@ class Account:
             if not raw:
                 continue
             try:
-                said = _answer.decode(raw)
+                answer = _answer.decode(raw)
             except ValueError:
                 continue
-            self.model = self.model or said.model
-            if timeline.usage is None and said.usage is not None:
-                self.input_tokens += said.usage.prompt_tokens
-                self.output_tokens += said.usage.completion_tokens
+            self.model = self.model or answer.model
+            if timeline.usage is None and answer.usage is not None:
+                self.input_tokens += answer.usage.prompt_tokens
+                self.output_tokens += answer.usage.completion_tokens
         if timeline.usage is not None:
             self.input_tokens += timeline.usage.prompt_tokens
             self.output_tokens += timeline.usage.completion_tokens
@@ -210,13 +210,13 @@ class Account:
             "text": found.text[:_MOST_TEXT] if self.frontend.audit_text else "",
         }
 
-    def _audited(self, direction: Direction, detector: str, verdict: str, **said: Any) -> Record:
+    def _audited(self, direction: Direction, detector: str, verdict: str, **answer: Any) -> Record:
         entry = AuditEntry(
             id=uuid.uuid4().hex,
             direction=direction.value,
             detector=detector,
             verdict=verdict,
-            **said,
+            **answer,
             **self._common,
         )
         return Record(keys.audit_subject(self.tenant, detector, verdict), self.tenant, entry.id, _encode(entry))

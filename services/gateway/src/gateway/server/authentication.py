@@ -110,13 +110,13 @@ class Authentication:
         if not caller.principal.has_role(role := state.route.role):
             raise PermissionDenied(f"This needs the role '{role}', which the caller does not have.")
 
-    async def _caller(self, said: str) -> Caller:
-        if self._keys is not None and (self._tokens is None or said.startswith(api_keys.PREFIX)):
-            return self._keys.caller(said)
-        if self._tokens is None or said.startswith(api_keys.PREFIX):
+    async def _caller(self, text: str) -> Caller:
+        if self._keys is not None and (self._tokens is None or text.startswith(api_keys.PREFIX)):
+            return self._keys.caller(text)
+        if self._tokens is None or text.startswith(api_keys.PREFIX):
             raise Unauthenticated("API keys are not accepted here.", field="authorization", details=INVALID)
             # Most tokens are cached: they need no await.
-        return self._tokens.known(said) or await self._tokens.caller(said)
+        return self._tokens.known(text) or await self._tokens.caller(text)
 
     def _check_profile(self, scope: Scope, caller: Caller) -> None:
         bound = caller.profiles | self._frontends().bound_to(caller.key_name)

@@ -29,8 +29,8 @@ class ContentDecoding:
             UnsupportedMedia: The body has another encoding.
         """
         if scope["type"] == "http":
-            said = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
-            encoding = said.strip().lower()
+            encodings = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
+            encoding = encodings.strip().lower()
             if encoding in _GZIP:
                 # In place, because outer layers share the state. The length was that of the encoded body.
                 scope["headers"] = [

@@ -76,7 +76,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._place = Place.OPEN
         self._reading_head = self._idle = True
         self._whole = self._refused = self._resuming = False
-        self._asked = self._draining = False
+        self._has_request = self._draining = False
         self._piece = self._fed = self._unread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
 
         A client retries if a used connection breaks, but not if a new connection breaks.
         """
-        if self._asked or self._refused:
+        if self._has_request or self._refused:
             super().shutdown()
             return
         self._draining = True
@@ -187,7 +187,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(error)
             raise  # stops the parser
         super().on_headers_complete()
-        self._asked = True
+        self._has_request = True
         if self._draining:
             self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":

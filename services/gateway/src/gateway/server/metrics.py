@@ -94,7 +94,7 @@ class Metrics:
         self._requests[name].labels(status).inc()
         self._latency[name].labels(status).observe(seconds)
 
-    def asked(self, frontend: str, *, success: bool) -> None:
+    def count_frontend(self, frontend: str, *, success: bool) -> None:
         """Count a request of a front end, for any path."""
         self._front_ends.labels(frontend, "success" if success else "failure").inc()
 
@@ -154,17 +154,17 @@ class Measured:
     Args:
         app: The inner application.
         metrics: The metrics.
-        unseen: Paths that are not counted.
+        uncounted: Paths that are not counted.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, unseen: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, uncounted: Sequence[str]) -> None:
         self._app = app
         self._metrics = metrics
-        self._unseen = frozenset(unseen)
+        self._uncounted = frozenset(uncounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in self._unseen:
+        if scope["type"] != "http" or scope["path"] in self._uncounted:
             await self._app(scope, receive, send)
             return
         state = state_of(scope)
@@ -185,7 +185,7 @@ class Measured:
             done = state.done
             success = success and done is not None
             sources = done.selection.passages if done is not None and done.selection else None
-        self._metrics.asked(state.frontend.name, success=success)
+        self._metrics.count_frontend(state.frontend.name, success=success)
         if name is None:
             return
         self._metrics.ended(name, seconds, success=success)

@@ -161,7 +161,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
         path: The requested path.
         state: The state of the request.
     """
-    said = {
+    members = {
         "dialect": state.dialect,
         "user": "" if account.key else pseudonym(account.tenant, account.user),
         "model": account.model,
@@ -181,7 +181,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
         # Set explicitly, because the request's span has ended.
         "trace_id": account.trace_id,
         "tenant": account.tenant,
-        **{name: value for name, value in said.items() if value},
+        **{name: value for name, value in members.items() if value},
         **state.log,
     }
 

@@ -35,8 +35,8 @@ def error_headers(error: CausewayError) -> list[Header]:
 def _challenge(details: Mapping[str, str]) -> bytes:
     """Return the challenge (RFC 6750, 3; RFC 9728, 5.1). It has an error only if the request has a credential."""
     members = {"error": details.get("challenge"), "resource_metadata": details.get("resource_metadata")}
-    said = "".join(f', {name}="{value}"' for name, value in members.items() if value)
-    return b'Bearer realm="causeway"' + said.encode("latin-1", "replace")
+    parameters = "".join(f', {name}="{value}"' for name, value in members.items() if value)
+    return b'Bearer realm="causeway"' + parameters.encode("latin-1", "replace")
 
 
 async def refuse(send: Send, error: CausewayError, body: bytes, status: int | None = None) -> None:

@@ -12,11 +12,11 @@ class RunningCalls:
     """The calls of one gateway, by name.
 
     Attributes:
-        tell: Notifies the other gateways of a cancelled call.
+        notify: Notifies the other gateways of a cancelled call.
     """
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], Awaitable[None]] = _no_other
+        self.notify: Callable[[str], Awaitable[None]] = _no_other
         self._running: dict[str, Callable[[], object]] = {}
 
     @contextlib.contextmanager
@@ -37,7 +37,7 @@ class RunningCalls:
     async def cancel(self, name: str) -> None:
         """End a call on any gateway; do nothing if it does not run."""
         if not self.cancel_here(name):
-            await self.tell(name)
+            await self.notify(name)
 
     def cancel_here(self, name: str) -> bool:
         """End a call on this gateway; return whether it runs here."""

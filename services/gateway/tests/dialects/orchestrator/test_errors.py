@@ -67,7 +67,7 @@ def test_a_model_servers_message_is_quoted(body: str) -> None:
     """The error quotes the message of each known error body of model servers."""
     error = UpstreamRejected("refused", status=400, body=body)
     error.resource = "m"
-    details = json.loads(errors.body(error, asked="chat completion"))["details"]
+    details = json.loads(errors.body(error, request_name="chat completion"))["details"]
     assert details == "chat completion request failed for `m`: not like this"
 
 

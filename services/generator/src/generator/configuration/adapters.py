@@ -63,14 +63,14 @@ class Defaults:
 
 
 def load_adapters(servers: Iterable[ServerEntry]) -> None:
-    """Import what these servers need; this is slow, so call it in a thread."""
+    """Import the libraries for these servers; this is slow, so call it in a thread."""
     for kind in {server.kind for server in servers}:
         for module in _ADAPTERS.get(kind, ()):
             importlib.import_module(module)
 
 
 def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
-    """Return the connections that all deployments on a server share; None if each has its own, or none."""
+    """Return the connections that all deployments on a server share; None if they share none."""
     if not isinstance(entry, OpenAIEntry):
         return None
     from generator.openai.endpoint import Endpoint
@@ -111,7 +111,7 @@ def open_model(
         deployment: The deployment.
         server: The server.
         connections: The result of `open_server` for the server.
-        tokens: Counts for the model.
+        tokens: Counts tokens for the model.
         defaults: Values that the file may omit.
     """
     if isinstance(server, OpenAIEntry):

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """The configuration of a deployment: while it is equal, the deployment and its state are kept."""
+    """The configuration of a deployment: a deployment with an unchanged configuration keeps its state."""
 
     model: ModelEntry
     deployment: DeploymentEntry
@@ -68,9 +68,9 @@ class _Snapshot:
 class RoutedModels:
     """A `generator.routing.models.Catalogue` by configuration, which may change while answers run.
 
-    A request keeps the models that it began with. When the last such request has ended, what the newer
-    configuration no longer has is closed. What both have continues: connections, load and circuits. Use it in one
-    event loop.
+    A request keeps the models that it began with. When the last such request has ended, the models and servers that
+    the newer configuration does not have are closed. The others continue with their connections, load and circuits.
+    Use it in one event loop.
 
     Args:
         defaults: Values that a configuration may omit.
@@ -83,7 +83,7 @@ class RoutedModels:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Models]:
-        """Provide the present models, and keep them usable during the block."""
+        """Provide the current models, and keep them usable during the block."""
         snapshot = self._snapshots[-1]
         snapshot.holders += 1
         try:

@@ -18,7 +18,7 @@ _SAME = 0.8
 def answer(question: str, sources: Sequence[Source]) -> str:
     """Return the best one to three sentences of the sources, each followed by ``[name]`` of its source.
 
-    Without sources, or if none answers the question, the text says so. The same question and sources give the same
+    If no source answers the question, the text says so. The same question and sources give the same
     answer, and more sources never turn an answer into a refusal.
     """
     if not any(source.text.strip() for source in sources):
@@ -37,11 +37,11 @@ def _chosen(ranked: Sequence[Ranked]) -> list[Ranked]:
             break
         if any(_is_worse_row(each, other) for other in chosen):
             continue
-        said = set(words(_quoted(each)))
-        if any(len(said & other) >= _SAME * min(len(said), len(other)) for other in shown):
+        quoted = set(words(_quoted(each)))
+        if any(len(quoted & other) >= _SAME * min(len(quoted), len(other)) for other in shown):
             continue
         chosen.append(each)
-        shown.append(said)
+        shown.append(quoted)
     return chosen
 
 

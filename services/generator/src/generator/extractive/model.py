@@ -50,9 +50,9 @@ def worded(text: str, wanted: Wanted) -> Worded:
     """Return the part of an answer that the parameters allow."""
     stops = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
     ends = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
-    said = pieces(text[: min(ends)] if ends else text)
-    most = min((most for most in (wanted.max_tokens, wanted.max_completion_tokens) if most), default=len(said))
-    return Worded(said[:most], "length" if most < len(said) else "stop")
+    parts = pieces(text[: min(ends)] if ends else text)
+    most = min((most for most in (wanted.max_tokens, wanted.max_completion_tokens) if most), default=len(parts))
+    return Worded(parts[:most], "length" if most < len(parts) else "stop")
 
 
 _parameters = msgspec.json.Decoder(Wanted)
@@ -61,8 +61,8 @@ _parameters = msgspec.json.Decoder(Wanted)
 class ExtractiveModel:
     """Answers with the best sentences of the sources, each with its citation; equal prompts get equal answers.
 
-    A request of the OpenAI API has no sources, so the answer says that there are none. It has that API's format, so
-    that the route works without a model server.
+    A request of the OpenAI API has no sources, and the answer says so. The answer has that API's format, so that
+    the route works without a model server.
 
     Args:
         name: Its public name.
@@ -96,17 +96,17 @@ class ExtractiveModel:
         wanted = _wanted(prompt.parameters_json)
         # In steps: long sources take milliseconds, and other streams must continue.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
-        said, choices = worded(text, wanted), wanted.n or 1
+        answered, choices = worded(text, wanted), wanted.n or 1
         yield openai_emulation.start(self.name)
-        for piece in said.pieces:
+        for piece in answered.pieces:
             for choice in range(choices):
                 yield Event(EventKind.TEXT, choice, piece)
         for choice in range(choices):
-            yield Event(EventKind.FINISH, choice, said.finish_reason)
-        yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, said, choices))
+            yield Event(EventKind.FINISH, choice, answered.finish_reason)
+        yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, answered, choices))
 
-    def _usage(self, messages: Sequence[ChatMessage], said: Worded, choices: int) -> Usage:
-        return Usage(self.tokens.count_messages(messages), choices * len(said.pieces), exact=True)
+    def _usage(self, messages: Sequence[ChatMessage], answered: Worded, choices: int) -> Usage:
+        return Usage(self.tokens.count_messages(messages), choices * len(answered.pieces), exact=True)
 
     async def context_window(self) -> int:
         """Return the configured window."""
@@ -143,5 +143,5 @@ def _wanted(parameters_json: bytes) -> Wanted:
 def _question(prompt: Conversation) -> str:
     if prompt.question:
         return prompt.question
-    asked = [message for message in prompt.messages if message.role == "user"]
-    return text_of(asked[-1]) if asked else ""
+    questions = [message for message in prompt.messages if message.role == "user"]
+    return text_of(questions[-1]) if questions else ""

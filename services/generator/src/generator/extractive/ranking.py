@@ -1,9 +1,9 @@
 """Ranks the passages that answer a question.
 
 A passage's score is the share of the question's words that it contains. Rare words count more (Robertson's and
-Spärck Jones' inverse document frequency, over the passages at hand), and passages that look like the requested kind
-of answer get a bonus. The weights were set on the questions of the sample corpus, where none of them matters much:
-doubling or halving one changes the share of questions answered by at most three in a hundred.
+Spärck Jones' inverse document frequency, over the given passages), and passages that look like the requested kind
+of answer get a bonus. The weights were set on the questions of the sample corpus. The result depends little on
+them: doubling or halving one changes the share of answered questions by at most three percentage points.
 """
 
 import math
@@ -20,7 +20,7 @@ from generator.extractive.terms import subject, words
 # A word of the question that is not in the passage itself but …
 _IN_CONTEXT = 0.5  # … in a heading above it
 _BEFORE = 0.35  # … in the sentence before it
-_BEFORE_PRONOUN = 0.8  # … in the sentence before it, which it takes up with a pronoun
+_BEFORE_PRONOUN = 0.8  # … in the previous sentence, to which a pronoun refers
 _KIND = 0.25  # for each requested kind of thing that the passage has
 _RANK = 0.25  # for the most relevant source; half of it for the second, a third for the third …
 _LENGTH = 0.15  # the weight of the length against a passage
@@ -90,7 +90,7 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
 
     Those without a word of the question are omitted, unless no passage has one.
     """
-    asked = subject(question)
+    terms = subject(question)
     read = []
     for place, source in enumerate(sorted(sources, key=lambda source: -source.score)):
         parts = passages(source.text)
@@ -98,7 +98,7 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
             read += [(place, source.name, passage, words(passage.text)) for passage in parts]
     if not read:
         return []
-    weights = _weights(asked, [found for *_, found in read])
+    weights = _weights(terms, [found for *_, found in read])
     total = sum(weights.values())
     average = sum(len(found) for *_, found in read) / len(read) or 1.0
     kinds = [given for wanted, given in _KINDS if wanted.search(question)]
@@ -112,8 +112,8 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
         if passage.is_label and not any(character.isdigit() for character in _NUMBERING.sub("", passage.text)):
             score *= _LABEL
         ranked.append(Ranked(name, passage, score, coverage))
-    said = [each for each in ranked if each.coverage]
-    return sorted(said or ranked, key=lambda each: -each.score)
+    relevant = [each for each in ranked if each.coverage]
+    return sorted(relevant or ranked, key=lambda each: -each.score)
 
 
 def _gives(kind: re.Pattern[str], text: str, question: str) -> bool:
@@ -121,10 +121,10 @@ def _gives(kind: re.Pattern[str], text: str, question: str) -> bool:
     return any(match[0] not in question for match in kind.finditer(text))
 
 
-def _weights(asked: Sequence[str], found: Sequence[list[str]]) -> dict[str, float]:
+def _weights(terms: Sequence[str], found: Sequence[list[str]]) -> dict[str, float]:
     frequency = Counter(word for each in found for word in set(each))
     count = len(found)
-    return {word: math.log1p((count - frequency[word] + 0.5) / (frequency[word] + 0.5)) for word in asked}
+    return {word: math.log1p((count - frequency[word] + 0.5) / (frequency[word] + 0.5)) for word in terms}
 
 
 def _coverage(weights: dict[str, float], passage: Passage, own: set[str]) -> float:

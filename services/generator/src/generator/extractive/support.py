@@ -51,18 +51,18 @@ def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool
         source: With its cosine, if it is known.
         passages: The passages of the source.
     """
-    asked = dict.fromkeys(subject(question))
+    terms = dict.fromkeys(subject(question))
     passages = list(passages)
-    if not asked or not passages:
+    if not terms or not passages:
         return False
     there = frozenset(words(f"{PurePosixPath(source.name.partition('#')[0]).stem} {source.text}"))
-    names = _names(question) & asked.keys()
+    names = _names(question) & terms.keys()
     if not names <= there:
         return False
-    weights = {word: _NAME if word in names else _COMMON if word in _COMMON_WORDS else 1.0 for word in asked}
+    weights = {word: _NAME if word in names else _COMMON if word in _COMMON_WORDS else 1.0 for word in terms}
     share = max(_share(weights, passage, there) for passage in passages)
     if source.cosine is None:
-        telling = asked.keys() - _COMMON_WORDS or asked.keys()
+        telling = terms.keys() - _COMMON_WORDS or terms.keys()
         return share >= _ENOUGH_WORDS and len(telling & there) >= min(_LEAST_WORDS, len(telling))
     return (share > 0 or source.cosine >= _TELLING) and share + _COSINE * source.cosine >= _ENOUGH
 

@@ -40,7 +40,7 @@ _TENS = {
 }
 _NUMBERS = {word: str(value) for value, word in enumerate(_COUNTING.split())} | _TENS
 _VOWEL = re.compile(r"[aeiouy]")
-# An adjective after "how" tells the kind of the answer, not its subject.
+# An adjective after "how" shows the kind of the answer, not its subject.
 _HOW = re.compile(
     r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
     re.IGNORECASE,

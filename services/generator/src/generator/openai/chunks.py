@@ -170,7 +170,7 @@ class ChunkReader:
             if name not in _READ_OF_CHUNK and raw != _NULL:
                 value = bytes(raw)
                 known = self._members.get(name)
-                # Some servers set the time anew in every chunk; only a 0 needs to be replaced.
+                # Some servers set a new time in every chunk; only a 0 needs to be replaced.
                 if known != value and (name != "created" or known in (None, b"0")):
                     self._members[name] = value
                     fresh[name] = raw
@@ -179,7 +179,7 @@ class ChunkReader:
     def _choice_events(self, choice: Members, events: list[Event]) -> None:
         index = _index(msgspec.json.decode(choice["index"], type=int) if "index" in choice else 0)
         body = choice.get("delta", choice.get("message", _NULL))
-        delta = _said(_object.decode(body)) if body != _NULL else {}
+        delta = _with_value(_object.decode(body)) if body != _NULL else {}
         if delta.get("role") == _ASSISTANT:
             del delta["role"]
         text, read = "", _READ_OF_CHOICE
@@ -190,15 +190,15 @@ class ChunkReader:
             text = msgspec.json.decode(delta.pop("content"), type=str)
         reason = choice.get("finish_reason", _NULL)
         finished = reason != _NULL
-        others = {name: raw for name, raw in _said(choice).items() if name not in read}
+        others = {name: raw for name, raw in _with_value(choice).items() if name not in read}
         if delta:
             events.append(Event(EventKind.DELTA, index, raw_json=_encode(delta)))
         if text or (others and not finished):
             events.append(Event(EventKind.TEXT, index, text, _encode(others) if others else b""))
             others = {}
         if finished:
-            said = msgspec.json.decode(reason, type=str)
-            events.append(Event(EventKind.FINISH, index, said, _encode(others) if others else b""))
+            reason_text = msgspec.json.decode(reason, type=str)
+            events.append(Event(EventKind.FINISH, index, reason_text, _encode(others) if others else b""))
         self._progress.saw(index, finished)
 
 
@@ -270,7 +270,7 @@ def _check_text(payload: bytes) -> None:
         payload.decode()
 
 
-def _said(members: Members) -> Members:
+def _with_value(members: Members) -> Members:
     return {name: raw for name, raw in members.items() if raw != _NULL}
 
 

@@ -12,11 +12,11 @@ class Endpoint:
     """An address with its parameters.
 
     Attributes:
-        base_url: The base of the paths; its query is kept.
+        base_url: The base of the paths. Requests keep its query.
         bearer: The key for ``Authorization: Bearer``, if any.
-        chat_path: Of chat completions; ``{model}`` is replaced by the server's name of the model.
-        text_path: Of text completions, in the same format.
-        models_path: Of the list of models.
+        chat_path: The path of chat completions; ``{model}`` is replaced by the server's name of the model.
+        text_path: The path of text completions, in the same format.
+        models_path: The path of the list of models.
         headers: Sent with every request.
         query: Parameters of every URL.
     """

@@ -35,7 +35,7 @@ def elsewhere(status: int) -> Unavailable:
 
 
 def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
-    """Return the error of a connection that failed before the answer; its cause tells whether it was a time-out."""
+    """Return the error of a connection that failed before the answer; its cause shows whether it was a time-out."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

@@ -79,7 +79,7 @@ class Reply:
         """Wait for data and return the bytes that have arrived; empty at the end.
 
         Raises:
-            DeadlineExceeded: No data came in time.
+            DeadlineExceeded: No data arrived in time.
             Unavailable: The connection broke.
         """
         self._patience.begin()
@@ -143,7 +143,7 @@ class Reply:
         try:
             await tick.wait()
         finally:
-            with contextlib.suppress(RuntimeError):  # the transport was closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the transport was closed
                 transport.resume_reading()
 
     async def whole(self) -> bytes:

@@ -25,14 +25,14 @@ def request_body(prompt: Conversation, model: str, reasoning: str = "") -> bytes
     """
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)
-    asked = {"model": model, **_said(prompt, reasoning)}
+    request = {"model": model, **_messages(prompt, reasoning)}
     if not (prompt.in_one_piece or prompt.unary):
         streaming = {} if options in (None, Raw(b"null")) else _object.decode(options)
-        asked |= {"stream": True, "stream_options": {**streaming, "include_usage": _TRUE}}
-    return _encode(asked | parameters)
+        request |= {"stream": True, "stream_options": {**streaming, "include_usage": _TRUE}}
+    return _encode(request | parameters)
 
 
-def _said(prompt: Conversation, reasoning: str) -> dict[str, Any]:
+def _messages(prompt: Conversation, reasoning: str) -> dict[str, Any]:
     if prompt.plain:
         return {"prompt": prompt.messages[0].text}
     return {"messages": [_message(message, reasoning) for message in prompt.messages]}

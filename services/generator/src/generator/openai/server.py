@@ -100,7 +100,7 @@ class ModelServer:
         url = self._urls.get((model, plain))
         if url is None:
             url = self._urls[model, plain] = _below(self._base_url, self._endpoint.answers(model, plain=plain))
-        async with self._asked("POST", url, self._limits.first_byte, body, headers) as reply:
+        async with self._reply("POST", url, self._limits.first_byte, body, headers) as reply:
             yield reply
 
     async def reachable(self) -> bool:
@@ -146,7 +146,7 @@ class ModelServer:
         return self._session
 
     @contextlib.asynccontextmanager
-    async def _asked(
+    async def _reply(
         self,
         method: str,
         url: URL,
@@ -199,7 +199,7 @@ class ModelServer:
             try:
                 self._renew_query()
                 url = _below(self._base_url, self._endpoint.models_path)
-                async with self._asked("GET", url, _LOOK_SECONDS) as reply:
+                async with self._reply("GET", url, _LOOK_SECONDS) as reply:
                     self._models = _listed(await reply.whole()) or self._models
                 self._reachable = True
             except UpstreamRejected as error:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-# Whole strings first, so that nothing inside them counts as structure; then the structure.
+# Strings come first, so that characters inside them do not match as structure.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]')
 _SPACE = b" \t\r\n"
 

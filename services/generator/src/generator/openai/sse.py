@@ -1,4 +1,4 @@
-"""Server-sent events, as far as a model's stream needs them.
+"""A parser of server-sent events for the streams of model servers.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
 """
@@ -22,7 +22,7 @@ class SseParser:
         most_bytes: The maximum number of bytes of an event.
 
     >>> parser = SseParser(most_bytes=1024)
-    >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event has not come
+    >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event is missing
     []
     >>> parser.feed(b": a comment\n\ndata: [DO")
     [b'{"n": 1}']

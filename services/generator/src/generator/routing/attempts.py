@@ -131,9 +131,9 @@ class Attempts:
 
     def _outcome(self) -> CausewayError:
         """Return a server's "too many requests", else the last failure, else the error of a full queue."""
-        told = [error for error in self._errors.values() if _is_too_many(error)]
-        if told:
-            return min(told, key=lambda error: error.retry_after or 0.0)
+        overloaded = [error for error in self._errors.values() if _is_too_many(error)]
+        if overloaded:
+            return min(overloaded, key=lambda error: error.retry_after or 0.0)
         if self._last is not None:
             return self._last
         # A full queue has priority over an open circuit, because it ends sooner.

@@ -35,7 +35,7 @@ class Deployment:
 
     @property
     def admits(self) -> bool:
-        """Return whether a request may use it now, perhaps after waiting."""
+        """Return whether a request may use it now or after a wait."""
         return self.circuit.admits and not self.slots.full
 
     @contextlib.asynccontextmanager
@@ -61,7 +61,7 @@ class Deployment:
                     call.answering()
                     call.left()
                 raise
-            except BaseException:  # the caller left, or a defect of ours
+            except BaseException:  # the caller has left, or this code has a defect
                 call.left()
                 raise
             else:

@@ -14,7 +14,7 @@ from servicekit.errors import CausewayError
 from generator.domain import Conversation, Event, EventKind, Prompt, Usage
 from generator.routing.circuit_breaker import State
 from generator.routing.deployment import Deployment
-from generator.routing.span_attributes import Asked, request_attributes, response_attributes
+from generator.routing.span_attributes import RequestParameters, request_attributes, response_attributes
 
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _BETWEEN = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
@@ -40,11 +40,11 @@ class Answering:
     Args:
         model: The model's public name.
         deployment: The deployment.
-        asked: The parameters of the request.
+        parameters: The parameters of the request.
         prompt: The request.
     """
 
-    def __init__(self, model: str, deployment: Deployment, asked: Asked, prompt: Prompt) -> None:
+    def __init__(self, model: str, deployment: Deployment, parameters: RequestParameters, prompt: Prompt) -> None:
         operation = "text_completion" if isinstance(prompt, Conversation) and prompt.plain else "chat"
         self._labels = {
             "gen_ai.operation.name": operation,
@@ -57,10 +57,10 @@ class Answering:
             attributes={
                 **self._labels,
                 "gen_ai.provider.name": deployment.model.owned_by,
-                **request_attributes(asked),
+                **request_attributes(parameters),
             },
         )
-        self._streamed = asked.stream is True
+        self._streamed = parameters.stream is True
         self._reasons: list[str] = []
         self._begin = time.perf_counter()
         self._began: float | None = None

@@ -38,8 +38,8 @@ class Models:
         """
         model = self._by_name.get(name) if name else self._default
         if model is None:
-            said = f"The model '{name}' does not exist. GET /v1/models lists the models."
-            raise NotFound(said, field="model", resource=name)
+            message = f"The model '{name}' does not exist. GET /v1/models lists the models."
+            raise NotFound(message, field="model", resource=name)
         return model
 
 
@@ -47,5 +47,5 @@ class Catalogue(Protocol):
     """The served models; they may change between two requests."""
 
     def held(self) -> AbstractContextManager[Models]:
-        """Provide the present models, and keep them usable during the block."""
+        """Provide the current models, and keep them usable during the block."""
         ...

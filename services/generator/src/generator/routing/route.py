@@ -15,7 +15,7 @@ from generator.ports import TokenCounter
 from generator.routing.attempts import Attempts, Retries, Target
 from generator.routing.circuit_breaker import State
 from generator.routing.metrics import Answering
-from generator.routing.span_attributes import asked_of
+from generator.routing.span_attributes import parameters_of
 
 UNBOUNDED = Deadline(math.inf)
 _TEXT, _FINISH = EventKind.TEXT, EventKind.FINISH
@@ -66,8 +66,8 @@ class Route:
             RateLimited: All deployments are busy and their queues full.
             CausewayError: See the port.
         """
-        asked = asked_of(prompt)
-        streamed = asked.stream is True
+        parameters = parameters_of(prompt)
+        streamed = parameters.stream is True
         # A question of a user can cause several model requests; all are in one trace.
         request = telemetry.current_trace_id() or object()
         tries = Attempts(self.name, self.targets, self._retries, deadline, self._dice)
@@ -79,7 +79,7 @@ class Route:
             try:
                 async with deployment.visit(deadline, request) as call:
                     admitted = True
-                    with Answering(self.name, deployment, asked, prompt) as answering:
+                    with Answering(self.name, deployment, parameters, prompt) as answering:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
                             first = await _first(events, deployment.first_token if streamed else math.inf)
                             call.answering()
@@ -106,12 +106,12 @@ class Route:
         return min(filter(None, windows), default=0)
 
     async def created(self) -> int:
-        """Return the time from the first deployment that knows it; 0 if none does."""
-        told = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
-        return next(filter(None, told), 0)
+        """Return the first known time of a deployment; 0 if no deployment knows it."""
+        created = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
+        return next(filter(None, created), 0)
 
     async def ready(self) -> bool:
-        """Return whether some deployment can be reached and has a closed circuit."""
+        """Return whether a deployment can be reached and has a closed circuit."""
         closed = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
         return any(await asyncio.gather(*(deployment.model.ready() for deployment in closed)))
 
@@ -125,7 +125,7 @@ async def _first(events: AsyncGenerator[Event, None], patience: float) -> list[E
     """Return the events up to the first one with content; the caller can still discard a START alone.
 
     Raises:
-        DeadlineExceeded: The first event with content did not come in time.
+        DeadlineExceeded: The first event with content did not arrive in time.
     """
     read = []
     try:

@@ -1,4 +1,4 @@
-"""Requests and answers as span attributes, with OpenTelemetry's names; never with any of their text.
+"""Requests and answers as span attributes, with OpenTelemetry's names, without their text.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -14,7 +14,7 @@ from generator.domain import Conversation, Event, EventKind, Prompt
 _CARRIERS = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
 
 
-class Asked(msgspec.Struct):
+class RequestParameters(msgspec.Struct):
     """The parameters of a request besides its messages, for all types of requests."""
 
     stream: object = None
@@ -32,17 +32,17 @@ class _Choice(msgspec.Struct):
     finish_reason: object = None
 
 
-class _Said(msgspec.Struct):
+class _ChunkFields(msgspec.Struct):
     id: object = None
     model: object = None
     choices: list[_Choice] = []
 
 
-_asked = msgspec.json.Decoder(Asked)
-_said = msgspec.json.Decoder(_Said)
+_parameters_decoder = msgspec.json.Decoder(RequestParameters)
+_chunk_decoder = msgspec.json.Decoder(_ChunkFields)
 
 
-def asked_of(prompt: Prompt) -> Asked:
+def parameters_of(prompt: Prompt) -> RequestParameters:
     """Return the parameters of a prompt; the platform's own prompts have flags for streaming.
 
     Raises:
@@ -50,25 +50,25 @@ def asked_of(prompt: Prompt) -> Asked:
     """
     try:
         if not isinstance(prompt, Conversation):
-            return _asked.decode(prompt.body)
-        asked = _asked.decode(prompt.parameters_json or b"{}")
+            return _parameters_decoder.decode(prompt.body)
+        parameters = _parameters_decoder.decode(prompt.parameters_json or b"{}")
     except ValueError as error:
         raise InvalidRequest(f"The request's parameters cannot be read: {error}.") from error
-    asked.stream = not (prompt.in_one_piece or prompt.unary)
-    return asked
+    parameters.stream = not (prompt.in_one_piece or prompt.unary)
+    return parameters
 
 
-def request_attributes(asked: Asked) -> dict[str, AttributeValue]:
+def request_attributes(parameters: RequestParameters) -> dict[str, AttributeValue]:
     """Return the attributes of a request."""
     found: dict[str, object] = {
-        "gen_ai.request.temperature": asked.temperature,
-        "gen_ai.request.top_p": asked.top_p,
-        "gen_ai.request.max_tokens": asked.max_completion_tokens or asked.max_tokens,
-        "gen_ai.request.seed": asked.seed,
-        "gen_ai.request.choice.count": None if asked.n == 1 else asked.n,
-        "gen_ai.request.frequency_penalty": asked.frequency_penalty,
-        "gen_ai.request.presence_penalty": asked.presence_penalty,
-        "gen_ai.request.stream": asked.stream is True or None,
+        "gen_ai.request.temperature": parameters.temperature,
+        "gen_ai.request.top_p": parameters.top_p,
+        "gen_ai.request.max_tokens": parameters.max_completion_tokens or parameters.max_tokens,
+        "gen_ai.request.seed": parameters.seed,
+        "gen_ai.request.choice.count": None if parameters.n == 1 else parameters.n,
+        "gen_ai.request.frequency_penalty": parameters.frequency_penalty,
+        "gen_ai.request.presence_penalty": parameters.presence_penalty,
+        "gen_ai.request.stream": parameters.stream is True or None,
     }
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float)}
 
@@ -80,13 +80,13 @@ def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
         if event.kind not in _CARRIERS or not event.raw_json:
             continue
         try:
-            said = _said.decode(event.raw_json)
+            chunk = _chunk_decoder.decode(event.raw_json)
         except (ValueError, RecursionError):
             continue  # it is passed on unchanged in any case
-        for name, value in (("gen_ai.response.id", said.id), ("gen_ai.response.model", said.model)):
+        for name, value in (("gen_ai.response.id", chunk.id), ("gen_ai.response.model", chunk.model)):
             if isinstance(value, str) and value:
                 found.setdefault(name, value)
-        reasons = [choice.finish_reason for choice in said.choices if isinstance(choice.finish_reason, str)]
+        reasons = [choice.finish_reason for choice in chunk.choices if isinstance(choice.finish_reason, str)]
         if reasons:
             found["gen_ai.response.finish_reasons"] = [str(reason) for reason in reasons]
     return found

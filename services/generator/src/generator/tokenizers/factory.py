@@ -25,15 +25,15 @@ class TokenizerSpec:
     Attributes:
         tokenizer: One of
 
-            - empty: by the model's name, an estimate where it is not one of OpenAI's;
+            - empty: by the model's name; an estimate if it is not one of OpenAI's models;
             - ``estimate``: from the kinds of characters;
             - ``words``: a token is a word, as the extractive model counts;
             - ``cl100k_base``, ``o200k_base``: OpenAI's encodings;
             - a path: of a Hugging Face ``tokenizer.json``, or of the directory that holds one;
             - ``vllm+http://host:8000``, ``llamacpp+http://host:8080`` (or https): the model server counts.
-        model: The name that the model's server knows.
-        chat_template: What is put around the messages, as `generator.tokenizers.templates.load_template` reads it;
-            read with a path only; empty: what lies beside the ``tokenizer.json``, else OpenAI's numbers.
+        model: The server's name of the model.
+        chat_template: The chat template, as `generator.tokenizers.templates.load_template` reads it;
+            used only with a path; empty: the template beside the ``tokenizer.json``, else OpenAI's overhead.
         api_key: For a server that counts.
     """
 
@@ -49,26 +49,26 @@ def counter(spec: TokenizerSpec) -> TokenCounter:
     Raises:
         ValueError: The specification is invalid, or a file that it names cannot be read.
     """
-    asked = spec.tokenizer
-    dialect, plus, url = asked.partition("+")
+    tokenizer_name = spec.tokenizer
+    dialect, plus, url = tokenizer_name.partition("+")
     if plus and dialect in _SERVERS and url.startswith(("http://", "https://")):
         return ServerTokens(url, cast("Dialect", dialect), spec.model, api_key=spec.api_key)
-    if asked == "":
+    if tokenizer_name == "":
         encoding = encoding_of(spec.model)
         return EstimatedTokens() if encoding is None else OpenAITokens(encoding)
-    if asked == "estimate":
+    if tokenizer_name == "estimate":
         return EstimatedTokens()
-    if asked == "words":
+    if tokenizer_name == "words":
         return PieceCounter()
-    if asked in ENCODINGS:
-        return OpenAITokens(asked)
-    return _of_file(asked, spec.chat_template)
+    if tokenizer_name in ENCODINGS:
+        return OpenAITokens(tokenizer_name)
+    return _of_file(tokenizer_name, spec.chat_template)
 
 
-def _of_file(asked: str, chat_template: str) -> TokenCounter:
-    path = Path(asked)
+def _of_file(tokenizer_name: str, chat_template: str) -> TokenCounter:
+    path = Path(tokenizer_name)
     path = path / _FILE if path.is_dir() else path
     if not path.is_file():
         known = ", ".join(["estimate", "words", *ENCODINGS, *(f"{name}+http://…" for name in _SERVERS)])
-        raise ValueError(f"The tokenizer '{asked}' is neither a file nor one of: {known}.")
+        raise ValueError(f"The tokenizer '{tokenizer_name}' is neither a file nor one of: {known}.")
     return HuggingFaceTokens(path, load_template(chat_template) if chat_template else template_beside(path))

@@ -16,14 +16,14 @@ class Answer:
 
     Attributes:
         responses: The number of responses.
-        asked: The server's token count of the prompt; None if it sent none.
-        said: The server's token count of the answer; None if it sent none.
+        prompt_tokens: The server's token count of the prompt; None if it sent none.
+        answer_tokens: The server's token count of the answer; None if it sent none.
     """
 
     def __init__(self, wanted: Sampling) -> None:
         self.responses = 0
-        self.asked: int | None = None
-        self.said: int | None = None
+        self.prompt_tokens: int | None = None
+        self.answer_tokens: int | None = None
         self._wanted = wanted
         self._cutter = StopCutter(wanted.stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a token may be half a character
@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Return whether a stop sequence came; the model can stop."""
+        """Return whether a stop sequence was found; then the model can stop."""
         return self._cutter.stopped
 
     def take(self, outputs: Mapping[str, list[Any]]) -> str:
@@ -45,13 +45,15 @@ class Answer:
         self.responses += 1
         read = piece(outputs)
         self._reason = read.reason or self._reason
-        self.asked = self.asked if read.asked is None else read.asked
-        self.said = self.said if read.said is None else (self.said or 0) + read.said
-        return self._said(self._cutter.feed(self._decoder.decode(read.text)))
+        self.prompt_tokens = self.prompt_tokens if read.prompt_tokens is None else read.prompt_tokens
+        self.answer_tokens = (
+            self.answer_tokens if read.answer_tokens is None else (self.answer_tokens or 0) + read.answer_tokens
+        )
+        return self._released(self._cutter.feed(self._decoder.decode(read.text)))
 
     def close(self) -> str:
         """Return the text that the end adds."""
-        return self._said(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
+        return self._released(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
 
     def reason(self, counted: int) -> str:
         """Return the finish reason in the OpenAI API's terms.
@@ -66,7 +68,7 @@ class Answer:
         # TensorRT-LLM sends no reason, but one response per token.
         return "length" if max(counted, self.responses) >= self._wanted.most else "stop"
 
-    def _said(self, text: str) -> str:
+    def _released(self, text: str) -> str:
         if text:
             self._texts.append(text)
         return text

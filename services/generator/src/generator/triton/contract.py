@@ -77,14 +77,14 @@ class Piece:
         text: The next piece of the answer.
         reason: The finish reason by its name in the OpenAI API; empty if the answer continues, or if the model sent
             no reason.
-        asked: The tokens of the prompt; None if the model does not count them.
-        said: The tokens of this piece; None if the model does not count them.
+        prompt_tokens: The tokens of the prompt; None if the model does not count them.
+        answer_tokens: The tokens of this piece; None if the model does not count them.
     """
 
     text: bytes
     reason: str
-    asked: int | None
-    said: int | None
+    prompt_tokens: int | None
+    answer_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,31 +26,31 @@ _CODES: dict[grpc.StatusCode, type[CausewayError]] = {
 }
 
 
-def failure(code: grpc.StatusCode | None, said: str, model: str, *, begun: bool) -> CausewayError:
+def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bool) -> CausewayError:
     """Return the error for a failure of the server.
 
     Args:
         code: Its status; None if it sent only a message.
-        said: Its message; a model's goes to the client, an internal one to the log.
+        message: Its message; a model's goes to the client, an internal one to the log.
         model: Its name on the server.
         begun: The answer had begun; then the request was valid, and the server failed.
     """
-    _log.warning("the Triton server failed", model=model, code=code.name if code else "", said=said, begun=begun)
+    _log.warning("the Triton server failed", model=model, code=code.name if code else "", said=message, begun=begun)
     kind = _CODES.get(code) if code else None
     if begun and kind is not DeadlineExceeded:
         return Unavailable("The model server broke off its answer.")
     if kind is InvalidRequest:
-        return InvalidRequest(f"The model refused the request: {said[:_MOST_WORDS]}")
-    if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in said):
+        return InvalidRequest(f"The model refused the request: {message[:_MOST_WORDS]}")
+    if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in message):
         # The public name is known, but the server has not loaded the model, or not yet.
         return Unavailable(f"The Triton server has no model '{model}' loaded.", resource=model)
     if kind is RateLimited:
-        return RateLimited("The model server takes no more requests at present.")
+        return RateLimited("The model server does not accept more requests at present.")
     if kind is DeadlineExceeded:
         return DeadlineExceeded("The model server did not answer in time.")
     if kind is Unavailable:
         return Unavailable("The model server cannot be reached, or the model is not ready.")
-    return UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=_body(said))
+    return UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=_body(message))
 
 
 def too_slow(seconds: float, what: str) -> DeadlineExceeded:
@@ -63,6 +63,6 @@ def unreadable() -> Unavailable:
     return Unavailable("The model server sent an answer that cannot be read.")
 
 
-def _body(said: str) -> str:
-    error = {"message": said[:_MOST_WORDS], "type": "server_error", "param": None, "code": None}
+def _body(message: str) -> str:
+    error = {"message": message[:_MOST_WORDS], "type": "server_error", "param": None, "code": None}
     return msgspec.json.encode({"error": error}).decode()

@@ -28,7 +28,7 @@ class TritonModel:
     Args:
         name: Its public name.
         config: Its configuration.
-        tokens: Counts for it.
+        tokens: Counts tokens for it.
 
     Raises:
         ValueError: The chat template cannot be read.
@@ -64,11 +64,11 @@ class TritonModel:
         responses = self._server.stream(model.tensors(text, wanted))
         async with contextlib.aclosing(responses):
             async for outputs in responses:
-                said = answer.take(outputs)
+                piece = answer.take(outputs)
                 if answer.responses == 1:
                     yield openai_emulation.start(self.name)
-                if said:
-                    yield Event(EventKind.TEXT, text=said)
+                if piece:
+                    yield Event(EventKind.TEXT, text=piece)
                 if answer.stopped:
                     break
         if not answer.responses:
@@ -81,12 +81,14 @@ class TritonModel:
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
         """Return the server's counts; missing ones are counted here."""
-        if answer.asked is not None and answer.said is not None:
-            return Usage(answer.asked, answer.said, exact=True)
-        asked, said = await asyncio.to_thread(lambda: (self._count(prompt), self.tokens.count(answer.text)))
+        if answer.prompt_tokens is not None and answer.answer_tokens is not None:
+            return Usage(answer.prompt_tokens, answer.answer_tokens, exact=True)
+        prompt_tokens, piece = await asyncio.to_thread(
+            lambda: (self._count(prompt), self.tokens.count(answer.text))
+        )
         return Usage(
-            asked if answer.asked is None else answer.asked,
-            said if answer.said is None else answer.said,
+            prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
+            piece if answer.answer_tokens is None else answer.answer_tokens,
             exact=False,
         )
 

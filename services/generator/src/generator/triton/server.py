@@ -36,7 +36,7 @@ class TritonServer:
         self._ready = False
 
     async def describe(self) -> Described:
-        """Return the model's contract; requested once.
+        """Return the model's contract, from the server's first answer.
 
         Raises:
             Unavailable: The server cannot be reached, or has not loaded the model.
@@ -57,13 +57,13 @@ class TritonServer:
     async def stream(self, inputs: Sequence[Tensor]) -> AsyncGenerator[dict[str, list[Any]], None]:
         """Yield the responses for these inputs: the elements of each output.
 
-        The stream is read no further than responses are taken. Closing the generator cancels the request.
+        The stream is read only as far as the caller takes responses. Closing the generator cancels the request.
 
         Raises:
             InvalidRequest: The model refused the inputs.
             UpstreamRejected: It failed before its first response.
             Unavailable: It failed later, or cannot be reached.
-            DeadlineExceeded: Nothing came in time.
+            DeadlineExceeded: The server did not answer in time.
         """
         from generator.triton.wire import elements, request_of
 
@@ -71,7 +71,7 @@ class TritonServer:
         patience, what = self._config.first_byte, "did not begin to answer"
         responses = self._client.stream_infer(
             request_of(self._config.model, self._config.version, inputs),
-            # Failures are gRPC statuses, not only messages; unsent responses are lost.
+            # The header requests failures as gRPC statuses. Responses that are not sent yet are then lost.
             headers={**self._address.headers(), "triton_grpc_error": "true"},
         )
         try:
@@ -88,7 +88,7 @@ class TritonServer:
                 begun, patience, what = True, self._config.idle, "sent nothing further"
                 yield elements(result.get_response())
         except Exception as error:
-            # Meanwhile another model may have the same name.
+            # In the meantime, another model may have got the same name.
             self._described = None
             raise self._failure(error, begun=begun) from error
         finally:
@@ -133,8 +133,8 @@ class TritonServer:
             self._made = self._address.connect(
                 *WINDOW_OPTIONS,
                 ("grpc.max_receive_message_length", self._config.most_bytes),
-                # A vanished host is noticed; Triton disconnects clients that ping more often than every five
-                # minutes.
+                # These pings detect a vanished host. Triton disconnects clients that ping more often than every
+                # five minutes.
                 ("grpc.keepalive_time_ms", 310_000),
             )
         return self._made

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 class StopCutter:
     """Passes text on up to the first stop sequence, and holds back text that may be the start of one.
 
-    The first stop sequence is the one that ends first. Of several that end together, it is the longest.
+    The first stop sequence is the one that ends first. If several end at the same place, the longest is used.
 
     Attributes:
-        stopped: A stop sequence has come, and no more text follows.
+        stopped: A stop sequence was found, and no more text follows.
 
     >>> cutter = StopCutter(["END"])
     >>> [cutter.feed(piece) for piece in ("an EN", "tire ", "END of")]

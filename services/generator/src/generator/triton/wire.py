@@ -72,5 +72,5 @@ def _strings(raw: bytes) -> list[bytes]:
         strings.append(raw[at : at + length])
         at += length
     if at > len(raw):
-        raise ValueError("a string goes on beyond the end")
+        raise ValueError("a string is longer than the data")
     return strings

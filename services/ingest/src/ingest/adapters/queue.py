@@ -27,7 +27,7 @@ _TAKE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 _LAST_GENERATION = (1 << 63) - 1
 _TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
-"""The order in which lanes are asked first: no lane starves, and every second job comes from the first lane."""
+"""The lane to poll first, in turn: no lane starves, and every second job is from the first lane."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
 """Characters that a header may hold; all others are percent-encoded."""
@@ -118,13 +118,13 @@ class NatsQueue:
 
     async def _pull(self, lane: int, seconds: float = 0) -> Msg | None:
         """Return the next message of a lane, or None if none arrives in time."""
-        asked: dict[str, object] = {"batch": 1}
-        asked |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
+        request: dict[str, object] = {"batch": 1}
+        request |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(lane)}"
         try:
-            # The old style has an inbox for each request. Needed because a job arrives under its own subject.
+            # The old style uses a separate inbox for each request, because a job arrives under its own subject.
             answer = await self._client.request(
-                subject, json.dumps(asked).encode(), timeout=seconds + _ANSWER_SECONDS, old_style=True
+                subject, json.dumps(request).encode(), timeout=seconds + _ANSWER_SECONDS, old_style=True
             )
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise Unavailable("The message broker does not answer.") from error

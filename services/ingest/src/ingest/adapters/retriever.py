@@ -94,7 +94,7 @@ class RetrieverIndex:
         except InvalidRequest as error:
             if error.field not in _OF_THE_SPACE:
                 raise
-            # Another job has created the index; the next attempt asks for its model again.
+            # Another job has created the index; the next attempt reads its model again.
             raise Unavailable(f"{error.message} The index was just created.") from error
 
     async def members(self, job: Job, document_id: str) -> list[Document]:

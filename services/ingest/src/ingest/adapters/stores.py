@@ -125,7 +125,7 @@ def _key(job: Job) -> str:
 
 
 class NatsPictures:
-    """Pictures, one message each.
+    """Stores each picture as a message.
 
     Args:
         transport: The bucket of the pictures.

@@ -1,4 +1,4 @@
-"""Jobs that change who may see a document and the files within it."""
+"""Jobs that change the access list of a document and of the files within it."""
 
 import contextlib
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ingest.ports import Index
 
 
 class AccessChanges:
-    """Changes who may see existing documents.
+    """Changes the access lists of existing documents.
 
     Args:
         index: The index.

@@ -78,16 +78,16 @@ def _validators(job: FileJob, there: Document | None) -> Validators | None:
         facts = msgspec.json.decode(there.metadata_json or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):
         return None
-    said = [facts.get(name) for name in ("url", "etag", "last_modified")]
-    url, etag, last_modified = (each if isinstance(each, str) else "" for each in said)
+    validators_seen = [facts.get(name) for name in ("url", "etag", "last_modified")]
+    url, etag, last_modified = (each if isinstance(each, str) else "" for each in validators_seen)
     return Validators(etag, last_modified) if url == job.url and (etag or last_modified) else None
 
 
 def _metadata(job: FileJob, validators: Validators) -> bytes:
     """Return the caller's metadata with the URL and its validators."""
     facts = msgspec.json.decode(job.document.metadata_json or b"{}", type=_Facts)
-    said = {"url": job.url, "etag": validators.etag, "last_modified": validators.last_modified}
-    for name, value in said.items():
+    validators_seen = {"url": job.url, "etag": validators.etag, "last_modified": validators.last_modified}
+    for name, value in validators_seen.items():
         facts.pop(name, None)
         if value:
             facts[name] = msgspec.Raw(msgspec.json.encode(value))

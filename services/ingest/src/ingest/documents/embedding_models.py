@@ -56,7 +56,7 @@ class IndexingModels:
 
         Raises:
             Conflict: The model is not configured, or is configured with another dimension.
-            Unavailable, DeadlineExceeded: The index cannot be asked.
+            Unavailable, DeadlineExceeded: The index cannot be reached.
         """
         return self.fitting(job, await self._index.traits(job))
 

@@ -62,5 +62,5 @@ class FileReport:
 
     async def _say(self, state: State | None = None) -> None:
         done, total = self._documents if self._documents[1] > 1 else (0, 0)
-        said = replace(self._progress, documents_done=done, documents_total=total)
-        await self._report.progress(said, state)
+        progress = replace(self._progress, documents_done=done, documents_total=total)
+        await self._report.progress(progress, state)

@@ -58,10 +58,10 @@ class Storing:
             document: The job's document.
             there: The version that was found.
             alone: Called only if that version is equal. An older job may have ended in the meantime, so the index
-                is then asked again.
+                is then called again.
 
         Raises:
-            Unavailable, DeadlineExceeded: The index cannot be asked.
+            Unavailable, DeadlineExceeded: The index cannot be reached.
         """
         if not there.says_the_same_as(document) or not await alone():
             return False

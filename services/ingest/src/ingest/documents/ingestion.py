@@ -27,7 +27,7 @@ class Ingestion:
     Args:
         files: Runs jobs with a file.
         texts: Runs jobs with texts.
-        access: Runs jobs that change who may see a document.
+        access: Runs jobs that change access lists.
         originals: The store of the jobs' objects.
     """
 
@@ -46,7 +46,7 @@ class Ingestion:
             job: The job.
             report: The report of the job.
             alone: Returns whether all jobs accepted before have ended. If they have, an unchanged document of
-                the index stays as it is. Otherwise it gets the job's generation, so that an older job cannot
+                the index does not change. Otherwise it gets the job's generation, so that an older job cannot
                 replace it.
 
         Raises:
@@ -62,7 +62,7 @@ class Ingestion:
                 return Result(state, outcomes)
             case AccessJob():
                 return Result(await self._access.run(job, report, alone))
-        raise NotSupported("This worker does not know the kind of the job.")
+        raise NotSupported("This worker does not support this kind of job.")
 
     async def clear(self, job: Job, state: State) -> None:
         """Remove the objects of a finished job that are not needed.

@@ -29,7 +29,7 @@ async def fetched(originals: Originals, object_name: str, size_bytes: int, sha25
             await originals.fetch(object_name, path, size_bytes)
         there = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
         if there != sha256:
-            raise UnreadableDocument("The original differs from what was uploaded: its SHA-256 does not match.")
+            raise UnreadableDocument("The original differs from the upload: its SHA-256 does not match.")
         yield path
 
 

@@ -93,7 +93,7 @@ class Report:
         return self._status.counted
 
     @property
-    def told(self) -> Progress:
+    def latest_progress(self) -> Progress:
         """The latest progress."""
         return self._status.progress
 
@@ -128,7 +128,7 @@ class Report:
 
         Each record waits for a disk, and a small document passes through its states very quickly.
 
-        The work goes on if the store does not answer, because the end is recorded in any case. Several tasks may
+        The work continues if the store does not answer, because the end is recorded in any case. Several tasks may
         call this concurrently; they do not wait for each other.
         """
         if state is not None:
@@ -158,7 +158,7 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def commit(self) -> None:
-        """Record that the job can no longer be cancelled; to be called before any of its results become visible.
+        """Record that the job can no longer be cancelled; call this before any of its results become visible.
 
         Retries for a while if the state cannot be recorded, because the work is done but must not become visible
         yet.

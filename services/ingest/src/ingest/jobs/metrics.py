@@ -31,7 +31,7 @@ def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
     _ended.add(1, {"state": state})
     for stage, seconds in report.stages.items():
         _stages.record(seconds, {"causeway.stage": stage})
-    progress = report.told
+    progress = report.latest_progress
     return {
         "state": state,
         "tenant": job.principal.tenant,

@@ -231,8 +231,8 @@ class Worker:
         """Schedule another attempt, or give the job up after the last one."""
         self._suspicious = True
         if outage and report.waited > self._patience:
-            said = f"The job waited {report.waited:.0f} s without success. {failure.message}"
-            await self._bury(delivery, report, Failure(failure.reason, said))
+            message = f"The job waited {report.waited:.0f} s without success. {failure.message}"
+            await self._bury(delivery, report, Failure(failure.reason, message))
         elif not outage and report.counted >= self._max_attempts:
             await self._bury(delivery, report, failure)
         else:
@@ -284,7 +284,7 @@ class Worker:
     async def _give_back(self, delivery: Delivery, delay: float) -> None:
         try:
             await delivery.again(delay)
-        except Unavailable as error:  # the queue delivers it again by itself
+        except Unavailable as error:  # the queue redelivers it
             _log.warning("cannot return the job to the queue", job=delivery.job.job_id, error=error.message)
 
     @contextlib.asynccontextmanager

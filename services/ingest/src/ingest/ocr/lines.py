@@ -34,15 +34,15 @@ def confidence(found: Sequence[Recognised]) -> float:
 
 def placed(found: Sequence[Recognised]) -> list[Line]:
     """Return the lines from top to bottom, with the rotation of a skewed page removed."""
-    told = [(line, text) for line in found if (text := flat(line.text))]
-    if not told:
+    readable = [(line, text) for line in found if (text := flat(line.text))]
+    if not readable:
         return []
-    angle = statistics.median(_angle(line) for line, _ in told)
+    angle = statistics.median(_angle(line) for line, _ in readable)
     cosine, sine = math.cos(-angle), math.sin(-angle)
-    heights = [math.dist(line.corners[0], line.corners[3]) for line, _ in told]
+    heights = [math.dist(line.corners[0], line.corners[3]) for line, _ in readable]
     usual = statistics.median(heights)
     lines = []
-    for (line, text), height in zip(told, heights, strict=True):
+    for (line, text), height in zip(readable, heights, strict=True):
         turned = [(x * cosine - y * sine, x * sine + y * cosine) for x, y in line.corners]
         size = usual if _ALIKE[0] * usual <= height <= _ALIKE[1] * usual else height
         left, right = min(x for x, _ in turned), max(x for x, _ in turned)

@@ -66,9 +66,9 @@ class PageImages:
             page.close()
         unread = small if self._scans is Scans.READ else small + len(large)
         if unread:
-            said = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
+            subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
             why = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
-            yield Omission("Unreadable", said + why, number + 1)
+            yield Omission("Unreadable", subject + why, number + 1)
 
     def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
         """Yield the boxes of the images that occur for the first time and have no text over them."""

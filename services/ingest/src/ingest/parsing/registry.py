@@ -125,7 +125,7 @@ FORMATS = (
     ),
     Format("plain text", "plain", ".txt .text"),
 )
-"""In the order in which their modules are asked to recognise a file; the last one takes any other text."""
+"""The text formats in the order of their detection; the last one accepts every other text."""
 
 READABLE = f"{', '.join(each.name for each in FORMATS[:-1])} and {FORMATS[-1].name} are read."
 SUFFIXES = {media: suffix for each in FORMATS for media, suffix in each.media_types.items()}

@@ -1,4 +1,4 @@
-"""Tells public internet addresses from others, because an upload must not reach the worker's internal network.
+"""Distinguishes public internet addresses from others, because uploads must not reach the internal network.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
 """

@@ -39,7 +39,7 @@ _CONNECT_SECONDS = 10.0
 _QUIET_SECONDS = 20.0
 
 _UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
-"""Content types that tell less about the format than the suffix of the URL."""
+"""Content types that show less about the format than the suffix of the URL."""
 
 
 class WebFetcher:

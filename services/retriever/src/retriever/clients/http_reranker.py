@@ -81,8 +81,8 @@ class HttpReranker:
     def _refusal(self, answer: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
         if body is None:
             return Unranked(f"{self._who} sent more than {_MOST_BYTES} bytes.")
-        said = body[:_MOST_WORDS].decode(errors="replace")
-        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, said=said)
+        quoted = body[:_MOST_WORDS].decode(errors="replace")
+        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, said=quoted)
         patience = retry_after(answer.headers)
         if answer.status == _TOO_MANY:
             return RateLimited(f"{self._who} takes no more requests at present.", retry_after=patience)
@@ -101,13 +101,13 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
     return bytes(body)
 
 
-def _ratings(said: Any, count: int) -> list[Rating]:
+def _ratings(value: Any, count: int) -> list[Rating]:
     """Return the rating of each text.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: A rating is missing or malformed.
     """
-    items = said if isinstance(said, list) else said["results"]
+    items = value if isinstance(value, list) else value["results"]
     ratings: list[Rating | None] = [None] * count
     for item in items:
         score = float(item["relevance_score"] if "relevance_score" in item else item["score"])
@@ -120,6 +120,6 @@ def _ratings(said: Any, count: int) -> list[Rating]:
     return whole
 
 
-def _captions(said: Sequence[Any]) -> tuple[str, ...]:
+def _captions(values: Sequence[Any]) -> tuple[str, ...]:
     """Return the captions. Some servers add them to the API, as texts or as objects with a text."""
-    return tuple(each if isinstance(each, str) else str(each["text"]) for each in said)
+    return tuple(each if isinstance(each, str) else str(each["text"]) for each in values)

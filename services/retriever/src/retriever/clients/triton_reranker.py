@@ -95,7 +95,7 @@ class TritonReranker:
 
     def _failure(self, error: TritonFailed) -> CausewayError:
         code = error.code.name if error.code else ""
-        _log.warning("the reranker refused", reranker=self._entry.name, code=code, said=error.said)
+        _log.warning("the reranker refused", reranker=self._entry.name, code=code, said=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return RateLimited(f"{self._who} takes no more requests at present.")

@@ -16,7 +16,7 @@ def retry_when_replaced(question: Callable[P, Awaitable[T]]) -> Callable[P, Awai
     """Retry an idempotent method when its index was replaced while it ran."""
 
     @functools.wraps(question)
-    async def asked(*args: P.args, **options: P.kwargs) -> T:
+    async def retried(*args: P.args, **options: P.kwargs) -> T:
         for _ in range(_TRIES - 1):
             try:
                 return await question(*args, **options)
@@ -24,4 +24,4 @@ def retry_when_replaced(question: Callable[P, Awaitable[T]]) -> Callable[P, Awai
                 continue
         return await question(*args, **options)
 
-    return asked
+    return retried

@@ -74,7 +74,7 @@ class Catalogue:
 
     @retry_when_replaced
     async def documents(
-        self, principal: Principal, index_name: str, filter_: Filter, asked: PageRequest
+        self, principal: Principal, index_name: str, filter_: Filter, request: PageRequest
     ) -> DocumentPage:
         """Return a page of records, ordered by document id.
 
@@ -85,15 +85,15 @@ class Catalogue:
             NotFound: The index does not exist.
             InvalidRequest: The page does not exist.
         """
-        size = _check(asked)
-        after = _from_token(asked.token)
+        size = _check(request)
+        after = _from_token(request.token)
         index = await self._indexes.get(principal.tenant, index_name)
         ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
-        rest = ids[asked.offset or 0 :] if after is None else [each for each in ids if each > after]
+        rest = ids[request.offset or 0 :] if after is None else [each for each in ids if each > after]
         records = await index.collection.records(rest[:size])
         page = _fitting(rest[:size], records)
         found = tuple(records[each] for each in page if each in records)
-        length = asked.text_length
+        length = request.text_length
         return DocumentPage(
             found,
             _to_token(page[-1]) if len(rest) > len(page) else "",
@@ -256,15 +256,15 @@ async def _delete(index: Index, document: Document) -> None:
     await index.settle(document.document_id)
 
 
-def _check(asked: PageRequest) -> int:
-    size = asked.size or DEFAULT_PAGE_SIZE
+def _check(request: PageRequest) -> int:
+    size = request.size or DEFAULT_PAGE_SIZE
     if size > MAX_PAGE_SIZE:
         raise InvalidRequest(f"A page has 1 to {MAX_PAGE_SIZE} documents.", field="page_size")
-    if asked.token and asked.offset is not None:
+    if request.token and request.offset is not None:
         raise InvalidRequest("Send a page token or an offset, not both.", field="offset")
-    if size * (asked.text_length or 0) > MAX_TEXT_LENGTH:
+    if size * (request.text_length or 0) > MAX_TEXT_LENGTH:
         raise InvalidRequest(
-            f"A page has at most {MAX_TEXT_LENGTH} characters of text; {size} documents of {asked.text_length} "
+            f"A page has at most {MAX_TEXT_LENGTH} characters of text; {size} documents of {request.text_length} "
             "characters are more.",
             field="text_length",
         )

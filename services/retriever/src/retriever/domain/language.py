@@ -35,17 +35,17 @@ _JAPANESE = 0.05
 """Share of kana from which on a text is Japanese. Chinese texts have no kana."""
 
 
-def checked(said: str) -> str:
+def checked(language: str) -> str:
     """Return the language setting of an index after checking it.
 
     Raises:
         InvalidRequest: The language is unknown.
     """
-    if said == AUTO or said in LANGUAGES:
-        return said
+    if language == AUTO or language in LANGUAGES:
+        return language
     known = ", ".join(sorted(LANGUAGES))
     raise InvalidRequest(
-        f"'{said[:100]}' is not a language of text search. Use {AUTO}, {known}.", field="settings.language"
+        f"'{language[:100]}' is not a language of text search. Use {AUTO}, {known}.", field="settings.language"
     )
 
 

@@ -62,13 +62,15 @@ class QueryVectors:
             CausewayError: A model failed.
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
-        asked = {model.name: model for model in models.values()}
-        found = {name: self._kept.get((name, text)) for name in asked}
-        missing = [asked[name] for name, vector in found.items() if vector is None]
+        by_name = {model.name: model for model in models.values()}
+        found = {name: self._kept.get((name, text)) for name in by_name}
+        missing = [by_name[name] for name, vector in found.items() if vector is None]
         if missing:
             found |= await self._embedded(text, missing)
         made = {
-            name: QueryVector(vector.tolist(), asked[name]) for name, vector in found.items() if vector is not None
+            name: QueryVector(vector.tolist(), by_name[name])
+            for name, vector in found.items()
+            if vector is not None
         }
         return {space: made[model.name] for space, model in models.items()}
 

@@ -162,16 +162,16 @@ class Rebuilds:
         wanted = index.spec.settings.changed(settings, settings.names())
         has = AUTO if index.spec.language == LEGACY else index.spec.language
         total = len(await index.collection.versions())
-        asked = Rebuild(name, wanted, datetime.now(UTC), checked(language or has), total=total)
+        wanted_rebuild = Rebuild(name, wanted, datetime.now(UTC), checked(language or has), total=total)
         async with self._beginning:
             present = await self._last(index)
             if present is not None and present.state is RebuildState.RUNNING:
-                if present.same_as(asked):
+                if present.same_as(wanted_rebuild):
                     return present
                 raise _is_being_rebuilt(index_name, present)
-            await index.collection.put_note(msgspec.json.encode(asked))
-            self._start(index, asked)
-        return asked
+            await index.collection.put_note(msgspec.json.encode(wanted_rebuild))
+            self._start(index, wanted_rebuild)
+        return wanted_rebuild
 
     async def last(self, principal: Principal, index_name: str) -> Rebuild:
         """Return the running rebuild, or the last one.
@@ -228,20 +228,20 @@ class Rebuilds:
         note = await index.collection.note()
         return _decoder.decode(note) if note else None
 
-    def _start(self, index: Index, asked: Rebuild) -> None:
-        self._running[index] = asyncio.create_task(self._run(index, asked))
+    def _start(self, index: Index, wanted_rebuild: Rebuild) -> None:
+        self._running[index] = asyncio.create_task(self._run(index, wanted_rebuild))
 
-    async def _run(self, index: Index, asked: Rebuild) -> None:
-        log = _log.bind(index=index.spec.name, embedding_model=asked.embedding_model)
+    async def _run(self, index: Index, wanted_rebuild: Rebuild) -> None:
+        log = _log.bind(index=index.spec.name, embedding_model=wanted_rebuild.embedding_model)
         try:
             await index.collection.mark(REBUILD)
         except CausewayError as error:
             log.debug("another process rebuilds it", why=error.message)
             del self._running[index]
             return
-        self._progress[index] = asked
+        self._progress[index] = wanted_rebuild
         try:
-            await self._try(index, asked, log.info)
+            await self._try(index, wanted_rebuild, log.info)
             log.info("index rebuilt")
         except CausewayError as error:
             log.warning("index not rebuilt; it is as it was", why=error.message)
@@ -253,15 +253,20 @@ class Rebuilds:
             del self._running[index]
             self._progress.pop(index, None)
 
-    async def _try(self, index: Index, asked: Rebuild, tell: Callable[..., object]) -> None:
-        model = self._model(asked.embedding_model)
+    async def _try(self, index: Index, wanted_rebuild: Rebuild, log_event: Callable[..., object]) -> None:
+        model = self._model(wanted_rebuild.embedding_model)
         spec = IndexSpec(
-            index.spec.tenant, index.spec.name, model.name, model.dimension, asked.settings, asked.language
+            index.spec.tenant,
+            index.spec.name,
+            model.name,
+            model.dimension,
+            wanted_rebuild.settings,
+            wanted_rebuild.language,
         )
         for left in reversed(range(_TRIES)):
             target = await self._indexes.begin_beside(spec)
             try:
-                tell("rebuilding an index", documents=asked.total)
+                log_event("rebuilding an index", documents=wanted_rebuild.total)
                 await rebuild.run(
                     self._indexes,
                     index,
@@ -275,7 +280,7 @@ class Rebuilds:
                 await self._drop(target)
                 if not left or not await index.collection.is_current():
                     raise
-                tell("rebuild of an index is tried again", why=error.message)
+                log_event("rebuild of an index is tried again", why=error.message)
                 await asyncio.sleep(self._patience)
             except BaseException:
                 await asyncio.shield(self._drop(target))

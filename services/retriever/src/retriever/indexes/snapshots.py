@@ -121,8 +121,8 @@ class Snapshots:
             place = posixpath.join(path, index_name)
             raise NotFound(f"Path does not exist: {place}", resource=place) from None
         if manifest.index != index_name:
-            said = f"The snapshot at the path is one of the index '{manifest.index}', not of '{index_name}'."
-            raise InvalidRequest(said, field="path")
+            message = f"The snapshot at the path is one of the index '{manifest.index}', not of '{index_name}'."
+            raise InvalidRequest(message, field="path")
         check_vectors(manifest, self._models)
         made_by = manifest.embedding_model, manifest.dimension
         spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings, manifest.language)

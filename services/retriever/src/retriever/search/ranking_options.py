@@ -52,5 +52,5 @@ def _agreed(values: Iterable[T]) -> T | None:
     return different.pop() if len(different) == 1 else None
 
 
-def _first(said: T | None, agreed: T | None, otherwise: T) -> T:
-    return next((each for each in (said, agreed) if each is not None), otherwise)
+def _first(requested: T | None, agreed: T | None, otherwise: T) -> T:
+    return next((each for each in (requested, agreed) if each is not None), otherwise)

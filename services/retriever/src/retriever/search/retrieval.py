@@ -201,6 +201,6 @@ def _check(query: Query) -> None:
     if query.neighbours > MAX_NEIGHBOURS:
         raise InvalidRequest(f"At most {MAX_NEIGHBOURS} neighbours can be asked for.", field="neighbours")
     for name in ("dense_weight", "diversity"):
-        said = getattr(query, name)
-        if said is not None and not 0 <= said <= 1:
+        value = getattr(query, name)
+        if value is not None and not 0 <= value <= 1:
             raise InvalidRequest(f"{name} is a number from 0 to 1.", field=name)

@@ -56,10 +56,10 @@ def _described(place: Path, path: str) -> StoredSnapshot:
     own = [manifest, *(each for each in place.iterdir() if POINTS.fullmatch(each.name))]
     size = sum(each.stat().st_blocks * 512 for each in own)
     try:
-        said = snapshot_reader.read_manifest(place)
+        read = snapshot_reader.read_manifest(place)
     except InvalidRequest:
         return StoredSnapshot(path, "", 0, 0, size, written)
-    return StoredSnapshot(path, said.index, said.documents, said.chunks, size, said.created_at)
+    return StoredSnapshot(path, read.index, read.documents, read.chunks, size, read.created_at)
 
 
 def delete(place: Path, root: Path) -> bool:

@@ -30,10 +30,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Unspecified."""
     EVENT_KIND_START: _EventKind.ValueType  # 1
     """The answer begins. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint` and
-    other
-    members outside `choices`, if it sends any. It may come again with further members: some servers send their
-    filters
-    first and their id later, or citations last.
+    other members outside `choices`, if it sends any. It may come again with further members: some servers send
+    their filters first and their id later, or citations last.
     """
     EVENT_KIND_TEXT: _EventKind.ValueType  # 2
     """`text` is the next piece of a choice's content; `raw_json` contains the choice's other members (logprobs, …)."""
@@ -55,10 +53,8 @@ EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 """Unspecified."""
 EVENT_KIND_START: EventKind.ValueType  # 1
 """The answer begins. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint` and
-other
-members outside `choices`, if it sends any. It may come again with further members: some servers send their
-filters
-first and their id later, or citations last.
+other members outside `choices`, if it sends any. It may come again with further members: some servers send
+their filters first and their id later, or citations last.
 """
 EVENT_KIND_TEXT: EventKind.ValueType  # 2
 """`text` is the next piece of a choice's content; `raw_json` contains the choice's other members (logprobs, …)."""
@@ -88,8 +84,7 @@ class GenerateRequest(_message.Message):
     """Public name of the model; empty means the default one. An unknown one is NOT_FOUND."""
     openai_request_json: _builtins.bytes
     """A chat completion request of the OpenAI API, as the client sent it. It goes to the model server unchanged
-    except
-    for the model's name, and its answer comes back as CHUNK or COMPLETION events.
+    except for the model's name, and its answer comes back as CHUNK or COMPLETION events.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -132,15 +127,13 @@ class Conversation(_message.Message):
     UNARY_FIELD_NUMBER: _builtins.int
     parameters_json: _builtins.bytes
     """Members of the OpenAI chat completion request besides `messages`, `model` and `stream` (temperature,
-    max_tokens,
-    stop, n, …), as one JSON object; unknown members are passed on unchanged.
+    max_tokens, stop, n, …), as one JSON object; unknown members are passed on unchanged.
     """
     question: _builtins.str
     """The user's question, without sources."""
     plain: _builtins.bool
     """The only message is a text to continue, not a turn of a conversation. It gets no chat template, and an OpenAI
-    server
-    gets a text completion request, for which the parameters are meant.
+    server gets a text completion request, for which the parameters are meant.
     """
     in_one_piece: _builtins.bool
     """The answer is sent in one piece: an OpenAI server gets a request without streaming, and its answer is one
@@ -148,8 +141,7 @@ class Conversation(_message.Message):
     """
     unary: _builtins.bool
     """The answer is only needed when it is complete: an OpenAI server gets a request without streaming, and the
-    events,
-    which are the same as those of a stream, come together.
+    events, which are the same as those of a stream, come together.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
@@ -404,8 +396,7 @@ class CountTokensResponse(_message.Message):
     """Counted with the model's tokenizer; otherwise estimated."""
     only_quotes: _builtins.bool
     """The model answers with sentences of its sources and follows no instructions, so it cannot write search queries
-    or
-    questions. This is here because callers that need it also count tokens for the same prompt.
+    or questions. This is here because callers that need it also count tokens for the same prompt.
     """
     takes_pictures: _builtins.bool
     """The model accepts pictures among a message's parts."""

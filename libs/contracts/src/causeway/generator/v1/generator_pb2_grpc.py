@@ -58,8 +58,7 @@ class GeneratorServiceServicer:
 
     def Generate(self, request, context):
         """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-        model
-        server refuses before the first event, that is the call's status; a later failure ends the stream.
+        model server refuses before the first event, that is the call's status; a later failure ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

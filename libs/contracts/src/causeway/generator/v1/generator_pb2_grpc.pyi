@@ -35,8 +35,7 @@ class GeneratorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GeneratorServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_generator_pb2.GenerateRequest, _generator_pb2.GenerateResponse]
     """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-    model
-    server refuses before the first event, that is the call's status; a later failure ends the stream.
+    model server refuses before the first event, that is the call's status; a later failure ends the stream.
     """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_generator_pb2.CountTokensRequest, _generator_pb2.CountTokensResponse]
     """Returns the numbers of tokens, as a model counts them, and its context window."""
@@ -50,8 +49,7 @@ class GeneratorServiceAsyncStub(GeneratorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_generator_pb2.GenerateRequest, _generator_pb2.GenerateResponse]  # type: ignore[assignment]
     """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-    model
-    server refuses before the first event, that is the call's status; a later failure ends the stream.
+    model server refuses before the first event, that is the call's status; a later failure ends the stream.
     """
     CountTokens: _aio.UnaryUnaryMultiCallable[_generator_pb2.CountTokensRequest, _generator_pb2.CountTokensResponse]  # type: ignore[assignment]
     """Returns the numbers of tokens, as a model counts them, and its context window."""
@@ -68,8 +66,7 @@ class GeneratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generator_pb2.GenerateResponse], _abc.AsyncIterator[_generator_pb2.GenerateResponse]]:
         """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-        model
-        server refuses before the first event, that is the call's status; a later failure ends the stream.
+        model server refuses before the first event, that is the call's status; a later failure ends the stream.
         """
 
     @_abc_1.abstractmethod

@@ -37,13 +37,11 @@ class BackupServiceStub:
     """Returns the indexes of all tenants, ordered by tenant and name."""
     SaveIndex: _grpc.UnaryStreamMultiCallable[_backup_pb2.SaveIndexRequest, _backup_pb2.SaveIndexResponse]
     """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
-    index
-    does not exist.
+    index does not exist.
     """
     RestoreIndex: _grpc.StreamUnaryMultiCallable[_backup_pb2.RestoreIndexRequest, _backup_pb2.RestoreIndexResponse]
     """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
-    once
-    everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
+    once everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
     """
 
 @_typing.type_check_only
@@ -55,13 +53,11 @@ class BackupServiceAsyncStub(BackupServiceStub):
     """Returns the indexes of all tenants, ordered by tenant and name."""
     SaveIndex: _aio.UnaryStreamMultiCallable[_backup_pb2.SaveIndexRequest, _backup_pb2.SaveIndexResponse]  # type: ignore[assignment]
     """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
-    index
-    does not exist.
+    index does not exist.
     """
     RestoreIndex: _aio.StreamUnaryMultiCallable[_backup_pb2.RestoreIndexRequest, _backup_pb2.RestoreIndexResponse]  # type: ignore[assignment]
     """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
-    once
-    everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
+    once everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
     """
 
 class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -82,8 +78,7 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_backup_pb2.SaveIndexResponse], _abc.AsyncIterator[_backup_pb2.SaveIndexResponse]]:
         """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
-        index
-        does not exist.
+        index does not exist.
         """
 
     @_abc_1.abstractmethod
@@ -93,8 +88,7 @@ class BackupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_backup_pb2.RestoreIndexResponse, _abc.Awaitable[_backup_pb2.RestoreIndexResponse]]:
         """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
-        once
-        everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
+        once everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
         """
 
 def add_BackupServiceServicer_to_server(servicer: BackupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -211,15 +211,14 @@ class RetrieveRequest(_message.Message):
     mode: Global___RetrievalMode.ValueType
     """The search method."""
     top: _builtins.int
-    """Most passages to return, 1 to 1000; 0 means 10."""
+    """Maximum number of passages to return, 1 to 1000; 0 means 10."""
     minimum_dense_score: _builtins.float
     """If set, passages with a lower cosine similarity are left out."""
     minimum_score: _builtins.float
     """If set, passages with a lower fused score are left out."""
     skip_missing_scores: _builtins.bool
     """Do not compute the cosine of passages that only the sparse search found, nor the BM25 score of those that only
-    the
-    dense search found. This saves a search, and in text mode the embedding of the query.
+    the dense search found. This saves a search, and in text mode the embedding of the query.
     """
     fusion: Global___Fusion.ValueType
     """How a hybrid search fuses."""
@@ -424,8 +423,7 @@ class Passage(_message.Message):
     """
     score: _builtins.float
     """The score that determines the order: the fused score in hybrid mode, and for indexes with different models;
-    else
-    the score of the mode.
+    else the score of the mode.
     """
     dense_score: _builtins.float
     """Cosine similarity, -1 to 1, if known."""
@@ -662,10 +660,8 @@ class UpdateDocumentRequest(_message.Message):
     @_builtins.property
     def document(self) -> _document_pb2.Document:
         """`document_id` identifies it. `sha256` must be that of the stored document, and so must `sourcefile` if it is
-        set,
-        because the chunks were indexed with it. `metadata_json`, `access`, `category`, `language` and `generation` are
-        all
-        replaced; other fields are unchanged.
+        set, because the chunks were indexed with it. `metadata_json`, `access`, `category`, `language` and
+        `generation` are all replaced; other fields are unchanged.
         """
 
     def __init__(
@@ -871,15 +867,14 @@ class ListDocumentsRequest(_message.Message):
     index: _builtins.str
     """Their index."""
     page_size: _builtins.int
-    """Most records to return, 1 to 1000; 0 means 100."""
+    """Maximum number of records to return, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
     """The `next_page_token` of the previous page; empty for the first page."""
     offset: _builtins.int
-    """Records to skip, for clients that count pages; not together with `page_token`."""
+    """Records to skip, for clients that count pages; not allowed with `page_token`."""
     text_length: _builtins.int
     """Return this many code points of each document's text, at most 1,000,000 for the whole page (`page_size` times
-    this);
-    absent: no text.
+    this); absent: no text.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -971,7 +966,7 @@ class ListChunksRequest(_message.Message):
     first_number: _builtins.int
     """Number of the first chunk, counted from 0."""
     page_size: _builtins.int
-    """Most chunks to return, 1 to 100; 0 means 50."""
+    """Maximum number of chunks to return, 1 to 100; 0 means 50."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller; a document that the caller may not see is NOT_FOUND."""
@@ -1190,16 +1185,16 @@ class IndexSettings(_message.Message):
     embedding_model: _builtins.str
     """Model of its vectors. Empty in a request: the default model, or the current one."""
     chunk_tokens: _builtins.int
-    """Most tokens of a chunk's text, 16 to 8192, or fewer if the model's limit is lower; absent: the setting of
-    ingest.
-    Applies to documents that are added later.
+    """Maximum number of tokens of a chunk's text, 16 to 8192, or fewer if the model's limit is lower; absent: the
+    setting of ingest. Applies to documents that are added later.
     """
     chunk_overlap: _builtins.int
-    """Most tokens that a chunk repeats of the previous one, fewer than it has; absent: the setting of ingest."""
+    """Maximum overlap of a chunk with the previous one in tokens, less than its own tokens; absent: the setting of
+    ingest.
+    """
     fusion: Global___Fusion.ValueType
     """Default of how its searches fuse. For a search in several indexes, a setting applies if it is the same in all
-    of
-    them.
+    of them.
     """
     dense_weight: _builtins.float
     """Default weight of meaning in a hybrid search, 0 to 1."""
@@ -1207,9 +1202,8 @@ class IndexSettings(_message.Message):
     """Default of whether a search also uses further words."""
     language: _builtins.str
     """Language of its texts for text search: `auto` (each document's language) or an ISO 639-1 code. Empty in a
-    request:
-    `auto`, or the current one. `legacy` is the value of an index of an earlier version, which treats all words as
-    English until it is rebuilt.
+    request: `auto`, or the current one. `legacy` is the value of an index of an earlier version, which treats all
+    words as English until it is rebuilt.
     """
     ocr: _builtins.bool
     """Whether text in images is recognised, in documents that are added later; absent: if the worker supports it."""

@@ -155,9 +155,8 @@ class RetrieverServiceServicer:
 
     def Upsert(self, request_iterator, context):
         """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-        be
-        found. The commit makes it visible and removes older generations in one step. Creates the index if it does not
-        exist. A stream that ends without a commit has no effect.
+        be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
+        not exist. A stream that ends without a commit has no effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,8 +164,7 @@ class RetrieverServiceServicer:
 
     def UpdateDocument(self, request, context):
         """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-        its
-        chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
+        its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
         FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -217,8 +215,7 @@ class RetrieverServiceServicer:
 
     def UpdateIndex(self, request, context):
         """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
-        (CONFLICT)
-        during a rebuild. For administrators.
+        (CONFLICT) during a rebuild. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,10 +223,9 @@ class RetrieverServiceServicer:
 
     def RebuildIndex(self, request, context):
         """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-        vectors
-        until all new ones exist, and then switches in one step. Writes during the rebuild are included. A repeated
-        request
-        returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For administrators.
+        vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
+        repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
+        administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -265,8 +261,7 @@ class RetrieverServiceServicer:
 
     def LoadIndex(self, request, context):
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be
-        overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+        be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -289,8 +284,7 @@ class RetrieverServiceServicer:
 
     def CompactIndex(self, request, context):
         """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-        is
-        worthwhile. For administrators.
+        is worthwhile. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

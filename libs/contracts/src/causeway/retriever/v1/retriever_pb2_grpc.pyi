@@ -37,14 +37,12 @@ class RetrieverServiceStub:
     """Returns the best passages of one or more indexes for a query, best first."""
     Upsert: _grpc.StreamUnaryMultiCallable[_retriever_pb2.UpsertRequest, _retriever_pb2.UpsertResponse]
     """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-    be
-    found. The commit makes it visible and removes older generations in one step. Creates the index if it does not
-    exist. A stream that ends without a commit has no effect.
+    be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
+    not exist. A stream that ends without a commit has no effect.
     """
     UpdateDocument: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]
     """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-    its
-    chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
+    its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
     FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
     """
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]
@@ -61,15 +59,13 @@ class RetrieverServiceStub:
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]
     """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
-    (CONFLICT)
-    during a rebuild. For administrators.
+    (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]
     """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-    vectors
-    until all new ones exist, and then switches in one step. Writes during the rebuild are included. A repeated
-    request
-    returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For administrators.
+    vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
+    repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
+    administrators.
     """
     GetIndexRebuild: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]
     """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild."""
@@ -81,8 +77,7 @@ class RetrieverServiceStub:
     """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one."""
     LoadIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be
-    overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+    be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
@@ -92,8 +87,7 @@ class RetrieverServiceStub:
     """
     CompactIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]
     """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-    is
-    worthwhile. For administrators.
+    is worthwhile. For administrators.
     """
     Embed: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]
     """Returns the vectors of texts by a model of the indexes, without a prefix."""
@@ -109,14 +103,12 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """Returns the best passages of one or more indexes for a query, best first."""
     Upsert: _aio.StreamUnaryMultiCallable[_retriever_pb2.UpsertRequest, _retriever_pb2.UpsertResponse]  # type: ignore[assignment]
     """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-    be
-    found. The commit makes it visible and removes older generations in one step. Creates the index if it does not
-    exist. A stream that ends without a commit has no effect.
+    be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
+    not exist. A stream that ends without a commit has no effect.
     """
     UpdateDocument: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]  # type: ignore[assignment]
     """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-    its
-    chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
+    its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
     FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
     """
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
@@ -133,15 +125,13 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]  # type: ignore[assignment]
     """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
-    (CONFLICT)
-    during a rebuild. For administrators.
+    (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]  # type: ignore[assignment]
     """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-    vectors
-    until all new ones exist, and then switches in one step. Writes during the rebuild are included. A repeated
-    request
-    returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For administrators.
+    vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
+    repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
+    administrators.
     """
     GetIndexRebuild: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]  # type: ignore[assignment]
     """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild."""
@@ -153,8 +143,7 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one."""
     LoadIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]  # type: ignore[assignment]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be
-    overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+    be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
@@ -164,8 +153,7 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """
     CompactIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]  # type: ignore[assignment]
     """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-    is
-    worthwhile. For administrators.
+    is worthwhile. For administrators.
     """
     Embed: _aio.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]  # type: ignore[assignment]
     """Returns the vectors of texts by a model of the indexes, without a prefix."""
@@ -190,9 +178,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpsertResponse, _abc.Awaitable[_retriever_pb2.UpsertResponse]]:
         """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-        be
-        found. The commit makes it visible and removes older generations in one step. Creates the index if it does not
-        exist. A stream that ends without a commit has no effect.
+        be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
+        not exist. A stream that ends without a commit has no effect.
         """
 
     @_abc_1.abstractmethod
@@ -202,8 +189,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpdateDocumentResponse, _abc.Awaitable[_retriever_pb2.UpdateDocumentResponse]]:
         """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-        its
-        chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
+        its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
         FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
         """
 
@@ -262,8 +248,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpdateIndexResponse, _abc.Awaitable[_retriever_pb2.UpdateIndexResponse]]:
         """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
-        (CONFLICT)
-        during a rebuild. For administrators.
+        (CONFLICT) during a rebuild. For administrators.
         """
 
     @_abc_1.abstractmethod
@@ -273,10 +258,9 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.RebuildIndexResponse, _abc.Awaitable[_retriever_pb2.RebuildIndexResponse]]:
         """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-        vectors
-        until all new ones exist, and then switches in one step. Writes during the rebuild are included. A repeated
-        request
-        returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For administrators.
+        vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
+        repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
+        administrators.
         """
 
     @_abc_1.abstractmethod
@@ -318,8 +302,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.LoadIndexResponse, _abc.Awaitable[_retriever_pb2.LoadIndexResponse]]:
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be
-        overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+        be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
         """
 
     @_abc_1.abstractmethod
@@ -347,8 +330,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.CompactIndexResponse, _abc.Awaitable[_retriever_pb2.CompactIndexResponse]]:
         """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-        is
-        worthwhile. For administrators.
+        is worthwhile. For administrators.
         """
 
     @_abc_1.abstractmethod

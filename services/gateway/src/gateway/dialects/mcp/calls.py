@@ -25,7 +25,7 @@ from gateway.dialects import upstream_errors
 from gateway.dialects.answer import Answer
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.mcp import links, tools
-from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES, Asking
+from gateway.dialects.mcp.agent_request import MOST_PASSAGES, USUAL_PASSAGES, AgentRequest
 from gateway.dialects.ragengine.documents import conditions
 from gateway.domain import Context, Delta, Done, Passage
 from gateway.domain.documents import ReadDocument, TextRange
@@ -60,7 +60,7 @@ class Calls:
         self._pipeline = pipeline
         self._reading = reading
         self._indexes = indexes
-        self._tools: dict[str, Callable[[Asking, Fields, Progress], Awaitable[types.CallToolResult]]] = {
+        self._tools: dict[str, Callable[[AgentRequest, Fields, Progress], Awaitable[types.CallToolResult]]] = {
             "search": self._search,
             "fetch": self._fetch,
             "ask": self._ask,
@@ -68,47 +68,47 @@ class Calls:
         }
 
     async def call(
-        self, asking: Asking, name: str, arguments: Mapping[str, Any], progress: Progress
+        self, agent: AgentRequest, name: str, arguments: Mapping[str, Any], progress: Progress
     ) -> types.CallToolResult:
         """Return the result of a tool; an error is a result, too, so that the agent reads it.
 
         Args:
-            asking: The request.
+            agent: The request.
             name: A tool that the profile offers.
             arguments: The unchecked arguments.
             progress: Reports the progress of the call.
         """
-        asking.log["tool"] = name
+        agent.log["tool"] = name
         try:
-            return await self._tools[name](asking, _fields(name, arguments), progress)
+            return await self._tools[name](agent, _fields(name, arguments), progress)
         except Exception as error:  # the boundary: the agent gets a message, the log gets the cause
-            failure = told(error, asking)
-            asking.log["tool_error"] = failure
+            failure = client_message(error, agent)
+            agent.log["tool_error"] = failure
             return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)
 
-    async def _search(self, asking: Asking, said: Fields, _progress: Progress) -> types.CallToolResult:
-        query = _words(said, "query")
-        turn = asking.turn(
-            query, asking.indexes(said.text("index")), conditions(said.get("filters"), said.path("filters"))
+    async def _search(self, agent: AgentRequest, fields: Fields, _progress: Progress) -> types.CallToolResult:
+        query = _words(fields, "query")
+        turn = agent.turn(
+            query, agent.indexes(fields.text("index")), conditions(fields.get("filters"), fields.path("filters"))
         )
-        top = said.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or USUAL_PASSAGES
-        passages = await self._reading.search(turn, top, asking.timeline, asking.deadline)
-        asking.sources = passages
-        results = [_result(asking, each) | {"score": each.relevance} for each in passages]
+        top = fields.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or USUAL_PASSAGES
+        passages = await self._reading.search(turn, top, agent.timeline, agent.deadline)
+        agent.sources = passages
+        results = [_result(agent, each) | {"score": each.relevance} for each in passages]
         for result, each in zip(results, passages, strict=True):
             result["metadata"] = links.metadata(each.metadata_json)
         return _structured({"results": results})
 
-    async def _fetch(self, asking: Asking, said: Fields, _progress: Progress) -> types.CallToolResult:
-        name = said.text("id")
-        index, read, part = await self.read(asking, name, said)
+    async def _fetch(self, agent: AgentRequest, fields: Fields, _progress: Progress) -> types.CallToolResult:
+        name = fields.text("id")
+        index, read, part = await self.read(agent, name, fields)
         return _structured(
             {
                 "id": name,
                 "title": read.stored.sourcefile,
                 "text": read.text,
                 "url": links.url(
-                    asking.base_url, index, read.stored.sourcefile, read.metadata_json, part.first_page
+                    agent.base_url, index, read.stored.sourcefile, read.metadata_json, part.first_page
                 ),
                 "metadata": links.metadata(read.metadata_json),
                 "index": index,
@@ -117,78 +117,78 @@ class Calls:
             }
         )
 
-    async def read(self, asking: Asking, name: str, said: Fields) -> tuple[str, ReadDocument, TextRange]:
+    async def read(self, agent: AgentRequest, name: str, fields: Fields) -> tuple[str, ReadDocument, TextRange]:
         """Return a part of a document, with its index and its range.
 
         Args:
-            asking: The request.
+            agent: The request.
             name: The document's id, as made by `links.document_name`.
-            said: May select the part.
+            fields: May select the part.
 
         Raises:
             CausewayError: The document does not exist for the caller, or a detector blocks it.
         """
-        index, document_id = links.parse_name(name, said.path("id"))
-        asking.indexes(index, said.path("id"))
+        index, document_id = links.parse_name(name, fields.path("id"))
+        agent.indexes(index, fields.path("id"))
         part = TextRange(
-            said.integer("length", 1, tools.LONGEST_TEXT) or tools.USUAL_LENGTH,
-            said.integer("offset", 0, tools.LARGEST_OFFSET) or 0,
-            said.integer("first_page", 1, tools.LARGEST_PAGE) or 0,
-            said.integer("last_page", 1, tools.LARGEST_PAGE) or 0,
+            fields.integer("length", 1, tools.LONGEST_TEXT) or tools.USUAL_LENGTH,
+            fields.integer("offset", 0, tools.LARGEST_OFFSET) or 0,
+            fields.integer("first_page", 1, tools.LARGEST_PAGE) or 0,
+            fields.integer("last_page", 1, tools.LARGEST_PAGE) or 0,
         )
         if part.last_page and part.first_page > part.last_page:
-            raise said.wrong("last_page", "must not be before first_page")
-        turn = asking.turn("", (index,))
-        read = await self._reading.document(turn, index, document_id, part, asking.timeline, asking.deadline)
+            raise fields.wrong("last_page", "must not be before first_page")
+        turn = agent.turn("", (index,))
+        read = await self._reading.document(turn, index, document_id, part, agent.timeline, agent.deadline)
         return index, read, part
 
-    async def _ask(self, asking: Asking, said: Fields, progress: Progress) -> types.CallToolResult:
-        turn = asking.question(_words(said, "question"), asking.indexes(said.text("index")), said.text("language"))
+    async def _ask(self, agent: AgentRequest, fields: Fields, progress: Progress) -> types.CallToolResult:
+        turn = agent.question(
+            _words(fields, "question"), agent.indexes(fields.text("index")), fields.text("language")
+        )
         answer = Answer()
         told_so_far = 0
-        events = self._pipeline.answer(turn, asking.deadline, asking.timeline)
+        events = self._pipeline.answer(turn, agent.deadline, agent.timeline)
         async with aclosing(events) as batches:
             async for batch in batches:
                 answer.take(batch)
                 if isinstance(last := batch[-1], Done):
-                    asking.done = last
+                    agent.done = last
                 if message := _news(batch):
                     told_so_far += 1
                     await progress(told_so_far, None, message)
         choice = answer.choices.get(0)
         if choice is not None and choice.finish_reason == _STOPPED:
-            raise Blocked(asking.frontend.blocked_message)
+            raise Blocked(agent.frontend.blocked_message)
         text = choice.text if choice is not None else ""
         passages = answer.context.passages if answer.context else ()
         cited = _cited(text, passages)
-        citations = [{"label": each.sourcepage, **_result(asking, each)} for each in cited]
+        citations = [{"label": each.sourcepage, **_result(agent, each)} for each in cited]
         content = [types.TextContent(text=text)]
         if citations:
             sources = "\n".join(f"[{each['label']}] {each['url']}" for each in citations)
             content.append(types.TextContent(text=f"Sources:\n{sources}"))
         return types.CallToolResult(content=[*content], structured_content={"answer": text, "citations": citations})
 
-    async def _list_indexes(self, asking: Asking, _said: Fields, _progress: Progress) -> types.CallToolResult:
-        own = asking.frontend.indexes_for((), "index")
-        found = await self._indexes.summaries(asking.principal, asking.deadline)
+    async def _list_indexes(
+        self, agent: AgentRequest, _fields: Fields, _progress: Progress
+    ) -> types.CallToolResult:
+        own = agent.frontend.indexes_for((), "index")
+        found = await self._indexes.summaries(agent.principal, agent.deadline)
         listed = [
             {"name": each.name, "documents": each.documents, "default": each.name in own}
             for each in found
-            if asking.offers(each.name)
+            if agent.offers(each.name)
         ]
         return _structured({"indexes": listed})
 
 
-def told(error: Exception, asking: Asking) -> str:
+def client_message(error: Exception, agent: AgentRequest) -> str:
     """Return the error message for an agent; the log gets the cause of a defect."""
     if isinstance(error, CausewayError):
         if isinstance(error, Blocked) and not isinstance(error, _UNJUDGED):
-            return asking.frontend.blocked_message
-        if (
-            isinstance(error, NotFound)
-            and error.field == "index"
-            and "list_indexes" in asking.frontend.agents.tools
-        ):
+            return agent.frontend.blocked_message
+        if isinstance(error, NotFound) and error.field == "index" and "list_indexes" in agent.frontend.agents.tools:
             return f"{error.message} list_indexes returns the names of the existing ones."
         return upstream_errors.translated(error).message
     if isinstance(error, TimeoutError):
@@ -212,20 +212,20 @@ def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
     return Fields(dict(arguments))
 
 
-def _words(said: Fields, name: str) -> str:
-    text = said.text(name)
+def _words(fields: Fields, name: str) -> str:
+    text = fields.text(name)
     if not text.strip():
-        raise said.wrong(name, "must be text that is not blank")
+        raise fields.wrong(name, "must be text that is not blank")
     if len(text) > tools.LONGEST_QUERY:
-        raise said.wrong(name, f"must have at most {tools.LONGEST_QUERY} characters")
+        raise fields.wrong(name, f"must have at most {tools.LONGEST_QUERY} characters")
     return text
 
 
-def _result(asking: Asking, passage: Passage) -> _Json:
+def _result(agent: AgentRequest, passage: Passage) -> _Json:
     return {
         "id": links.document_name(passage.index, passage.document_id),
         "title": passage.sourcefile,
-        "url": links.url(asking.base_url, passage.index, passage.sourcefile, passage.metadata_json, passage.page),
+        "url": links.url(agent.base_url, passage.index, passage.sourcefile, passage.metadata_json, passage.page),
         "text": passage.text,
         "index": passage.index,
         "page": passage.page,

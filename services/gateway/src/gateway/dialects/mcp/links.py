@@ -48,7 +48,7 @@ def uri(index: str, document_id: str) -> str:
     return f"{SCHEME}://{index}/{quote(document_id, safe='')}"
 
 
-def parse_uri(said: str) -> tuple[str, dict[str, int]]:
+def parse_uri(text: str) -> tuple[str, dict[str, int]]:
     """Return the id and the numbers of a resource's URI.
 
     Raises:
@@ -59,7 +59,7 @@ def parse_uri(said: str) -> tuple[str, dict[str, int]]:
     """
     wrong = InvalidRequest(f"The URI must be of the template {TEMPLATE}.", field="uri")
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(text)
         path = unquote(parts.path, errors="strict")
     except ValueError:
         raise wrong from None
@@ -72,7 +72,7 @@ def parse_uri(said: str) -> tuple[str, dict[str, int]]:
             raise wrong
         numbers[name] = int(value)
     # A URI's host is case-insensitive; names of indexes are not.
-    index = said[len(SCHEME) + 3 :].partition("/")[0]
+    index = text[len(SCHEME) + 3 :].partition("/")[0]
     return index + path, numbers
 
 

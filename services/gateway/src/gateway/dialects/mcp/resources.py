@@ -10,7 +10,7 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.mcp import links
-from gateway.dialects.mcp.asking import Asking
+from gateway.dialects.mcp.agent_request import AgentRequest
 from gateway.dialects.mcp.calls import Calls
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
@@ -51,19 +51,19 @@ class Resources:
             )
         ]
 
-    async def page(self, asking: Asking, cursor: str) -> tuple[list[types.Resource], str]:
+    async def page(self, agent: AgentRequest, cursor: str) -> tuple[list[types.Resource], str]:
         """Return a page of the documents that the caller may see, and the next page's cursor, which may be empty.
 
         Raises:
             InvalidRequest: The cursor is invalid.
         """
         index, token = _from_cursor(cursor) if cursor else ("", "")
-        found = await self._indexes.summaries(asking.principal, asking.deadline)
-        names = sorted(each.name for each in found if asking.offers(each.name) and each.name >= index)
+        found = await self._indexes.summaries(agent.principal, agent.deadline)
+        names = sorted(each.name for each in found if agent.offers(each.name) and each.name >= index)
         listed: list[types.Resource] = []
         for name in names:
             behind = token if name == index else ""
-            page = await self._catalogue.page(asking.principal, name, PAGE - len(listed), behind, asking.deadline)
+            page = await self._catalogue.page(agent.principal, name, PAGE - len(listed), behind, agent.deadline)
             listed += [
                 types.Resource(
                     name=links.document_name(name, each.document_id),
@@ -79,16 +79,16 @@ class Resources:
                 return listed, _to_cursor(names[names.index(name) + 1], "")
         return listed, ""
 
-    async def read(self, asking: Asking, uri: str) -> types.TextResourceContents:
+    async def read(self, agent: AgentRequest, uri: str) -> types.TextResourceContents:
         """Return a part of a document's text; its ``_meta`` has the offset of the next part.
 
         Raises:
             CausewayError: The document does not exist for the caller, or a detector blocks it.
         """
         name, numbers = links.parse_uri(uri)
-        asking.log["tool"] = "resource"
-        said: dict[str, Any] = dict(numbers)
-        index, read, part = await self._calls.read(asking, name, Fields({"id": name, **said}))
+        agent.log["tool"] = "resource"
+        arguments: dict[str, Any] = dict(numbers)
+        index, read, part = await self._calls.read(agent, name, Fields({"id": name, **arguments}))
         meta = {
             f"{_META}index": index,
             f"{_META}title": read.stored.sourcefile,

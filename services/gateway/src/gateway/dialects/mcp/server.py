@@ -10,8 +10,8 @@ from mcp.shared.exceptions import MCPError
 from servicekit.errors import CausewayError, NotFound
 
 from gateway.dialects.mcp import tools
-from gateway.dialects.mcp.asking import Asking
-from gateway.dialects.mcp.calls import Calls, told
+from gateway.dialects.mcp.agent_request import AgentRequest
+from gateway.dialects.mcp.calls import Calls, client_message
 from gateway.dialects.mcp.resources import Resources
 
 _NOT_THERE = -32002
@@ -22,20 +22,20 @@ _INSTRUCTIONS = (
 )
 
 _Context = ServerRequestContext[Any, Any]
-AskingOf = Callable[[Any], Asking]
+AgentRequestOf = Callable[[Any], AgentRequest]
 """Returns the context of a request of the transport."""
 
 
-def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version: str) -> Server[Any]:
+def mcp_server(calls: Calls, resources: Resources, agent_request_of: AgentRequestOf, version: str) -> Server[Any]:
     """Return the server of all front ends; the profile of each request decides which tools it offers.
 
     Args:
         calls: Runs the tools.
         resources: Lists and reads documents.
-        asking_of: Returns the context of a request.
+        agent_request_of: Returns the context of a request.
         version: The version of Causeway.
     """
-    handlers = _Handlers(calls, resources, asking_of)
+    handlers = _Handlers(calls, resources, agent_request_of)
     server: Server[Any] = Server(
         "causeway",
         version=version,
@@ -56,34 +56,34 @@ def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version:
 
 
 class _Handlers:
-    def __init__(self, calls: Calls, resources: Resources, asking_of: AskingOf) -> None:
+    def __init__(self, calls: Calls, resources: Resources, agent_request_of: AgentRequestOf) -> None:
         self._calls = calls
         self._resources = resources
-        self._asking_of = asking_of
+        self._agent_request_of = agent_request_of
 
     async def list_tools(
         self, ctx: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Return the tools that the profile offers."""
-        offered = self._asking_of(ctx.request).frontend.agents.tools
+        offered = self._agent_request_of(ctx.request).frontend.agents.tools
         return types.ListToolsResult(tools=[each for each in tools.DEFINITIONS if each.name in offered])
 
     async def call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Call a tool."""
-        asking = self._asking_of(ctx.request)
-        if params.name not in asking.frontend.agents.tools:
+        agent = self._agent_request_of(ctx.request)
+        if params.name not in agent.frontend.agents.tools:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:200]!r}.")
-        return await self._calls.call(asking, params.name, params.arguments or {}, ctx.session.report_progress)
+        return await self._calls.call(agent, params.name, params.arguments or {}, ctx.session.report_progress)
 
     async def list_resources(
         self, ctx: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """Return a page of the documents."""
-        asking = self._asking_of(ctx.request)
+        agent = self._agent_request_of(ctx.request)
         try:
-            listed, cursor = await self._resources.page(asking, (params and params.cursor) or "")
+            listed, cursor = await self._resources.page(agent, (params and params.cursor) or "")
         except Exception as error:  # the boundary, as in `Calls.call`
-            raise _failure(error, asking) from error
+            raise _failure(error, agent) from error
         return types.ListResourcesResult(resources=listed, next_cursor=cursor or None)
 
     async def list_resource_templates(
@@ -96,17 +96,17 @@ class _Handlers:
         self, ctx: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Return a part of a document's text."""
-        asking = self._asking_of(ctx.request)
+        agent = self._agent_request_of(ctx.request)
         try:
-            return types.ReadResourceResult(contents=[await self._resources.read(asking, str(params.uri))])
+            return types.ReadResourceResult(contents=[await self._resources.read(agent, str(params.uri))])
         except Exception as error:  # the boundary, as in `Calls.call`
-            raise _failure(error, asking) from error
+            raise _failure(error, agent) from error
 
     async def list_prompts(
         self, ctx: _Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         """Return the profile's prompts."""
-        prompts = self._asking_of(ctx.request).frontend.agents.prompts
+        prompts = self._agent_request_of(ctx.request).frontend.agents.prompts
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
@@ -128,7 +128,7 @@ class _Handlers:
 
     async def get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """Return a prompt with its arguments."""
-        prompt = self._asking_of(ctx.request).frontend.agents.prompts.get(params.name)
+        prompt = self._agent_request_of(ctx.request).frontend.agents.prompts.get(params.name)
         if prompt is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]!r}.")
         values = params.arguments or {}
@@ -141,10 +141,10 @@ class _Handlers:
         )
 
 
-def _failure(error: Exception, asking: Asking) -> MCPError:
+def _failure(error: Exception, agent: AgentRequest) -> MCPError:
     """Return the error of a resource, which has no error results."""
     if isinstance(error, NotFound):
         code = _NOT_THERE
     else:
         code = types.INVALID_PARAMS if isinstance(error, CausewayError) else types.INTERNAL_ERROR
-    return MCPError(code, told(error, asking))
+    return MCPError(code, client_message(error, agent))

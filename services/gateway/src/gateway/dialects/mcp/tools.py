@@ -4,7 +4,7 @@ from typing import Any
 
 import mcp_types as types
 
-from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES
+from gateway.dialects.mcp.agent_request import MOST_PASSAGES, USUAL_PASSAGES
 from gateway.frontends.mcp_block import TOOLS
 
 LONGEST_QUERY = 10_000
@@ -35,9 +35,9 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _within(least: int, most: int, usual: int | None = None, **said: Any) -> dict[str, Any]:
+def _within(least: int, most: int, usual: int | None = None, **more: Any) -> dict[str, Any]:
     default = {} if usual is None else {"default": usual}
-    return {"type": "integer", "minimum": least, "maximum": most, **default, **said}
+    return {"type": "integer", "minimum": least, "maximum": most, **default, **more}
 
 
 def _query(description: str) -> dict[str, Any]:

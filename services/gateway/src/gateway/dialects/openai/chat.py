@@ -94,7 +94,9 @@ class OpenAiChat:
         indexes = searched or _indexes(known, frontend)
         usual = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(
-            principal=frontend.principal_for(request.principal, filter_asked=turn_settings.asks_for_filter(usual)),
+            principal=frontend.principal_for(
+                request.principal, filter_requested=turn_settings.asks_for_filter(usual)
+            ),
             question="",
             model=frontend.model_for(model, "model"),
             answers_as=frontend.assistant,
@@ -131,13 +133,13 @@ class OpenAiChat:
     ) -> Exchange:
         ratio = _ratio(raw)
         detectors = frontend.detectors_for(detectors_block.parse(_fields(raw, ("detectors",)).object("detectors")))
-        asked = frontend_turn.prompting(frontend, usual)
+        requested = frontend_turn.prompting(frontend, usual)
         parameters = turn_settings.parameters(usual)
         takes_all = must_search or (frontend.always_searches and frontend.searches_with_tools)
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
         searches = bool(indexes) and (takes_all or not tools)
         usage = False
-        adds = asked != PromptOptions() or bool(parameters) or bool(frontend.assistant) or self._made.composed
+        adds = requested != PromptOptions() or bool(parameters) or bool(frontend.assistant) or self._made.composed
         reads = adds or detectors != Detectors()
         if policy := frontend.detectors != Detectors():
             frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
@@ -163,7 +165,7 @@ class OpenAiChat:
                 # The search itself refuses an unknown index.
                 original=replace(turn.original, required_indexes=()),
             )
-        turn = frontend_turn.with_profile(turn, asked, parameters, composed=self._made.composed)
+        turn = frontend_turn.with_profile(turn, requested, parameters, composed=self._made.composed)
         return self._made(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
 
     def _retrieval(self, usual: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
@@ -195,11 +197,11 @@ def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
 
     An empty name requests no search.
     """
-    asked = known.text("index_name")
-    if asked:
-        return frontend.indexes_for((keys.index_name(asked, "index_name"),), "index_name")
-    said = known.get("index_name") is not None
-    return frontend.indexes_for((), "index_name") if frontend.always_searches and not said else ()
+    requested = known.text("index_name")
+    if requested:
+        return frontend.indexes_for((keys.index_name(requested, "index_name"),), "index_name")
+    named = known.get("index_name") is not None
+    return frontend.indexes_for((), "index_name") if frontend.always_searches and not named else ()
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
@@ -208,15 +210,15 @@ def _check_limits(raw: Raw, frontend: Frontend) -> None:
     Raises:
         InvalidRequest: There are too many messages, or the limit of the answer is too high.
     """
-    said = raw.get("messages", b"")
+    raw_messages = raw.get("messages", b"")
     # Few requests are long enough to be counted.
-    if frontend.max_messages is not None and len(said) > _SHORTEST_MESSAGE * frontend.max_messages:
+    if frontend.max_messages is not None and len(raw_messages) > _SHORTEST_MESSAGE * frontend.max_messages:
         with contextlib.suppress(ValueError, RecursionError):  # not a list: a later check reports it
-            frontend.check_messages(len(_listed.decode(said)), "messages")
+            frontend.check_messages(len(_listed.decode(raw_messages)), "messages")
     if frontend.max_answer_tokens is not None:
         for name in _LIMITS:
-            asked = json_fields.value(raw.get(name), name)
-            frontend.check_answer_tokens(asked if isinstance(asked, int) else None, name)
+            requested = json_fields.value(raw.get(name), name)
+            frontend.check_answer_tokens(requested if isinstance(requested, int) else None, name)
 
 
 def _has_items(raw: Raw, name: str) -> bool:
@@ -229,10 +231,10 @@ def _ratio(raw: Raw) -> float | None:
         return None
     right = isinstance(value, int | float) and not isinstance(value, bool)
     if not right or not _LEAST_RATIO <= value <= _MOST_RATIO:
-        said = bytes(raw["context_token_ratio"]).decode()
-        said = said if len(said) <= _LONGEST_QUOTE else f"{said[:_LONGEST_QUOTE]}…"
+        ratio = bytes(raw["context_token_ratio"]).decode()
+        ratio = ratio if len(ratio) <= _LONGEST_QUOTE else f"{ratio[:_LONGEST_QUOTE]}…"
         raise InvalidRequest(
-            f"Invalid context_token_ratio: {said}. Must be between {_LEAST_RATIO} and {_MOST_RATIO}.",
+            f"Invalid context_token_ratio: {ratio}. Must be between {_LEAST_RATIO} and {_MOST_RATIO}.",
             field="context_token_ratio",
         )
     return float(value)

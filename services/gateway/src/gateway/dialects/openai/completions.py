@@ -20,7 +20,7 @@ from gateway.domain.deltas import members_of
 
 _NAMES = {"index": "index_name", "messages": "prompt"}
 # Features that a chat request does not have, with the values that disable them.
-_NOT_ASKED: Mapping[str, tuple[Any, ...]] = {
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
     "best_of": (None, 1),
@@ -47,12 +47,12 @@ class OpenAiCompletions:
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides."""
         raw = json_fields.members(request.body)
-        said = json_fields.pick(raw, ("prompt", *_NOT_ASKED))
-        for name, nothing in _NOT_ASKED.items():
-            if said.get(name) not in nothing:
-                raise said.wrong(name, "is not supported: the prompt is sent as a chat")
-        messages = [{"role": "user", "content": _prompt(said)}]
-        others = {name: value for name, value in raw.items() if name != "prompt" and name not in _NOT_ASKED}
+        fields = json_fields.pick(raw, ("prompt", *_DEFAULTS))
+        for name, nothing in _DEFAULTS.items():
+            if fields.get(name) not in nothing:
+                raise fields.wrong(name, "is not supported: the prompt is sent as a chat")
+        messages = [{"role": "user", "content": _prompt(fields)}]
+        others = {name: value for name, value in raw.items() if name != "prompt" and name not in _DEFAULTS}
         return self._chat.parse(replace(request, body=_encode(others | {"messages": messages})))
 
     def error(self, error: CausewayError) -> bytes:
@@ -60,21 +60,21 @@ class OpenAiCompletions:
         return problem(error, _NAMES)
 
 
-def _prompt(said: Fields) -> str:
+def _prompt(fields: Fields) -> str:
     """Return the prompt: a text, or the ids of its tokens, or a list of one of these.
 
     Raises:
         InvalidRequest: It is invalid, or there are several.
     """
-    prompt = said.get("prompt")
+    prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not token_ids.is_id(prompt[0]):
         [prompt] = prompt
     if isinstance(prompt, list) and prompt and all(map(token_ids.is_id, prompt)):
-        prompt = token_ids.text_of(prompt, said, "prompt")
+        prompt = token_ids.text_of(prompt, fields, "prompt")
     if isinstance(prompt, list) and len(prompt) > 1:
-        raise said.wrong("prompt", "must be one text; send each prompt in its own request")
+        raise fields.wrong("prompt", "must be one text; send each prompt in its own request")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise said.wrong("prompt", "must be a text that is not blank")
+        raise fields.wrong("prompt", "must be a text that is not blank")
     return prompt
 
 

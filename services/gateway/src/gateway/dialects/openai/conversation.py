@@ -86,16 +86,16 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
         InvalidRequest: There is no user message since the latest answer.
     """
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    asked = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
-    if not any(messages[at].text.strip() for at in asked):
+    questions = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
+    if not any(messages[at].text.strip() for at in questions):
         raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
-    return asked, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
+    return questions, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
 
 
-def common_extra(asked: list[Message]) -> bytes:
+def common_extra(questions: list[Message]) -> bytes:
     """Return the members that these messages have in common beside their text; none if they differ in any."""
-    first = asked[0].extra_json
-    return first if all(message.extra_json == first for message in asked) else b""
+    first = questions[0].extra_json
+    return first if all(message.extra_json == first for message in questions) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:

@@ -55,16 +55,16 @@ def parse(body: bytes, model: str = "") -> EmbeddingRequest:
     )
 
 
-def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
-    if isinstance(said, str) or (isinstance(said, list) and said and token_ids.is_id(said[0])):
-        said = [said]
-    if not isinstance(said, list) or not said:
+def _texts(items: Any, fields: Fields) -> tuple[str, ...]:
+    if isinstance(items, str) or (isinstance(items, list) and items and token_ids.is_id(items[0])):
+        items = [items]
+    if not isinstance(items, list) or not items:
         raise fields.wrong("input", "must be a text, a list of token ids, or a list of those")
-    if len(said) > MOST_INPUTS:
+    if len(items) > MOST_INPUTS:
         raise fields.wrong("input", f"must have at most {MOST_INPUTS} texts")
     texts: list[str] = []
-    for number, each in enumerate(said):
-        path = "input" if len(said) == 1 else f"input[{number}]"
+    for number, each in enumerate(items):
+        path = "input" if len(items) == 1 else f"input[{number}]"
         text = _decoded(each, fields, path) if isinstance(each, list) else each
         if not isinstance(text, str):
             raise fields.wrong(path, "must be a text")
@@ -94,8 +94,8 @@ def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ..
     for model in models:
         if request.model in ("", model.name):
             if request.dimensions not in (None, model.dimension):
-                said = f"dimensions must be {model.dimension} with '{model.name}', or left out."
-                raise InvalidRequest(said, field="dimensions")
+                message = f"dimensions must be {model.dimension} with '{model.name}', or left out."
+                raise InvalidRequest(message, field="dimensions")
             return
 
 

@@ -47,8 +47,8 @@ def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Tur
     plain = all(map(conversation.searchable, messages))
     if not plain or not (must_ask or turn.query):
         return turn
-    asked, others = conversation.split(messages)
-    question = [messages[at] for at in asked]
+    asking, others = conversation.split(messages)
+    question = [messages[at] for at in asking]
     return replace(
         turn,
         question=PART_BREAK.join(message.text for message in question),
@@ -57,33 +57,33 @@ def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Tur
             turn.original,
             question_extra_json=conversation.common_extra(question),
             question_gaps=conversation.gaps(question),
-            messages=tuple(messages) if len(asked) > 1 else (),
-            places=(*others, *asked),
+            messages=tuple(messages) if len(asking) > 1 else (),
+            places=(*others, *asking),
         ),
     )
 
 
-def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
+def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
     """Return the turn with the prompt and the parameters of its profile, if it has some.
 
     Args:
         turn: The turn of the request.
-        asked: The prompt options of the profile.
+        asking: The prompt options of the profile.
         parameters: The profile's default parameters for the model.
         composed: The model never gets the request unchanged.
     """
-    if not (composed or parameters or turn.answers_as or replace(asked, rewrite=False) != PromptOptions()):
-        return turn if asked == turn.prompting else replace(turn, prompting=asked)
+    if not (composed or parameters or turn.answers_as or replace(options, rewrite=False) != PromptOptions()):
+        return turn if options == turn.prompting else replace(turn, prompting=options)
     plain = composed and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
-    if plain and asked == turn.prompting:
+    if plain and options == turn.prompting:
         return turn
-    said = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
-    if any(name in said for name in _LIMITS):
+    given = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
+    if any(name in given for name in _LIMITS):
         parameters = {name: value for name, value in parameters.items() if name not in _LIMITS}
     return replace(
         turn,
-        prompting=asked,
-        parameters_json=msgspec.json.encode(parameters | said),
+        prompting=options,
+        parameters_json=msgspec.json.encode(parameters | given),
         max_tokens=turn.max_tokens or parameters.get("max_tokens"),
         # The model gets these instructions, with or without search results.
         original=replace(turn.original, json=b"", messages=()),

@@ -45,7 +45,7 @@ _COMPLETION: Schema = {
     "description": "A completion request of the OpenAI API. The prompt is sent as one message of a user.",
     "required": ["prompt"],
     "properties": {"prompt": _PROMPT}
-    | {name: said for name, said in _REQUEST["properties"].items() if name != "messages"},
+    | {name: schema for name, schema in _REQUEST["properties"].items() if name != "messages"},
     "example": {"model": "extractive", "index_name": "handbook", "prompt": "When will the bearing be renewed?"},
 }
 

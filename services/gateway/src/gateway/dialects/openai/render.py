@@ -9,8 +9,8 @@ from servicekit.errors import CausewayError
 
 from gateway.dialects.answer import (
     Answer,
-    asked_of,
     detections_block,
+    directions_of,
     usage_object,
     warnings_of,
 )
@@ -81,7 +81,7 @@ class OpenAiExchange:
         # Members that the next chunk carries beside its choice.
         self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
         self._found: list[Detections] = []
-        self._unsaid = list(asked_of(turn.detectors))
+        self._unsaid = list(directions_of(turn.detectors))
 
     # --- streamed ---------------------------------------------------------------------------------------------
 
@@ -117,8 +117,8 @@ class OpenAiExchange:
         return _event(problem(error))
 
     def _know(self, members: dict[str, Any]) -> None:
-        said = {name: value for name, value in members.items() if value is not None}
-        self._envelope |= said | {"object": self._envelope["object"]}
+        entry = {name: value for name, value in members.items() if value is not None}
+        self._envelope |= entry | {"object": self._envelope["object"]}
         self._head = b""
 
     def _with_extra(self, raw_json: bytes) -> bytes:
@@ -184,10 +184,10 @@ class OpenAiExchange:
         named += [side for side in self._unsaid if side not in named and (last or side is not Direction.OUTPUT)]
         if not named:
             return {}
-        said = {"detections": detections_block(self._found, named)} | _warned(self._found)
+        entry = {"detections": detections_block(self._found, named)} | _warned(self._found)
         self._unsaid = [side for side in self._unsaid if side not in named]
         self._found = []
-        return said
+        return entry
 
     def _end(self, done: Done, out: list[bytes]) -> None:
         if self._begun or self._finish is not None:
@@ -225,10 +225,10 @@ class OpenAiExchange:
 
     def _judged(self, answer: Answer) -> dict[str, Any]:
         """Return the detectors' results of a whole answer."""
-        asked = asked_of(self.turn.detectors)
-        if not asked:
+        directions = directions_of(self.turn.detectors)
+        if not directions:
             return {}
-        return {"detections": detections_block(answer.detections, asked)} | _warned(answer.detections)
+        return {"detections": detections_block(answer.detections, directions)} | _warned(answer.detections)
 
     def _with_own(self, answer: Answer) -> bytes:
         """Return a model server's whole answer with our members, which replace members of the same name."""
@@ -246,8 +246,8 @@ class OpenAiExchange:
         message: dict[str, Any] = {"role": "assistant", "content": content}
         merge(message, choice.delta)
         drop_numbers(message)
-        said = {"index": index, "message": message} | choice.members
-        return said | {"finish_reason": choice.finish_reason or None}
+        entry = {"index": index, "message": message} | choice.members
+        return entry | {"finish_reason": choice.finish_reason or None}
 
 
 def source_node(passage: Passage) -> dict[str, Any]:

@@ -12,9 +12,9 @@ _ENCODING = "cl100k_base"
 """The encoding of OpenAI's embedding models, which clients also use for unknown models."""
 
 
-def is_id(said: object) -> bool:
+def is_id(value: object) -> bool:
     """Return whether a JSON value may be a token id."""
-    return isinstance(said, int) and not isinstance(said, bool)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:

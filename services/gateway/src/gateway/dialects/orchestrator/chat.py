@@ -66,28 +66,28 @@ class OrchestratorChat:
         model = fields.text(raw, "model")
         request = replace(request, frontend=request.frontend.serving(model, request.principal))
         messages = fields.objects(raw, "messages")
-        said = asked(raw)
-        self._check(said, request.frontend.detectors_for(said), messages[-1])
+        requested = requested_detectors(raw)
+        self._check(requested, request.frontend.detectors_for(requested), messages[-1])
         body = request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS)
         turn = self._openai.parse(replace(request, body=body)).turn
         spoken = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
         answered = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
         kinds = (
-            *fields.kinds(spoken, said.input),
-            *fields.kinds(fields.CONTENTS, said.context),
-            *fields.kinds(answered, said.output),
+            *fields.kinds(spoken, requested.input),
+            *fields.kinds(fields.CONTENTS, requested.context),
+            *fields.kinds(answered, requested.output),
         )
         turn = replace(turn, detection=DetectionOptions(kinds))
         return exchange(turn, raw, self._form, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return errors.body(error, self._wire, asked=self._form.asked)
+        return errors.body(error, self._wire, request_name=self._form.request_name)
 
-    def _check(self, said: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
+    def _check(self, requested: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
         if self._wire is GuardrailsWire.ADR:
             fields.required(all_detectors)
-        if not said.input:
+        if not requested.input:
             return
         if self._wire is GuardrailsWire.ORCHESTRATOR:
             if isinstance(last.get("content"), list):
@@ -100,7 +100,7 @@ class OrchestratorChat:
             )
 
 
-def asked(raw: Raw) -> Detectors:
+def requested_detectors(raw: Raw) -> Detectors:
     """Return the detectors that a request names, by direction.
 
     Raises:
@@ -122,13 +122,13 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
         InvalidRequest: ``stream`` or ``stream_options`` is invalid.
         Unprocessable: ``chunking`` or ``input_scope`` is invalid.
     """
-    said = json_fields.pick(raw, ("stream", "stream_options"))
-    usage = said.object("stream_options")
+    options = json_fields.pick(raw, ("stream", "stream_options"))
+    usage = options.object("stream_options")
     return OrchestratorExchange(
         _guarded(turn, raw, wire),
         form,
         wire,
-        streaming=said.flag("stream"),
+        streaming=options.flag("stream"),
         include_usage=usage.flag("include_usage"),
         continuous_usage=usage.flag("continuous_usage_stats"),
     )

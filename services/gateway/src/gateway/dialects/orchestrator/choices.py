@@ -16,22 +16,22 @@ class Form(Protocol):
         prefix: The prefix of ids.
         whole: ``object`` of an answer in one piece.
         chunk: ``object`` of a chunk.
-        asked: The name of the request to a model, for messages.
+        request_name: The name of the request to a model, for messages.
         joins_finish: The finish of a choice is in the same event as its last text.
     """
 
     prefix: str
     whole: str
     chunk: str
-    asked: str
+    request_name: str
     joins_finish: bool
 
-    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:
+    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
         """Return a chunk's choice.
 
         Args:
             text: The content; None: there is none.
-            said: The members beside the content.
+            members: The members beside the content.
             role: Add the role.
         """
         ...
@@ -55,15 +55,15 @@ class ChatForm:
     prefix = "chatcmpl-"
     whole = "chat.completion"
     chunk = "chat.completion.chunk"
-    asked = "chat completion"
+    request_name = "chat completion"
     joins_finish = False
 
-    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:
+    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
         """See `Form`."""
         delta: dict[str, Any] = {"role": "assistant"} if role else {}
         if text is not None:
             delta["content"] = text
-        return {"delta": delta | said}
+        return {"delta": delta | members}
 
     def complete(self, choice: Choice) -> dict[str, Any]:
         """See `Form`."""
@@ -90,12 +90,12 @@ class TextForm:
 
     prefix = "cmpl-"
     whole = chunk = "text_completion"
-    asked = "completion"
+    request_name = "completion"
     joins_finish = True
 
-    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
+    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
         """See `Form`."""
-        return {"text": text or ""} | said
+        return {"text": text or ""} | members
 
     def complete(self, choice: Choice) -> dict[str, Any]:
         """See `Form`."""

@@ -11,7 +11,7 @@ from servicekit.errors import CausewayError
 from gateway.dialects import json_fields
 from gateway.dialects.exchange import ChatRequest, Exchange
 from gateway.dialects.orchestrator import errors, fields
-from gateway.dialects.orchestrator.chat import OURS, asked, exchange, media
+from gateway.dialects.orchestrator.chat import OURS, exchange, media, requested_detectors
 from gateway.dialects.orchestrator.choices import TextForm
 from gateway.domain import DetectionOptions, DetectorKind, OriginalRequest, PromptStyle, Turn
 from gateway.frontends.profiles import GuardrailsWire
@@ -46,20 +46,20 @@ class OrchestratorCompletions:
             json_fields.without(raw, _OWN),
             in_one_piece=not json_fields.pick(raw, ("stream",)).flag("stream"),
         )
-        said = asked(raw)
-        turn = replace(turn, detectors=request.frontend.detectors_for(said))
+        requested = requested_detectors(raw)
+        turn = replace(turn, detectors=request.frontend.detectors_for(requested))
         if self._wire is GuardrailsWire.ADR:
             fields.required(turn.detectors)
         kinds = (
-            *fields.kinds(fields.CONTENTS, (*said.input, *said.context)),
-            *fields.kinds(_OUTPUT, said.output),
+            *fields.kinds(fields.CONTENTS, (*requested.input, *requested.context)),
+            *fields.kinds(_OUTPUT, requested.output),
         )
         turn = replace(turn, detection=DetectionOptions(kinds))
         return exchange(turn, raw, self._form, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return errors.body(error, self._wire, asked=self._form.asked)
+        return errors.body(error, self._wire, request_name=self._form.request_name)
 
 
 def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:

@@ -55,8 +55,8 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
         DetectorFailed: One of them is not allowed to fail.
     """
     for failure in failures:
-        asked = getattr(detectors, direction.value)
-        if not any(each.detector_id == failure.detector_id and _goes_on(each, failure) for each in asked):
+        configured = getattr(detectors, direction.value)
+        if not any(each.detector_id == failure.detector_id and _goes_on(each, failure) for each in configured):
             raise DetectorFailed(failure)
 
 
@@ -75,18 +75,18 @@ def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> i
     return code
 
 
-def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, asked: str = "") -> bytes:
+def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, request_name: str = "") -> bytes:
     """Return the body of an error.
 
     Args:
         error: The error.
         wire: The variant of the API.
-        asked: The name of the request to a model, such as ``chat completion``; empty without one.
+        request_name: The name of the request to a model, such as ``chat completion``; empty without one.
     """
     code = status(error, wire)
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
         return msgspec.json.encode({"code": code, "details": UNEXPECTED})
-    return msgspec.json.encode({"code": code, "details": _details(error, asked)})
+    return msgspec.json.encode({"code": code, "details": _details(error, request_name)})
 
 
 def as_raised(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
@@ -109,10 +109,10 @@ def _unexpected(error: CausewayError, code: int) -> bool:
     return code >= _SERVER_FAULT or isinstance(error, Internal)
 
 
-def _details(error: CausewayError, asked: str) -> str:
+def _details(error: CausewayError, request_name: str) -> str:
     if isinstance(error, UnsupportedMedia):
         return "Expected request with `Content-Type: application/json`"
     if not isinstance(error, UpstreamRejected) or isinstance(error, DetectorFailed):
         return error.message
-    said = words(error.body) or error.body or error.message
-    return f"{asked} request failed for `{error.resource or ''}`: {said}" if asked else said
+    message = words(error.body) or error.body or error.message
+    return f"{request_name} request failed for `{error.resource or ''}`: {message}" if request_name else message

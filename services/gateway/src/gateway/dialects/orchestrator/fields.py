@@ -146,19 +146,19 @@ def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
 
 
 def kinds(
-    allowed: frozenset[DetectorKind], asked: Iterable[Detector]
+    allowed: frozenset[DetectorKind], requested: Iterable[Detector]
 ) -> tuple[tuple[str, frozenset[DetectorKind]], ...]:
     """Return `DetectionOptions.kinds` for detectors that may be of these kinds."""
-    return tuple((each.detector_id, allowed) for each in asked)
+    return tuple((each.detector_id, allowed) for each in requested)
 
 
-def required(asked: Detectors) -> None:
+def required(requested: Detectors) -> None:
     """Check that some direction has a detector.
 
     Raises:
         Unprocessable: There is no detector.
     """
-    if asked == Detectors():
+    if requested == Detectors():
         raise refused("`detectors` is required", "detectors")
 
 

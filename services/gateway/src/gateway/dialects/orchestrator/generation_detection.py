@@ -34,7 +34,7 @@ _NAMES = {
     "repetition_penalty": "repetition_penalty",
     "seed": "seed",
 }
-_ASKED = "generate"
+_REQUEST_NAME = "generate"
 
 
 class OrchestratorGeneration:
@@ -54,7 +54,7 @@ class OrchestratorGeneration:
         """See `Dialect`."""
         raw = fields.members(request.body)
         fields.only(raw, ("model_id", "prompt", "detectors"), ("text_gen_parameters",))
-        said = fields.detectors(raw)
+        requested = fields.detectors(raw)
         turn = text_turn(
             request,
             fields.text(raw, "model_id"),
@@ -64,16 +64,16 @@ class OrchestratorGeneration:
         )
         turn = replace(
             turn,
-            detectors=request.frontend.detectors_for(Detectors(output=said)),
+            detectors=request.frontend.detectors_for(Detectors(output=requested)),
             detection=DetectionOptions(
-                kinds=fields.kinds(_KINDS, said), chunking=Chunking.DETECTORS, blocked_is_empty=True
+                kinds=fields.kinds(_KINDS, requested), chunking=Chunking.DETECTORS, blocked_is_empty=True
             ),
         )
         return _Generation(turn)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return errors.body(error, self._wire, asked=_ASKED)
+        return errors.body(error, self._wire, request_name=_REQUEST_NAME)
 
 
 class _Generation:
@@ -146,13 +146,13 @@ def _read(completion: bytes) -> tuple[str, int]:
 
 
 def _parameters(raw: fields.Raw) -> bytes:
-    said = json_fields.pick(raw, ("text_gen_parameters",)).object("text_gen_parameters")
-    told: dict[str, Any] = {}
-    for name, value in said.members():
+    options = json_fields.pick(raw, ("text_gen_parameters",)).object("text_gen_parameters")
+    parameters: dict[str, Any] = {}
+    for name, value in options.members():
         if name == "decoding_method":
-            told |= {"temperature": 0} if str(value).upper() == "GREEDY" else {}
+            parameters |= {"temperature": 0} if str(value).upper() == "GREEDY" else {}
         elif name in _NAMES:
-            told.setdefault(_NAMES[name], value)
+            parameters.setdefault(_NAMES[name], value)
         else:
             raise fields.unknown(name, ("decoding_method", *_NAMES), f"text_gen_parameters.{name}")
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(parameters)

@@ -13,7 +13,7 @@ ERROR: Schema = {
 
 _TEXT: Schema = {"type": "string"}
 _MESSAGES: Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
-_ASKED: Schema = {
+_DETECTORS: Schema = {
     "type": "object",
     "description": "Detectors by id, each with its parameters",
     "additionalProperties": {"type": "object"},
@@ -57,9 +57,9 @@ def _object(required: dict[str, Schema], optional: dict[str, Schema], example: A
 
 _REGEX = {"regex": {"regex": ["email"]}}
 _HI = "Write to ann@example.org."
-CONTENT = _object({"content": _TEXT, "detectors": _ASKED}, {}, {"content": _HI, "detectors": _REGEX})
+CONTENT = _object({"content": _TEXT, "detectors": _DETECTORS}, {}, {"content": _HI, "detectors": _REGEX})
 CHAT = _object(
-    {"messages": _MESSAGES, "detectors": _ASKED},
+    {"messages": _MESSAGES, "detectors": _DETECTORS},
     {"tools": {"type": "array", "items": {"type": "object"}}},
     {"messages": [{"role": "user", "content": _HI}], "detectors": {"judge": {}}},
 )
@@ -68,7 +68,7 @@ CONTEXT = _object(
         "content": _TEXT,
         "context_type": {"enum": ["docs", "url"]},
         "context": {"type": "array", "items": _TEXT, "minItems": 1},
-        "detectors": _ASKED,
+        "detectors": _DETECTORS,
     },
     {},
     {
@@ -79,7 +79,7 @@ CONTEXT = _object(
     },
 )
 GENERATED = _object(
-    {"prompt": _TEXT, "generated_text": _TEXT, "detectors": _ASKED},
+    {"prompt": _TEXT, "generated_text": _TEXT, "detectors": _DETECTORS},
     {},
     {"prompt": "Who is Ann?", "generated_text": _HI, "detectors": {"judge": {}}},
 )
@@ -98,7 +98,7 @@ _TEXT_COMPLETION = _object(
     {"model": "extractive", "prompt": "Hello", "detectors": {"output": _REGEX}},
 )
 _GENERATION = _object(
-    {"model_id": _TEXT, "prompt": _TEXT, "detectors": _ASKED},
+    {"model_id": _TEXT, "prompt": _TEXT, "detectors": _DETECTORS},
     {"text_gen_parameters": {"type": "object"}},
     {"model_id": "extractive", "prompt": "Hello", "detectors": {"judge": {}}},
 )

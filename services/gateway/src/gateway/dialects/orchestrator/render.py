@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
-from gateway.dialects.answer import Answer, asked_of, failure_warning, left_out_warning, usage_object
+from gateway.dialects.answer import Answer, directions_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
 from gateway.dialects.orchestrator.stream import OrchestratorStream, sources
@@ -102,7 +102,7 @@ class OrchestratorExchange:
     def _found(self) -> dict[str, Any]:
         events = self._answer.detections
         block: dict[str, Any] = {}
-        for side in asked_of(self.turn.detectors):
+        for side in directions_of(self.turn.detectors):
             results = detections.by_item(event for event in events if event.direction is side)
             if results or self._strict:
                 block[side.value] = detections.entries(side, results)
@@ -121,8 +121,8 @@ class OrchestratorExchange:
         if not self._answer.completion:
             return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
         choices = members_of(self._answer.completion).get("choices")
-        said = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
-        return {each.get("index", at): self._form.speaks(each) for at, each in enumerate(said)}
+        items = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        return {each.get("index", at): self._form.speaks(each) for at, each in enumerate(items)}
 
     def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
         warnings = []

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError, UpstreamRejected
 
-from gateway.dialects.answer import asked_of, failure_warning, left_out_warning, usage_object
+from gateway.dialects.answer import directions_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
@@ -65,7 +65,7 @@ class OrchestratorStream:
         self._envelope = envelope | {"object": form.chunk}
         self._include_usage = include_usage
         self._continuous = continuous_usage
-        self._asked = asked_of(turn.detectors)
+        self._directions = directions_of(turn.detectors)
         self._whole: frozenset[str] = frozenset()
         self._chunks = False
         self._before: list[Detections] = []
@@ -78,7 +78,7 @@ class OrchestratorStream:
         self._seen: dict[int, bool] = {}
         self._offsets: dict[int, int] = {}
         self._open: dict[str, Any] | None = None
-        self._output_said = False
+        self._output_sent = False
         self._sources: dict[str, Any] = {}
         self._relayed = False
         self._failure: UpstreamRejected | None = None
@@ -115,8 +115,8 @@ class OrchestratorStream:
             elif type(event) is Usage:
                 self._usage = event
             elif type(event) is Start:
-                said = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
-                self._envelope |= said | {"object": self._form.chunk}
+                identity = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
+                self._envelope |= identity | {"object": self._form.chunk}
             elif type(event) is Chunk:
                 self._relay(event.raw_json, out)
             elif type(event) is Context:
@@ -128,17 +128,19 @@ class OrchestratorStream:
 
     def failed(self, error: CausewayError) -> bytes:
         """Return the end of a stream that failed."""
-        return b"event: error\n" + _event(errors.body(error, self._wire, asked=self._form.asked)) + _DONE
+        return (
+            b"event: error\n" + _event(errors.body(error, self._wire, request_name=self._form.request_name)) + _DONE
+        )
 
     # --- before the answer ---------------------------------------------------------------------------------------
 
     def _context(self, event: Context) -> None:
         self._sources = sources(self._turn, event) if self._strict else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
-        asked = [each.detector_id for each in self._turn.detectors.output]
-        self._whole = frozenset(name for name in asked if not streaming.get(name, True))
+        named = [each.detector_id for each in self._turn.detectors.output]
+        self._whole = frozenset(name for name in named if not streaming.get(name, True))
         # Without a detector that judges chunks the reference passes the model's own chunks on.
-        self._chunks = bool(asked) and (self._strict or len(self._whole) < len(set(asked)))
+        self._chunks = bool(named) and (self._strict or len(self._whole) < len(set(named)))
 
     def _detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
@@ -161,9 +163,9 @@ class OrchestratorStream:
         index = event.choice
         self._seen[index] = self._seen.get(index, False) or bool(event.text)
         self._begin(index, out)
-        said = members_of(event.delta_json) if event.delta_json else {}
+        extra = members_of(event.delta_json) if event.delta_json else {}
         others = members_of(event.choice_json) if event.choice_json else {}
-        piece = self._form.piece(event.text or None, said, role=self._chunks)
+        piece = self._form.piece(event.text or None, extra, role=self._chunks)
         self._say(index, piece | others, None, out, judged=bool(event.text))
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
@@ -187,7 +189,7 @@ class OrchestratorStream:
     def _say(
         self,
         index: int,
-        said: dict[str, Any],
+        extra: dict[str, Any],
         reason: str | None,
         out: list[bytes],
         *,
@@ -195,14 +197,14 @@ class OrchestratorStream:
     ) -> None:
         """Add an event of one choice; it waits for members that may still join it."""
         self._flush(out)
-        choice = {"index": index} | said | {"finish_reason": reason or None}
+        choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
         if judged and self._chunks:
             results = detections.by_item(self._found.pop(index, ())).get(index, [])
             if not self._strict:
                 results = detections.moved(results, -self._offsets.get(index, 0))
             output = detections.entries(Direction.OUTPUT, {index: results})
-            self._output_said = True
+            self._output_sent = True
         elif self._chunks and self._strict:
             # Each event has the block; a choice is in it once some of its text is judged.
             output = detections.entries(Direction.OUTPUT, {index: []} if self._seen.get(index) else {})
@@ -236,7 +238,7 @@ class OrchestratorStream:
 
     def _question_block(self) -> dict[str, Any]:
         block = {}
-        for side in self._asked:
+        for side in self._directions:
             if side is not Direction.OUTPUT:
                 results = detections.by_item(event for event in self._before if event.direction is side)
                 if results or self._strict:
@@ -292,7 +294,7 @@ class OrchestratorStream:
         if self._strict and self._whole:
             scanned = {index: results.get(index, []) for index, spoke in self._seen.items() if spoke}
             results = dict(sorted((scanned | results).items()))
-        if results or self._whole or not self._output_said:
+        if results or self._whole or not self._output_sent:
             output = detections.entries(Direction.OUTPUT, results)
             return self._beside(output if output or self._strict else None)
         return self._beside(None) if self._warnings else {}

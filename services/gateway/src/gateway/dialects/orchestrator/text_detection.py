@@ -139,8 +139,8 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
     results = _results(findings)
     if relative:
         results = moved(results, -start)
-    said: dict[str, Any] = {"detections": results, "processed_index": end, "start_index": start}
-    return msgspec.json.encode(said) + b"\n"
+    answer_line: dict[str, Any] = {"detections": results, "processed_index": end, "start_index": start}
+    return msgspec.json.encode(answer_line) + b"\n"
 
 
 def _results(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -22,10 +22,10 @@ _PIECES = re.compile(r"<<|>>\n?|\d{1,3}|\s*[^\W\d]+|[^\w\s]|\s+")
 class AzureJsExchange(CompletionExchange):
     """`Exchange` of one turn with this client."""
 
-    def with_context(self, name: str, said: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    def with_context(self, name: str, members: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """See `CompletionExchange`: inside the message."""
         shown = context | {"thoughts": thoughts_html(context["thoughts"])}
-        return {name: {**said, "context": shown}, "session_state": self.session_state}
+        return {name: {**members, "context": shown}, "session_state": self.session_state}
 
     def piece(self, delta: Delta) -> bytes:
         """See `LineExchange`: a line for each small piece."""

@@ -68,15 +68,15 @@ class CompletionExchange(LineExchange):
             "usage": usage_object(self.answer.usage),
         }
 
-    def with_context(self, name: str, said: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    def with_context(self, name: str, members: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Return a choice with the context of the answer.
 
         Args:
             name: ``message`` or ``delta``.
-            said: The members under this name.
+            members: The members under this name.
             context: The context of the answer.
         """
-        return {name: said, "context": context, "session_state": self.session_state}
+        return {name: members, "context": context, "session_state": self.session_state}
 
     def text_line(self, text: str, filtered: Any = None) -> bytes:
         """Return the line of a piece of text."""

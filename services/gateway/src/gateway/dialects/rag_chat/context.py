@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.answering import prompts
-from gateway.dialects.answer import Answer, asked_of, detections_block, usage_object, warnings_of
+from gateway.dialects.answer import Answer, detections_block, directions_of, usage_object, warnings_of
 from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
 
 _CHECKS = ("check input", "report on input", "check context")
@@ -68,9 +68,9 @@ def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
     block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
     if answer.follow_ups:
         block["followup_questions"] = list(answer.follow_ups)
-    asked = asked_of(turn.detectors)
-    if asked:
-        block["detections"] = detections_block(answer.detections, asked)
+    directions = directions_of(turn.detectors)
+    if directions:
+        block["detections"] = detections_block(answer.detections, directions)
         warnings = warnings_of(answer.detections)
         if warnings:
             block["warnings"] = warnings
@@ -126,7 +126,7 @@ def thoughts(
         checks = {"duration_ms": round(sum(spent.get(name, 0) for name in _CHECKS), 3)}
         listed.append(_thought("Guardrails", found, checks))
     if answer is not None:
-        listed.append(_thought("Answer", _said(answer), _answer_props(answer, spent)))
+        listed.append(_thought("Answer", _answer_text(answer), _answer_props(answer, spent)))
     return listed
 
 
@@ -139,7 +139,7 @@ def _found(event: Detections) -> list[str]:
     ]
 
 
-def _said(answer: Answer) -> str:
+def _answer_text(answer: Answer) -> str:
     return answer.choices[0].finish_reason if 0 in answer.choices else ""
 
 

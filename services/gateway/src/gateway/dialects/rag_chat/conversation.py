@@ -37,13 +37,13 @@ def messages(
         InvalidRequest: A message is invalid, or an attached one belongs to none; the error names it.
     """
     name = "messages" if body.get("messages") is not None else "input"
-    said = body.get(name)
-    if isinstance(said, str):
-        said = [{"role": "user", "content": said}]
-    if not isinstance(said, list) or not said:
+    items = body.get(name)
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not items:
         raise body.wrong("messages", "must be a non-empty list of messages")
-    frontend.check_messages(len(said), name)
-    spoken = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(said)]
+    frontend.check_messages(len(items), name)
+    spoken = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(items)]
     last = len(spoken) - 1
     if single_turn:
         last = max((at for at, message in enumerate(spoken) if message.role == "user"), default=last)

@@ -30,10 +30,10 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
         if not isinstance(item, dict):
             continue
         message = Fields(item, f"{path}[{at}]")
-        for number, said in enumerate(_listed(message)):
+        for number, raw_file in enumerate(_listed(message)):
             if len(files) == MOST_FILES:
                 raise message.wrong("files", f"has too many files: a request may have at most {MOST_FILES}")
-            files.append(_file(said, at, f"{message.path('files')}[{number}]"))
+            files.append(_file(raw_file, at, f"{message.path('files')}[{number}]"))
     return tuple(files)
 
 
@@ -53,14 +53,14 @@ def _listed(message: Fields) -> Sequence[Any]:
     return message.items("files") or ()
 
 
-def _file(said: Any, at: int, path: str) -> File:
-    if not isinstance(said, dict):
+def _file(raw_file: Any, at: int, path: str) -> File:
+    if not isinstance(raw_file, dict):
         raise InvalidRequest(f"{path} must be an object with contentType and data.", field=path)
-    file = Fields(said, path)
+    file = Fields(raw_file, path)
     media = file.text("contentType")
     if not media:
         raise file.wrong("contentType", "must be a media type, like text/plain")
-    if not isinstance(said.get("data"), str):
+    if not isinstance(raw_file.get("data"), str):
         raise file.wrong("data", "must be the file's content in base64")
     try:
         content = base64.b64decode(file.text("data"), validate=True)

@@ -124,8 +124,8 @@ def paths() -> dict[str, Schema]:
     def described(prefix: str, path: str, tag: str, request: Schema, answer: Schema, error: Schema) -> None:
         if "application/json" not in request:
             request = {"application/json": {"schema": request}}
-        told = "Answer as a stream" if path.endswith("/stream") else "Answer in one piece"
-        found[prefix + path] = operation(told, tag, request, answer, error)
+        summary = "Answer as a stream" if path.endswith("/stream") else "Answer in one piece"
+        found[prefix + path] = operation(summary, tag, request, answer, error)
 
     found: dict[str, Schema] = {}
     both = ("assistant", "user")

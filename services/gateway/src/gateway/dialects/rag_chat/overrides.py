@@ -81,17 +81,17 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
     indexes = frontend.indexes_for(settings.texts("index"), settings.path("index"))
-    asked = turn_settings.retrieval(settings, frontend, indexes, MAX_TOP)
+    retrieval = turn_settings.retrieval(settings, frontend, indexes, MAX_TOP)
     longest = settings.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER)
     frontend.check_answer_tokens(longest, settings.path("max_tokens"))
     return Turn(
-        principal=frontend.principal_for(request.principal, filter_asked=filtered),
+        principal=frontend.principal_for(request.principal, filter_requested=filtered),
         question=question.text,
         history=tuple(history),
         model=frontend.model_for(settings.text("model"), settings.path("model")),
         answers_as=frontend.assistant,
         only_default_model=frontend.only_default_model,
-        retrieval=replace(asked, top=asked.top or DEFAULT_TOP),
+        retrieval=replace(retrieval, top=retrieval.top or DEFAULT_TOP),
         parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),
         max_tokens=longest,
         detectors=frontend.detectors_for(
@@ -121,7 +121,7 @@ class _Settings(Fields):
     """
 
     def __init__(self, context: Fields, defaults: Mapping[str, Any]) -> None:
-        flat, nested = _said(context), _said(context.object("overrides"))
+        flat, nested = _given(context), _given(context.object("overrides"))
         super().__init__({**defaults, **flat, **nested}, context.path("overrides"))
         self._flat = {name: context.path(name) for name in flat.keys() - nested.keys()}
 
@@ -138,11 +138,11 @@ def check(defaults: Mapping[str, Any]) -> None:
     for name in defaults:
         if name not in KNOWN:
             raise InvalidRequest("This setting does not exist.", field=name)
-    asked = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
-    turn(asked, (Message("user", "?"),), Fields({}, "context"))
+    retrieval = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
+    turn(retrieval, (Message("user", "?"),), Fields({}, "context"))
 
 
-def _said(fields: Fields) -> dict[str, Any]:
+def _given(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in fields.members() if value != "" and name != "overrides"}
 
 

@@ -150,7 +150,7 @@ class LineDialect:
         unary=b"application/json",
         stream=b"application/json-lines",
         heartbeat=b"\n",  # @microsoft/ai-chat-protocol and ndjson-readablestream ignore an empty line
-        told=upstream_errors.translated,
+        client_error=upstream_errors.translated,
     )
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
@@ -196,19 +196,19 @@ class LineDialect:
 
         Clients store the conversation in the history under this name, and without a name they store nothing.
         """
-        said = bytes(raw.get(self.session_state, _NULL))
-        if said != _NULL:
-            return msgspec.Raw(said)
+        state_json = bytes(raw.get(self.session_state, _NULL))
+        if state_json != _NULL:
+            return msgspec.Raw(state_json)
         return msgspec.Raw(encode(turn.session.name if turn.session else new_name()))
 
     def _session(self, raw: dict[str, msgspec.Raw], messages: Sequence[Message]) -> Session:
         """Return the session that the state names."""
         whole = any(message.role == "assistant" for message in messages)
-        said = raw.get(self.session_state)
-        if said is None or bytes(said) == _NULL:
+        state_json = raw.get(self.session_state)
+        if state_json is None or bytes(state_json) == _NULL:
             return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
         # Other states belong to the client, and are not read.
-        name = bytes(said).strip(b'"').decode("latin-1") if len(said) < _LONGEST_NAME else ""
+        name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _LONGEST_NAME else ""
         return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 
     def error(self, error: CausewayError) -> bytes:

@@ -112,8 +112,8 @@ def _documents(
     if not items:
         raise InvalidRequest("documents must hold at least one document.", field="documents")
     if len(items) > MOST_DOCUMENTS:
-        said = f"documents has {len(items)} documents; a request may have at most {MOST_DOCUMENTS}."
-        raise PayloadTooLarge(said, field="documents")
+        content = f"documents has {len(items)} documents; a request may have at most {MOST_DOCUMENTS}."
+        raise PayloadTooLarge(content, field="documents")
     seen: dict[str, tuple[int, int]] = {}
     documents: list[TextDocument] = []
     for number, item in enumerate(items):
@@ -144,8 +144,8 @@ def _document(item: msgspec.Raw, path: str, name: Callable[[Fields, str], str]) 
         raise fields.wrong("text", "must not hold NUL characters")
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = fields.path("metadata")
-    said = metadata(raw.get("metadata"), path)
-    return TextDocument(name(fields, digest), text, said, digest, suffix_of_code(said, path))
+    content = metadata(raw.get("metadata"), path)
+    return TextDocument(name(fields, digest), text, content, digest, suffix_of_code(content, path))
 
 
 def _own_id_or_digest(fields: Fields, digest: str) -> str:
@@ -170,15 +170,15 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
     Raises:
         InvalidRequest: They are no JSON object, or have an invalid number or character.
     """
-    said = value(raw, path)
-    if raw is None or said is None:
+    content = value(raw, path)
+    if raw is None or content is None:
         return b"{}"
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     json = bytes(raw)
     if len(json) > LONGEST_METADATA:
         raise PayloadTooLarge(f"{path} is longer than {LONGEST_METADATA} bytes.", field=path)
-    for place, scalar in _scalars(said, path):
+    for place, scalar in _scalars(content, path):
         if isinstance(scalar, str) and "\0" in scalar:
             raise InvalidRequest(f"{place} must not hold NUL characters.", field=path)
         if isinstance(scalar, int) and not _LEAST_INTEGER <= scalar <= _MOST_INTEGER:
@@ -186,9 +186,9 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
     return json
 
 
-def _scalars(said: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _scalars(content: Any, path: str) -> Iterator[tuple[str, Any]]:
     # Not recursive, because the decoder accepts a thousand levels.
-    todo = [(path, said)]
+    todo = [(path, content)]
     while todo:
         place, item = todo.pop()
         if isinstance(item, dict):
@@ -261,12 +261,12 @@ def search(body: bytes) -> Search:
         raise fields.wrong("index_name", "is missing")
     if not query.strip():
         raise InvalidRequest("Query string cannot be empty.", field="query")
-    asked = conditions(fields.get("metadata_filter"), "metadata_filter")
+    required = conditions(fields.get("metadata_filter"), "metadata_filter")
     return Search(
         index_name(name, "index_name"),
         query,
         DEFAULT_NODES if top is None else top,
-        asked,
+        required,
         RetrievalMode(fields.one_of("retrieval_mode", tuple(mode.value for mode in RetrievalMode)) or "hybrid"),
         fields.flag("semantic_ranker"),
         fields.one_of("fusion", ("scores", "ranks")) or None,
@@ -275,17 +275,17 @@ def search(body: bytes) -> Search:
     )
 
 
-def conditions(said: Any, path: str) -> tuple[Equals, ...]:
+def conditions(content: Any, path: str) -> tuple[Equals, ...]:
     """Return conditions that must all hold, from an object of keys and values; null is equal to none.
 
     Raises:
         InvalidRequest: The value is no such object.
     """
-    if said is None:
+    if content is None:
         return ()
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise InvalidRequest(f"{path} must be an object of keys and values.", field=path)
-    return tuple(_equals(key, each, path) for key, each in said.items())
+    return tuple(_equals(key, each, path) for key, each in content.items())
 
 
 def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
@@ -297,10 +297,10 @@ def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
     if not text.strip():
         return ()
     try:
-        said = msgspec.json.decode(text)
+        content = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         raise InvalidRequest(f"{path} must be a JSON object.", field=path) from None
-    return conditions(said, path)
+    return conditions(content, path)
 
 
 def _equals(key: str, scalar: Any, path: str) -> Equals:

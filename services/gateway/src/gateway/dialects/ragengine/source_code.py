@@ -62,16 +62,16 @@ def suffix_of_code(metadata_json: bytes, path: str) -> str:
     Raises:
         InvalidRequest: The language is missing or unknown.
     """
-    said = _splitting.decode(metadata_json)
-    if said.split_type != "code":
+    options = _splitting.decode(metadata_json)
+    if options.split_type != "code":
         return ""
     field = f"{path}.language"
-    if not said.language:
+    if not options.language:
         raise InvalidRequest(f"{path}: Language not specified in node metadata.", field=field)
-    suffix = _SUFFIXES.get(said.language) if isinstance(said.language, str) else None
+    suffix = _SUFFIXES.get(options.language) if isinstance(options.language, str) else None
     if suffix is None:
         known = ", ".join(_SUFFIXES)
-        wrong = str(said.language)[:50]
+        wrong = str(options.language)[:50]
         raise InvalidRequest(
             f"{field}: Could not find language library for {wrong}. Known are {known}.", field=field
         )

@@ -46,24 +46,24 @@ class Citations:
             # The hot path.
             self._at += len(text)
             return []
-        begin, said = self._at - len(self._open), self._open + text
+        begin, pending = self._at - len(self._open), self._open + text
         self._at += len(text)
         found = []
-        at = said.find("[")
+        at = pending.find("[")
         while at >= 0:
-            end = said.find("]", at)
+            end = pending.find("]", at)
             if end < 0:
-                at = said.rfind("[")
+                at = pending.rfind("[")
                 break
             # A mark begins at the last opening bracket before its end.
-            at = said.rfind("[", at, end)
-            file = self._files.get(said[at + 1 : end])
+            at = pending.rfind("[", at, end)
+            file = self._files.get(pending[at + 1 : end])
             if file is not None:
                 found.append(
                     {"type": "file_citation", "file_id": file[0], "filename": file[1], "index": begin + at}
                 )
-            at = said.find("[", end)
-        self._open = said[at:] if at >= 0 and len(said) - at <= _LONGEST_MARK else ""
+            at = pending.find("[", end)
+        self._open = pending[at:] if at >= 0 and len(pending) - at <= _LONGEST_MARK else ""
         return found
 
 

@@ -67,16 +67,16 @@ class CompactionExchange(ResponsesExchange):
         items = [item for item in self.final()["output"] if item["type"] == COMPACTION]
         if not items:
             raise InvalidRequest("input: the detectors stopped the conversation, or its summary.", field="input")
-        said: dict[str, Any] = {
+        response: dict[str, Any] = {
             "id": self.response_id,
             "object": "response.compaction",
             "created_at": self.created,
             "output": [*self._users(), *items],
             "usage": usage_of(self.usage or Usage(0, 0)),
         }
-        if (image := self.asked.shown["image"]) is not None:
-            said["image"] = image
-        return _encode(said)
+        if (image := self.checked.shown["image"]) is not None:
+            response["image"] = image
+        return _encode(response)
 
     def _users(self) -> list[Item]:
         """Return the user's messages that no earlier summary covers, as the detectors left them."""
@@ -84,6 +84,6 @@ class CompactionExchange(ResponsesExchange):
         for item in self.before.items:
             before = [] if item["type"] == COMPACTION else [*before, item]
         judged = None if self.context is None else self.context.judged
-        left = record.input_left(self.asked.own, self.asked.paths, self.turn, judged)
+        left = record.input_left(self.checked.own, self.checked.paths, self.turn, judged)
         users = [item for item in (*before, *left) if item["type"] == "message" and item["role"] == "user"]
         return [named(item, self.response_id, f"u{at}") | {"status": "completed"} for at, item in enumerate(users)]

@@ -49,10 +49,10 @@ def read(body: bytes, policy: ResponsePolicy) -> Continuation:
         NotFound: The gateway never gives such an id.
     """
     raw = json_fields.members(body)
-    said = json_fields.pick(raw, _READ)
-    previous, conversation = said.text("previous_response_id"), _conversation(said)
+    fields = json_fields.pick(raw, _READ)
+    previous, conversation = fields.text("previous_response_id"), _conversation(fields)
     if previous and conversation:
-        raise said.wrong("previous_response_id", "must not be beside a conversation")
+        raise fields.wrong("previous_response_id", "must not be beside a conversation")
     if previous and not is_id(previous, RESPONSE):
         raise missing(previous, "previous_response_id")
     if conversation and not is_id(conversation, CONVERSATION):
@@ -60,14 +60,14 @@ def read(body: bytes, policy: ResponsePolicy) -> Continuation:
     references: tuple[str, ...] = ()
     if _REFERENCE in bytes(raw.get("input", b"")):
         references = tuple(_references(json_fields.value(raw["input"], "input")))
-    asked = said.get("store")
-    wanted = said.flag("store") if asked is not None else policy is ResponsePolicy.DEFAULT
+    stores = fields.get("store")
+    wanted = fields.flag("store") if stores is not None else policy is ResponsePolicy.DEFAULT
     return Continuation(previous, conversation, references, wanted and policy is not ResponsePolicy.OFF)
 
 
-def _conversation(said: Fields) -> str:
-    value = said.get("conversation")
-    return said.object("conversation").text("id") if isinstance(value, dict) else said.text("conversation")
+def _conversation(fields: Fields) -> str:
+    value = fields.get("conversation")
+    return fields.object("conversation").text("id") if isinstance(value, dict) else fields.text("conversation")
 
 
 def _references(items: Any) -> list[str]:
@@ -91,7 +91,7 @@ def resolved(body: bytes, before: Before) -> bytes:
     if not isinstance(items, list):
         return body
     known = dict(before.references)
-    said = []
+    resolved_items = []
     for at, item in enumerate(items):
         if isinstance(item, dict) and item.get("type") == "item_reference":
             name = Fields(item, f"input[{at}]").text("id")
@@ -99,8 +99,8 @@ def resolved(body: bytes, before: Before) -> bytes:
                 raise missing(name, f"input[{at}].id")
             # The user may have lost access to the passages of a stored search.
             item = {kind: value for kind, value in known[name].items() if kind != "results"}
-        said.append(item)
-    return msgspec.json.encode(raw | {"input": said})
+        resolved_items.append(item)
+    return msgspec.json.encode(raw | {"input": resolved_items})
 
 
 def missing(name: str, field: str) -> NotFound:
@@ -110,12 +110,18 @@ def missing(name: str, field: str) -> NotFound:
     return NotFound(f"{field}: there is no {kind} {name[:100]!r}.", field=field, resource=name[:100])
 
 
-def refuse_off(policy: ResponsePolicy, asked: Continuation) -> None:
+def refuse_off(policy: ResponsePolicy, continuation: Continuation) -> None:
     """Refuse a request that continues stored data if the profile stores nothing.
 
     Raises:
         InvalidRequest: The profile stores nothing.
     """
-    if policy is ResponsePolicy.OFF and asked.continues:
-        field = "previous_response_id" if asked.previous else "conversation" if asked.conversation else "input"
+    if policy is ResponsePolicy.OFF and continuation.continues:
+        field = (
+            "previous_response_id"
+            if continuation.previous
+            else "conversation"
+            if continuation.conversation
+            else "input"
+        )
         raise InvalidRequest(f"{field}: this front end stores no responses.", field=field)

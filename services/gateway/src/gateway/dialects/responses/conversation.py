@@ -79,11 +79,11 @@ class Conversation:
         """Take reasoning of the model, which belongs to the model's next message."""
         self._thought = f"{self._thought}\n{text}" if self._thought else text
 
-    def compact(self, said: Fields, path: str) -> None:
+    def compact(self, fields: Fields, path: str) -> None:
         """Replace the earlier messages by the summary of a compaction item. Instructions stay.
 
         Args:
-            said: The item.
+            fields: The item.
             path: Its path.
 
         Raises:
@@ -91,7 +91,7 @@ class Conversation:
         """
         if self.sealed is None:
             return
-        summary = _summary.decode(self.sealed.opened(COMPACTION, said))
+        summary = _summary.decode(self.sealed.opened(COMPACTION, fields))
         users = [message for message in self.messages if message["role"] == "user"]
         kept = users[-1:] if summary.whole else users
         kept += [each for each in self.messages if each["role"] == "system" and each is not self._summary]

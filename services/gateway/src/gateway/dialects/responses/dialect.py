@@ -17,7 +17,7 @@ from gateway.dialects.problem import problem
 from gateway.dialects.responses import continuation
 from gateway.dialects.responses import request as requests
 from gateway.dialects.responses.exchange import ResponsesExchange
-from gateway.dialects.responses.request import Asked
+from gateway.dialects.responses.request import CheckedRequest
 from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import FILE_SEARCH, FileSearch
 from gateway.domain import CompactionOptions, Retrieval, SearchTool, Turn
@@ -62,52 +62,52 @@ class Responses:
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
         sealed = Sealed(self._sealing, request.principal, request.frontend.name)
-        asked = requests.read(body, request.before.items, sealed, refuse_unknown=strict)
-        frontend, search = request.frontend, asked.tools.search
-        _check_prompt(request, asked)
-        frontend.check_messages(asked.count, "input")
-        frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
+        checked = requests.read(body, request.before.items, sealed, refuse_unknown=strict)
+        frontend, search = request.frontend, checked.tools.search
+        _check_prompt(request, checked)
+        frontend.check_messages(checked.count, "input")
+        frontend.check_answer_tokens(checked.fields.get("max_output_tokens"), "max_output_tokens")
         try:
-            searched = _indexes(request, asked, search)
-            chat = self._chat.parse(replace(request, body=asked.body), searched, limited=False)
+            searched = _indexes(request, checked, search)
+            chat = self._chat.parse(replace(request, body=checked.body), searched, limited=False)
         except CausewayError as error:
-            raise _renamed(error, asked) from error
+            raise _renamed(error, checked) from error
         turn = chat.turn
         if turn.original.objection is not None:
-            objection = _renamed(turn.original.objection, asked)
+            objection = _renamed(turn.original.objection, checked)
             assert isinstance(objection, InvalidRequest)
             turn = replace(turn, original=replace(turn.original, objection=objection))
         if search is not None:
             turn = _searching(turn, search)
-            turn = replace(turn, searching=_tool(request, asked))
-        if asked.said.get("truncation") == "auto":
+            turn = replace(turn, searching=_tool(request, checked))
+        if checked.fields.get("truncation") == "auto":
             turn = replace(turn, truncates=True)
-        if made.compacts or asked.compaction is not None:
-            turn = replace(turn, compaction=CompactionOptions(alone=True) if made.compacts else asked.compaction)
+        if made.compacts or checked.compaction is not None:
+            turn = replace(turn, compaction=CompactionOptions(alone=True) if made.compacts else checked.compaction)
             if turn.compaction is not None and turn.compaction.alone:
                 turn = replace(turn, retrieval=Retrieval(), searching=None)
-        named = bool(asked.said.get("index_name"))
-        return made(turn, asked, request.before, sealed, streaming=chat.streaming, sources=named)
+        named = bool(checked.fields.get("index_name"))
+        return made(turn, checked, request.before, sealed, streaming=chat.streaming, sources=named)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
         return problem(error, NAMES)
 
 
-def _check_prompt(request: ChatRequest, asked: Asked) -> None:
+def _check_prompt(request: ChatRequest, checked: CheckedRequest) -> None:
     """Check that the prompt of a request names an assistant that the caller may use.
 
     Raises:
         NotFound: It names no such assistant.
     """
-    if asked.said.get("prompt") is None:
+    if checked.fields.get("prompt") is None:
         return
-    if not request.frontend.serving(asked.model, request.principal).assistant:
-        name = asked.model[:100]
+    if not request.frontend.serving(checked.model, request.principal).assistant:
+        name = checked.model[:100]
         raise NotFound(f"prompt.id: there is no assistant {name!r}.", field="prompt.id", resource=name)
 
 
-def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> tuple[str, ...]:
+def _indexes(request: ChatRequest, checked: CheckedRequest, search: FileSearch | None) -> tuple[str, ...]:
     """Return the indexes of a file search; empty without a file search.
 
     Raises:
@@ -115,7 +115,7 @@ def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> t
     """
     if search is None:
         return ()
-    frontend = request.frontend.serving(asked.model, request.principal)
+    frontend = request.frontend.serving(checked.model, request.principal)
     return frontend.indexes_for(search.indexes, search.path)
 
 
@@ -137,30 +137,30 @@ def _searching(turn: Turn, search: FileSearch) -> Turn:
     )
 
 
-def _tool(request: ChatRequest, asked: Asked) -> SearchTool | None:
+def _tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | None:
     """Return the tool with which the model searches; None: the platform searches first.
 
     If the front end answers every chat from its indexes, the platform always searches first.
     """
-    frontend = request.frontend.serving(asked.model, request.principal)
-    most = min(frontend.searches, asked.said.get("max_tool_calls") or frontend.searches)
+    frontend = request.frontend.serving(checked.model, request.principal)
+    most = min(frontend.searches, checked.fields.get("max_tool_calls") or frontend.searches)
     if frontend.always_searches or not most:
         return None
     name = "file_search"
-    while any(tool["function"]["name"] == name for tool in asked.tools.chat):
+    while any(tool["function"]["name"] == name for tool in checked.tools.chat):
         name += "_"
-    choice: Any = asked.tools.first_choice
+    choice: Any = checked.tools.first_choice
     if choice == FILE_SEARCH:
         choice = {"type": "function", "function": {"name": name}}
     return SearchTool(most, name, msgspec.json.encode(choice) if choice else b"")
 
 
-def _renamed(error: CausewayError, asked: Asked) -> CausewayError:
+def _renamed(error: CausewayError, checked: CheckedRequest) -> CausewayError:
     """Return the error with the names and paths of the Responses request in place of those of the chat."""
 
     def place(match: re.Match[str]) -> str:
         at = int(match[1])
-        return asked.paths[at] if at < len(asked.paths) and asked.paths[at] else "input"
+        return checked.paths[at] if at < len(checked.paths) and checked.paths[at] else "input"
 
     field = _MESSAGE.sub(place, error.field or "")
     error.message = _MESSAGE.sub(place, error.message)

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
-from gateway.dialects.answer import asked_of, detections_block, warnings_of
+from gateway.dialects.answer import detections_block, directions_of, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
 from gateway.dialects.responses.members import error_of, search_result, usage_of
 from gateway.dialects.responses.output import Output, Shown
 from gateway.dialects.responses.parts import Events, encoded
-from gateway.dialects.responses.request import ENCRYPTED_REASONING, Asked
+from gateway.dialects.responses.request import ENCRYPTED_REASONING, CheckedRequest
 from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import (
     Batch,
@@ -48,15 +48,13 @@ class ResponsesExchange:
 
     Args:
         turn: The turn.
-        asked: The request.
+        checked: The request.
         before: The stored data that it continues.
         sealed: Encrypts contents for the client.
         streaming: Whether the answer is streamed.
         sources: Whether the request names an index; the response then has ``source_nodes``.
 
     Attributes:
-        asked: As given.
-        before: As given.
         background: Whether it runs in the background, without a client that waits.
         response_id: Id of the response.
         store: Whether it is stored; the response has this value as a member.
@@ -69,27 +67,32 @@ class ResponsesExchange:
     compacts = False
 
     def __init__(
-        self, turn: Turn, asked: Asked, before: Before, sealed: Sealed, *, streaming: bool, sources: bool = False
+        self,
+        turn: Turn,
+        checked: CheckedRequest,
+        before: Before,
+        sealed: Sealed,
+        *,
+        streaming: bool,
+        sources: bool = False,
     ) -> None:
-        self.turn = turn
+        self.turn, self.checked, self.before = turn, checked, before
         self.streaming = streaming
-        self.asked = asked
-        self.before = before
         self._sealed = sealed
         self.store = before.store
-        self.background = bool(asked.said.get("background"))
+        self.background = bool(checked.fields.get("background"))
         self.response_id = before.name or f"{RESPONSE}_{new_name()}"
         owner = self.response_id.partition("_")[2]
-        dropped = ((DROPPED_TOOLS, asked.tools.dropped), (DROPPED_ITEMS, asked.dropped))
+        dropped = ((DROPPED_TOOLS, checked.tools.dropped), (DROPPED_ITEMS, checked.dropped))
         listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
         self.context: Context | None = None
         self.created = before.created or int(time.time())
         self._model = turn.shown_model
-        self._events = Events(obfuscates=asked.obfuscates and not self.background)
-        keeps = sealed if ENCRYPTED_REASONING in asked.include else None
-        shown = Shown(asked.summarises, asked.logprobs, keeps)
-        self._output = Output(self._events, owner, asked.tools.functions, shown)
+        self._events = Events(obfuscates=checked.obfuscates and not self.background)
+        encrypts = sealed if ENCRYPTED_REASONING in checked.include else None
+        shown = Shown(checked.summarises, checked.logprobs, encrypts)
+        self._output = Output(self._events, owner, checked.tools.functions, shown)
         self._sources = sources
         self._nodes: list[dict[str, Any]] | None = None
         self._found: list[Detections] = []
@@ -174,13 +177,13 @@ class ResponsesExchange:
         self._model = self.turn.answers_as or str(completion.get("model") or self._model)
         self._begin()
         choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
-        said = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
-        text = said.pop("content", "")
+        message = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
+        text = message.pop("content", "")
         beside = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
-        thought = {name: said.pop(name) for name in _THOUGHTS if name in said}
+        thought = {name: message.pop(name) for name in _THOUGHTS if name in message}
         self._output.take(Delta(0, "", _encode(thought)))
         self._output.take(Delta(0, text if isinstance(text, str) else "", b"", beside))
-        self._output.take(Delta(0, "", _encode(said)))
+        self._output.take(Delta(0, "", _encode(message)))
         self._reason = choice.get("finish_reason") or ""
         usage = completion.get("usage") or {}
         if usage:
@@ -249,15 +252,15 @@ class ResponsesExchange:
         self._output.end("incomplete" if self._reason in _REASONS else "completed")
         return self._stored(profile, self.final())
 
-    def _stored(self, profile: str, said: dict[str, Any]) -> Stored:
+    def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
         judged = None if self.context is None else self.context.judged
-        left = record.input_left(self.asked.own, self.asked.paths, self.turn, judged)
+        left = record.input_left(self.checked.own, self.checked.paths, self.turn, judged)
         items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(left))
-        output = [self._with_results(item) for item in said["output"]]
-        said = {**said, **record.shown_left(self.asked.shown, self.turn, judged), "output": output}
-        said = moderation.without_findings(said)
+        output = [self._with_results(item) for item in response["output"]]
+        response = {**response, **record.shown_left(self.checked.shown, self.turn, judged), "output": output}
+        response = moderation.without_findings(response)
         sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._rests_on))
-        return Stored(self.response_id, profile, said, items, self.before.chain, sources)
+        return Stored(self.response_id, profile, response, items, self.before.chain, sources)
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return an item in its stored form: a search has its passages, even if the client did not ask for them."""
@@ -281,19 +284,19 @@ class ResponsesExchange:
 
     def _tell_search(self) -> None:
         """Write the events of the platform's search, if its results are known."""
-        if self.asked.tools.search is not None and self.context is not None and self.context.query:
+        if self.checked.tools.search is not None and self.context is not None and self.context.query:
             self._output.begin_search()
             self._searched(self.context.query, self.context.passages)
 
     def _shown(self) -> dict[str, Any]:
         """Return the members of the request that the response repeats; after the detectors if it is stored."""
         if not self.before.store:
-            return self.asked.shown
+            return self.checked.shown
         judged = None if self.context is None else self.context.judged
-        return self.asked.shown | record.shown_left(self.asked.shown, self.turn, judged)
+        return self.checked.shown | record.shown_left(self.checked.shown, self.turn, judged)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
-        shown = "file_search_call.results" in self.asked.include
+        shown = "file_search_call.results" in self.checked.include
         self._output.end_search(query, [search_result(each) for each in passages], shown=shown)
         self._output.rest_on(passages)
         self._rests_on += passages
@@ -320,7 +323,7 @@ class ResponsesExchange:
         self._events.add(kind, response=final)
 
     def _object(self, status: str, error: CausewayError | None = None, reason: str = "") -> dict[str, Any]:
-        said: dict[str, Any] = {
+        response: dict[str, Any] = {
             "id": self.response_id,
             "object": "response",
             "created_at": self.created,
@@ -335,13 +338,13 @@ class ResponsesExchange:
             "usage": usage_of(self.usage),
         }
         if status == "completed":
-            said["completed_at"] = int(time.time())
+            response["completed_at"] = int(time.time())
         if self._sources:
-            said["source_nodes"] = self._nodes
-        if status not in RUNNING and self.asked.moderation:
-            said["moderation"] = moderation.results(self.asked.moderation, self._found)
-        if status not in RUNNING and (named := asked_of(self.turn.detectors)):
-            said["detections"] = detections_block(self._found, named)
+            response["source_nodes"] = self._nodes
+        if status not in RUNNING and self.checked.moderation:
+            response["moderation"] = moderation.results(self.checked.moderation, self._found)
+        if status not in RUNNING and (named := directions_of(self.turn.detectors)):
+            response["detections"] = detections_block(self._found, named)
             if warnings := warnings_of(self._found):
-                said["warnings"] = warnings
-        return said
+                response["warnings"] = warnings
+        return response

@@ -32,17 +32,17 @@ _DETAILS = ("auto", "low", "high", "original")
 _encode = msgspec.json.encode
 
 
-def listed(said: Any, path: str = "input") -> list[Any]:
+def listed(value: Any, path: str = "input") -> list[Any]:
     """Return the items of an input: a list of them, or a text, which is one message of the user.
 
     Raises:
         InvalidRequest: It is neither.
     """
-    if isinstance(said, str):
-        return [{"type": "message", "role": "user", "content": said}]
-    if not isinstance(said, list):
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    if not isinstance(value, list):
         raise InvalidRequest(f"{path} must be a string or a list of items.", field=path)
-    return said
+    return value
 
 
 def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[Item | None]:
@@ -50,7 +50,7 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
 
     Args:
         items: The items of the request, with the named items in place of references.
-        into: Gets the messages.
+        into: The conversation to which the messages are added.
         path: The path of the items in the request; empty: the request does not have them.
 
     Returns:
@@ -80,54 +80,54 @@ def _sets(item: Item | None) -> bool:
 def _read(item: Any, into: Conversation, path: str) -> Item | None:
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
-    said = Fields(item, path)
-    kind = said.text("type") or "message"
+    fields = Fields(item, path)
+    kind = fields.text("type") or "message"
     if kind == "message":
-        return _message(said, into, path)
+        return _message(fields, into, path)
     if kind == "function_call":
-        call_id, name = _required(said, "call_id"), _required(said, "name")
-        called = function_name(said.text("namespace"), name)
-        into.call(call_id, called, arguments := said.text("arguments"), path)
-        return {"type": kind, "call_id": call_id, "name": name, **_namespace(said), "arguments": arguments}
+        call_id, name = _required(fields, "call_id"), _required(fields, "name")
+        called = function_name(fields.text("namespace"), name)
+        into.call(call_id, called, arguments := fields.text("arguments"), path)
+        return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "arguments": arguments}
     if kind == "custom_tool_call":
-        call_id, name = _required(said, "call_id"), _required(said, "name")
-        text = said.text("input")
-        called = function_name(said.text("namespace"), name)
+        call_id, name = _required(fields, "call_id"), _required(fields, "name")
+        text = fields.text("input")
+        called = function_name(fields.text("namespace"), name)
         into.call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
-        return {"type": kind, "call_id": call_id, "name": name, **_namespace(said), "input": text}
+        return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "input": text}
     if kind in _OUTPUTS:
-        call_id = _required(said, "call_id")
-        content, output = _content(said, "output", path)
+        call_id = _required(fields, "call_id")
+        content, output = _content(fields, "output", path)
         into.add({"role": "tool", "tool_call_id": call_id, "content": content}, path)
         return {"type": kind, "call_id": call_id, "output": output}
     if kind == "reasoning":
-        return _reasoning(said, into)
+        return _reasoning(fields, into)
     if kind == "file_search_call":
-        return _file_search(said, into, path)
+        return _file_search(fields, into, path)
     if kind == "additional_tools":
-        return _additional_tools(said, into)
+        return _additional_tools(fields, into)
     if kind == "configuration_update":
-        return _configuration(said, into)
+        return _configuration(fields, into)
     if kind == COMPACTION:
-        return _compaction(said, into, path)
+        return _compaction(fields, into, path)
     if kind == "compaction_trigger":
         into.compacts = True
         return None
     if kind in HOSTED and into.drops:
         into.dropped.append(kind)
         return None
-    raise said.wrong("type", f"is not supported here: {kind[:100]!r}")
+    raise fields.wrong("type", f"is not supported here: {kind[:100]!r}")
 
 
-def _namespace(said: Fields) -> Item:
-    return {"namespace": namespace} if (namespace := said.text("namespace")) else {}
+def _namespace(members: Fields) -> Item:
+    return {"namespace": namespace} if (namespace := members.text("namespace")) else {}
 
 
-def _message(said: Fields, into: Conversation, path: str) -> Item:
-    role = said.text("role")
+def _message(members: Fields, into: Conversation, path: str) -> Item:
+    role = members.text("role")
     if role not in ROLES:
-        raise said.wrong("role", f"must be one of {', '.join(ROLES)}")
-    content, shown = _content(said, "content", path)
+        raise members.wrong("role", f"must be one of {', '.join(ROLES)}")
+    content, shown = _content(members, "content", path)
     # The chat templates of models know only one role for instructions.
     into.add({"role": "system" if role == "developer" else role, "content": content}, path)
     if isinstance(shown, str):
@@ -135,17 +135,17 @@ def _message(said: Fields, into: Conversation, path: str) -> Item:
     return {"type": "message", "role": role, "content": shown}
 
 
-def _content(said: Fields, name: str, path: str) -> tuple[Any, Any]:
+def _content(members: Fields, name: str, path: str) -> tuple[Any, Any]:
     """Return a text or a list of parts, first in the form of chats and then in the stored form.
 
     Raises:
         InvalidRequest: It is neither, or a part is not supported.
     """
-    value = said.get(name)
+    value = members.get(name)
     if isinstance(value, str):
         return value, value
     if not isinstance(value, list):
-        raise said.wrong(name, "must be a string or a list of parts")
+        raise members.wrong(name, "must be a string or a list of parts")
     if not value:
         return "", ""
     parts = [_part(part, f"{path}.{name}[{at}]") for at, part in enumerate(value)]
@@ -155,70 +155,70 @@ def _content(said: Fields, name: str, path: str) -> tuple[Any, Any]:
 def _part(part: Any, path: str) -> tuple[Item, Item]:
     if not isinstance(part, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
-    said = Fields(part, path)
-    kind = said.text("type")
+    members = Fields(part, path)
+    kind = members.text("type")
     if kind in ("input_text", "output_text", "text"):
-        text = said.text("text")
+        text = members.text("text")
         return {"type": "text", "text": text}, {"type": "input_text" if kind == "text" else kind, "text": text}
     if kind == "refusal":
-        refusal = said.text("refusal")
+        refusal = members.text("refusal")
         return {"type": "text", "text": refusal}, {"type": kind, "refusal": refusal}
     if kind == "input_image":
-        return _image(said)
+        return _image(members)
     if kind == "input_file":
-        return _file(said)
-    raise said.wrong("type", f"is not supported here: {kind[:100]!r}")
+        return _file(members)
+    raise members.wrong("type", f"is not supported here: {kind[:100]!r}")
 
 
-def _image(said: Fields) -> tuple[Item, Item]:
-    if said.text("file_id"):
-        raise said.wrong("file_id", "is not supported: send the picture as image_url")
-    url, detail = _required(said, "image_url"), said.one_of("detail", _DETAILS) or "auto"
+def _image(members: Fields) -> tuple[Item, Item]:
+    if members.text("file_id"):
+        raise members.wrong("file_id", "is not supported: send the picture as image_url")
+    url, detail = _required(members, "image_url"), members.one_of("detail", _DETAILS) or "auto"
     shown = {"url": url} if detail == "auto" else {"url": url, "detail": detail}
     stored = {"type": "input_image", "image_url": url, "detail": detail}
     return {"type": "image_url", "image_url": shown}, stored
 
 
-def _file(said: Fields) -> tuple[Item, Item]:
+def _file(members: Fields) -> tuple[Item, Item]:
     for name in ("file_id", "file_url"):
-        if said.text(name):
-            raise said.wrong(name, "is not supported: send the file as file_data")
-    data, filename = _required(said, "file_data"), said.text("filename")
+        if members.text(name):
+            raise members.wrong(name, "is not supported: send the file as file_data")
+    data, filename = _required(members, "file_data"), members.text("filename")
     file = {"file_data": data, **({"filename": filename} if filename else {})}
     return {"type": "file", "file": file}, {"type": "input_file", **file}
 
 
-def _reasoning(said: Fields, into: Conversation) -> Item:
+def _reasoning(members: Fields, into: Conversation) -> Item:
     """Read earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
-    thought = "" if into.sealed is None else into.sealed.opened(REASONING, said)
+    thought = "" if into.sealed is None else into.sealed.opened(REASONING, members)
     for name, kind in texts.items():
-        parts = [part for part in said.items(name) or () if isinstance(part, dict)]
+        parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": str(part.get("text", ""))} for part in parts]
     shown = item.get("content") or item["summary"]
     if thought := thought or "\n".join(part["text"] for part in shown):
         into.think(thought)
-    if encrypted := said.text("encrypted_content"):
+    if encrypted := members.text("encrypted_content"):
         item["encrypted_content"] = encrypted
     return item
 
 
-def _compaction(said: Fields, into: Conversation, path: str) -> Item:
+def _compaction(members: Fields, into: Conversation, path: str) -> Item:
     """Read a summary, which replaces the earlier messages."""
-    item = {"type": COMPACTION, "encrypted_content": _required(said, "encrypted_content")}
-    into.compact(said, path)
+    item = {"type": COMPACTION, "encrypted_content": _required(members, "encrypted_content")}
+    into.compact(members, path)
     return item
 
 
-def _file_search(said: Fields, into: Conversation, path: str) -> Item:
+def _file_search(members: Fields, into: Conversation, path: str) -> Item:
     """Read an earlier search: the model gets the passages that the item has."""
-    queries = [query for query in said.items("queries") or () if isinstance(query, str)]
+    queries = [query for query in members.items("queries") or () if isinstance(query, str)]
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
     found = []
-    for at, result in enumerate(said.items("results") or ()):
-        each = Fields(result if isinstance(result, dict) else {}, f"{said.path('results')}[{at}]")
+    for at, result in enumerate(members.items("results") or ()):
+        each = Fields(result if isinstance(result, dict) else {}, f"{members.path('results')}[{at}]")
         found.append({name: each.text(name) for name in ("file_id", "filename", "text")})
     # The user may have lost access to the passages of a stored search.
     if found and path:
@@ -229,20 +229,20 @@ def _file_search(said: Fields, into: Conversation, path: str) -> Item:
     return item
 
 
-def _additional_tools(said: Fields, into: Conversation) -> Item:
+def _additional_tools(members: Fields, into: Conversation) -> Item:
     """Read additional tools. The model gets all of them at once, not only from this item on."""
-    said.one_of("role", ("developer",))
-    listed = said.items("tools") or []
-    shown = listed if into.tools is None else into.tools.offer(listed, said.path("tools"))
+    members.one_of("role", ("developer",))
+    listed = members.items("tools") or []
+    shown = listed if into.tools is None else into.tools.offer(listed, members.path("tools"))
     return {"type": "additional_tools", "role": "developer", "tools": shown}
 
 
-def _configuration(said: Fields, into: Conversation) -> Item:
+def _configuration(members: Fields, into: Conversation) -> Item:
     """Read settings of the answer. They apply until later settings replace them."""
     item: Item = {"type": "configuration_update"}
-    if effort := said.object("reasoning").one_of("effort", EFFORTS):
+    if effort := members.object("reasoning").one_of("effort", EFFORTS):
         item["reasoning"] = {"effort": effort}
-    form = said.object("text").object("format")
+    form = members.object("text").object("format")
     if kind := form.one_of("type", ("text", "json_schema")):
         schema = {name: form.get(name) for name in ("name", "description", "schema", "strict") if form.get(name)}
         item["text"] = {"format": {"type": kind, **(schema if kind == "json_schema" else {})}}
@@ -250,8 +250,8 @@ def _configuration(said: Fields, into: Conversation) -> Item:
     return item
 
 
-def _required(said: Fields, name: str) -> str:
-    text = said.text(name)
+def _required(members: Fields, name: str) -> str:
+    text = members.text(name)
     if not text:
-        raise said.wrong(name, "must be a string that is not empty")
+        raise members.wrong(name, "must be a string that is not empty")
     return text

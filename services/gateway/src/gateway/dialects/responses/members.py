@@ -29,13 +29,13 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     """Return the token counts, with the details that the model server sends."""
     if usage is None:
         return None
-    said = members_of(usage.raw_json) if usage.raw_json else {}
-    asked, answered = _details(said, "prompt_tokens_details"), _details(said, "completion_tokens_details")
+    counts = members_of(usage.raw_json) if usage.raw_json else {}
+    prompt, answered = _details(counts, "prompt_tokens_details"), _details(counts, "completion_tokens_details")
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
-            "cached_tokens": _count(asked, "cached_tokens"),
-            "cache_write_tokens": _count(asked, "cache_write_tokens"),
+            "cached_tokens": _count(prompt, "cached_tokens"),
+            "cache_write_tokens": _count(prompt, "cache_write_tokens"),
         },
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": _count(answered, "reasoning_tokens")},
@@ -43,8 +43,8 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     }
 
 
-def _details(said: dict[str, Any], name: str) -> dict[str, Any]:
-    return value if isinstance(value := said.get(name), dict) else {}
+def _details(counts: dict[str, Any], name: str) -> dict[str, Any]:
+    return value if isinstance(value := counts.get(name), dict) else {}
 
 
 def _count(details: dict[str, Any], name: str) -> int:

@@ -9,22 +9,22 @@ from gateway.domain import Detections, Direction
 _ACTIONS = {"": "report", "score": "report", "block": "block"}
 
 
-def detectors(said: Fields) -> dict[str, Any]:
+def detectors(fields: Fields) -> dict[str, Any]:
     """Return the ``detectors`` of a request, with the one that its ``moderation`` names.
 
     Raises:
         InvalidRequest: ``moderation`` names no detector, or a mode is wrong.
     """
-    asked = said.object("moderation")
-    block: dict[str, Any] = dict(said.object("detectors").members())
-    if said.get("moderation") is None:
+    options = fields.object("moderation")
+    block: dict[str, Any] = dict(fields.object("detectors").members())
+    if fields.get("moderation") is None:
         return block
-    model, policy = asked.text("model"), asked.object("policy")
+    model, policy = options.text("model"), options.object("policy")
     if not model:
-        raise asked.wrong("model", "must be the name of a detector")
+        raise options.wrong("model", "must be the name of a detector")
     for side in ("input", "output"):
         mode = policy.object(side).one_of("mode", ("score", "block"))
-        own = said.object("detectors").object(side)
+        own = fields.object("detectors").object(side)
         block[side] = {model: {"action": _ACTIONS[mode]}, **dict(own.members())}
     return block
 
@@ -39,9 +39,9 @@ def results(model: str, found: Sequence[Detections]) -> dict[str, Any]:
     return {side.value: _result(model, [each for each in found if each.direction is side]) for side in _SIDES}
 
 
-def without_findings(said: Mapping[str, Any]) -> dict[str, Any]:
+def without_findings(response: Mapping[str, Any]) -> dict[str, Any]:
     """Return a response without the findings, which can contain text that was removed."""
-    return {name: value for name, value in said.items() if name not in _FOUND} | {"moderation": None}
+    return {name: value for name, value in response.items() if name not in _FOUND} | {"moderation": None}
 
 
 _FOUND = ("detections", "warnings")

@@ -184,11 +184,16 @@ class Output:
             self.items.append(call.item)
         call.argue(piece.arguments)
 
-    def _annotate(self, said: Annotation) -> None:
-        if said.kind != "url_citation" or said.start is None or said.end is None or not said.url:
+    def _annotate(self, annotation: Annotation) -> None:
+        if (
+            annotation.kind != "url_citation"
+            or annotation.start is None
+            or annotation.end is None
+            or not annotation.url
+        ):
             return
-        place = {"start_index": said.start, "end_index": said.end}
-        self._speak().annotate({"type": said.kind, **place, "url": said.url, "title": said.title})
+        place = {"start_index": annotation.start, "end_index": annotation.end}
+        self._speak().annotate({"type": annotation.kind, **place, "url": annotation.url, "title": annotation.title})
 
     def _end_thinking(self, status: str) -> None:
         if self._thinking is not None:

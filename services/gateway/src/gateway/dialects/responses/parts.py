@@ -28,8 +28,8 @@ def _head(kind: str) -> bytes:
 
 def encoded(kind: str, number: int, **members: Any) -> bytes:
     """Return an event as clients get it."""
-    said = _encode({"type": kind, **members, "sequence_number": number})
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), said)
+    event = _encode({"type": kind, **members, "sequence_number": number})
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), event)
 
 
 class Events:
@@ -180,13 +180,13 @@ class Message:
         part = self._part
         if part is None:
             return
-        said, self._pieces = "".join(self._pieces), []
+        whole, self._pieces = "".join(self._pieces), []
         if part["type"] == "output_text":
-            part["text"] = said
-            self._events.add(f"{_TEXT}.done", **self._place(), text=said, logprobs=_shown(part["logprobs"]))
+            part["text"] = whole
+            self._events.add(f"{_TEXT}.done", **self._place(), text=whole, logprobs=_shown(part["logprobs"]))
         else:
-            part["refusal"] = said
-            self._events.add(f"{_REFUSAL}.done", **self._place(), refusal=said)
+            part["refusal"] = whole
+            self._events.add(f"{_REFUSAL}.done", **self._place(), refusal=whole)
         self._events.add("response.content_part.done", **self._place(), part=part)
         self._part = None
 
@@ -269,8 +269,8 @@ class Call:
 
 def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
     """Return the log probabilities of a piece in the form of the API reference."""
-    said = members_of(choice_json).get("logprobs")
-    tokens = said.get("content") if isinstance(said, dict) else None
+    logprobs = members_of(choice_json).get("logprobs")
+    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     shown = []
     for token in tokens if isinstance(tokens, list) else ():
         top = token.get("top_logprobs") or []
@@ -278,12 +278,12 @@ def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
     return shown
 
 
-def _token(said: dict[str, Any]) -> dict[str, Any]:
-    text = str(said.get("token", ""))
+def _token(token: dict[str, Any]) -> dict[str, Any]:
+    text = str(token.get("token", ""))
     return {
         "token": text,
-        "bytes": said.get("bytes") or list(text.encode(errors="replace")),
-        "logprob": said.get("logprob", 0.0),
+        "bytes": token.get("bytes") or list(text.encode(errors="replace")),
+        "logprob": token.get("logprob", 0.0),
     }
 
 
@@ -299,8 +299,8 @@ def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _custom_input(arguments: str) -> str:
     """Return the input that a model wrote for a custom tool: the one argument, else the whole text."""
     try:
-        said = json.loads(arguments)
+        value = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
-    text = said.get(CUSTOM_INPUT) if isinstance(said, dict) else None
+    text = value.get(CUSTOM_INPUT) if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments

@@ -17,46 +17,46 @@ _WITHHELD = "withheld"
 
 
 def input_left(
-    items: Sequence[Item | None], paths: list[str], asked: Turn, judged: Turn | None
+    items: Sequence[Item | None], paths: list[str], original: Turn, judged: Turn | None
 ) -> tuple[Item, ...]:
     """Return the items of an input as the detectors left them.
 
     Args:
         items: The items of the request; None for an item that was left out.
         paths: The paths of the chat's messages in the request.
-        asked: The turn before the detectors.
+        original: The turn before the detectors.
         judged: The turn after the detectors; None: they stopped it, and no item is kept.
     """
     if judged is None:
         return ()
     kept: list[Item | None] = list(items)
-    before, after = _messages(asked), _messages(judged)
-    places = asked.original.places or range(len(before))
-    count = len(asked.history)
+    before, after = _messages(original), _messages(judged)
+    places = original.original.places or range(len(before))
+    count = len(original.history)
     for at, (old, new) in enumerate(zip(before[:count], after[:count], strict=True)):
         if old != new:
             _replace(kept, paths, places[at], new)
-    if asked.question != judged.question:
+    if original.question != judged.question:
         # The question can come from several messages. It is one message now.
         first, *others = list(places)[count:] or [len(before) - 1]
         _replace(kept, paths, first, after[-1])
         for place in others:
             if (number := _number(paths, place)) is not None:
                 kept[number] = None
-    if asked.parameters_json != judged.parameters_json:
+    if original.parameters_json != judged.parameters_json:
         _replace_settings(kept, _object.decode(judged.parameters_json))
     return tuple(item for item in kept if item is not None)
 
 
-def shown_left(shown: dict[str, Any], asked: Turn, judged: Turn | None) -> dict[str, Any]:
+def shown_left(shown: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
     """Return the members of a response that repeat the request as the detectors left them."""
     if judged is None:
         return {"instructions": None, "tools": [], "tool_choice": "auto"}
     left: dict[str, Any] = {}
     if shown.get("instructions"):
-        said = next((message.text for message in judged.history if message.role == "system"), None)
-        left["instructions"] = said
-    if asked.parameters_json != judged.parameters_json:
+        instructions = next((message.text for message in judged.history if message.role == "system"), None)
+        left["instructions"] = instructions
+    if original.parameters_json != judged.parameters_json:
         parameters = _object.decode(judged.parameters_json)
         tools = [tool["function"] for tool in parameters.get("tools", ())]
         by_name = {tool.get("name"): tool for tool in tools}
@@ -111,8 +111,8 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
         kept[number] = {**item, "output": new.words}
     elif item["type"] == COMPACTION:
         # The encrypted content still has the text that the detectors removed.
-        said = [{"type": "input_text", "text": new.text}]
-        kept[number] = {"type": "message", "role": "developer", "content": said}
+        parts = [{"type": "input_text", "text": new.text}]
+        kept[number] = {"type": "message", "role": "developer", "content": parts}
     elif item["type"] == "file_search_call":
         kept[number] = {**item, "results": None}
     extra = _object.decode(new.extra_json) if new.extra_json else {}
@@ -155,5 +155,5 @@ def _replace_call(kept: list[Item | None], begin: int, call: Item) -> None:
         if item["type"] == "function_call":
             kept[number] = {**item, "arguments": arguments}
         elif item["type"] == "custom_tool_call":
-            said = _object.decode(arguments) if arguments.startswith("{") else {}
-            kept[number] = {**item, "input": str(said.get(CUSTOM_INPUT, ""))}
+            values = _object.decode(arguments) if arguments.startswith("{") else {}
+            kept[number] = {**item, "input": str(values.get(CUSTOM_INPUT, ""))}

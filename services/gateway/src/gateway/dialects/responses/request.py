@@ -72,11 +72,11 @@ _encode = msgspec.json.encode
 
 
 @dataclass(slots=True)
-class Asked:
+class CheckedRequest:
     """A checked request, and its translation.
 
     Attributes:
-        said: Its members.
+        fields: Its members.
         model: Name of the requested model or assistant; empty: it names none.
         body: The chat for the model, as the body of a request of OpenAI's chat completions.
         paths: The paths of that chat's messages in the request.
@@ -93,7 +93,7 @@ class Asked:
         moderation: The detector whose results the response has; empty: none.
     """
 
-    said: Fields
+    fields: Fields
     model: str
     body: bytes
     paths: list[str]
@@ -110,7 +110,7 @@ class Asked:
     moderation: str = ""
 
 
-def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> Asked:
+def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown: bool) -> CheckedRequest:
     """Check a request and translate it.
 
     Args:
@@ -126,45 +126,45 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     for name in raw:
         if name not in _KNOWN:
             raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
-    said = json_fields.pick(raw, _TAKEN)
+    fields = json_fields.pick(raw, _TAKEN)
     tools = Tools(refuse_unknown=refuse_unknown)
-    tools.offer(said.items("tools") or (), "tools")
-    include = _include(said)
+    tools.offer(fields.items("tools") or (), "tools")
+    include = _include(fields)
     talk = Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
-    if instructions := said.text("instructions"):
+    if instructions := fields.text("instructions"):
         talk.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, talk, "")
-    listed = items.listed(said.get("input") if said.get("input") is not None else [])
+    listed = items.listed(fields.get("input") if fields.get("input") is not None else [])
     if not (listed or before):
-        raise said.wrong("input", "must be a string that is not empty, or a list of items")
+        raise fields.wrong("input", "must be a string that is not empty, or a list of items")
     own = items.read(listed, talk)
-    tool_kinds.choose(said, tools)
-    said = _configured(said, talk.configuration)
-    summary = _reasoning(said)
-    logprobs = "message.output_text.logprobs" in include or bool(said.get("top_logprobs"))
+    tool_kinds.choose(fields, tools)
+    fields = _configured(fields, talk.configuration)
+    summary = _reasoning(fields)
+    logprobs = "message.output_text.logprobs" in include or bool(fields.get("top_logprobs"))
     chat = {
         **{name: msgspec.Raw(bytes(raw[name])) for name in OURS if name in raw},
         "messages": talk.messages,
-        **_parameters(said, logprobs=logprobs),
-        **service_options.forwarded(said),
-        **tool_kinds.parameters(tools, said),
+        **_parameters(fields, logprobs=logprobs),
+        **service_options.forwarded(fields),
+        **tool_kinds.parameters(tools, fields),
     }
-    if judges := said.get("moderation") is not None:
-        chat["detectors"] = moderation.detectors(said)
+    if judges := fields.get("moderation") is not None:
+        chat["detectors"] = moderation.detectors(fields)
     if "stream" in raw:
         chat["stream"] = msgspec.Raw(bytes(raw["stream"]))
-    if model := service_options.prompt_name(said) or said.text("model"):
+    if model := service_options.prompt_name(fields) or fields.text("model"):
         chat["model"] = model
-    shown = _shown(said, tools)
+    shown = _shown(fields, tools)
     count = len(before) + len(listed)
-    padded = said.object("stream_options").flag("include_obfuscation")
+    padded = fields.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
-    compaction = _compaction(said)
+    compaction = _compaction(fields)
     if talk.compacts:
         compaction = CompactionOptions(alone=True)
-    return Asked(
+    return CheckedRequest(
         *(
-            said,
+            fields,
             model,
             body,
             talk.paths,
@@ -179,14 +179,14 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
             padded,
         ),
         compaction,
-        said.object("moderation").text("model") if judges else "",
+        fields.object("moderation").text("model") if judges else "",
     )
 
 
-def _compaction(said: Fields) -> CompactionOptions | None:
+def _compaction(fields: Fields) -> CompactionOptions | None:
     """Return when the model summarises the conversation before it answers; None: never."""
     found = None
-    for at, entry in enumerate(said.items("context_management") or ()):
+    for at, entry in enumerate(fields.items("context_management") or ()):
         each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
         if not each.one_of("type", ("compaction",)):
             raise each.wrong("type", "must be compaction")
@@ -194,71 +194,76 @@ def _compaction(said: Fields) -> CompactionOptions | None:
     return found
 
 
-def _configured(said: Fields, update: Item) -> Fields:
+def _configured(fields: Fields, update: Item) -> Fields:
     """Return the members of a request with the settings from items of the conversation, which have priority."""
     changed = {}
     for name, value in update.items():
-        said.object(name)
-        changed[name] = {**(said.get(name) or {}), **value}
-    return Fields(dict(said.members()) | changed) if changed else said
+        fields.object(name)
+        changed[name] = {**(fields.get(name) or {}), **value}
+    return Fields(dict(fields.members()) | changed) if changed else fields
 
 
-def _include(said: Fields) -> frozenset[str]:
-    named = said.texts("include")
+def _include(fields: Fields) -> frozenset[str]:
+    named = fields.texts("include")
     for name in named:
         if name not in INCLUDABLE:
-            raise said.wrong("include", f"does not know {name[:100]!r}")
+            raise fields.wrong("include", f"does not know {name[:100]!r}")
     return frozenset(named)
 
 
-def _reasoning(said: Fields) -> bool:
+def _reasoning(fields: Fields) -> bool:
     """Return whether the model's reasoning is shown as a summary."""
-    reasoning = said.object("reasoning")
+    reasoning = fields.object("reasoning")
     summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
     return any(summaries)
 
 
-def _parameters(said: Fields, *, logprobs: bool) -> dict[str, Any]:
+def _parameters(fields: Fields, *, logprobs: bool) -> dict[str, Any]:
     """Return the members of the chat that are parameters of the model."""
-    text = said.object("text")
+    text = fields.object("text")
     found = {
-        "temperature": said.number("temperature", 0, 2),
-        "top_p": said.number("top_p", 0, 1),
-        "max_completion_tokens": said.integer("max_output_tokens", 1, turn_settings.LONGEST_ANSWER),
-        "reasoning_effort": said.object("reasoning").one_of("effort", items.EFFORTS) or None,
+        "temperature": fields.number("temperature", 0, 2),
+        "top_p": fields.number("top_p", 0, 1),
+        "max_completion_tokens": fields.integer("max_output_tokens", 1, turn_settings.LONGEST_ANSWER),
+        "reasoning_effort": fields.object("reasoning").one_of("effort", items.EFFORTS) or None,
         "verbosity": text.one_of("verbosity", ("low", "medium", "high")) or None,
         "response_format": _format(text.object("format")),
         "logprobs": logprobs or None,
-        "top_logprobs": said.integer("top_logprobs", 0, _MOST_LOGPROBS) if logprobs else None,
+        "top_logprobs": fields.integer("top_logprobs", 0, _MOST_LOGPROBS) if logprobs else None,
     }
-    said.integer("max_tool_calls", 1, _MOST_CALLS)
-    said.one_of("truncation", ("auto", "disabled"))
-    said.one_of("service_tier", _TIERS)
+    fields.integer("max_tool_calls", 1, _MOST_CALLS)
+    fields.one_of("truncation", ("auto", "disabled"))
+    fields.one_of("service_tier", _TIERS)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _format(said: Fields) -> dict[str, Any] | None:
-    kind = said.one_of("type", _FORMATS)
+def _format(fields: Fields) -> dict[str, Any] | None:
+    kind = fields.one_of("type", _FORMATS)
     if kind != "json_schema":
         return {"type": kind} if kind == "json_object" else None
-    name, schema = said.text("name"), said.get("schema")
+    name, schema = fields.text("name"), fields.get("schema")
     if not name or not isinstance(schema, dict):
-        raise said.wrong("schema", "must be an object, beside a name")
-    known = {"name": name, "schema": schema, "strict": said.flag("strict"), "description": said.text("description")}
+        raise fields.wrong("schema", "must be an object, beside a name")
+    known = {
+        "name": name,
+        "schema": schema,
+        "strict": fields.flag("strict"),
+        "description": fields.text("description"),
+    }
     return {"type": kind, "json_schema": {name: value for name, value in known.items() if value}}
 
 
-def _metadata(said: Fields) -> dict[str, str]:
-    return metadata(said.object("metadata"))
+def _metadata(fields: Fields) -> dict[str, str]:
+    return metadata(fields.object("metadata"))
 
 
-def metadata(said: Fields) -> dict[str, str]:
+def metadata(fields: Fields) -> dict[str, str]:
     """Return metadata: pairs of short strings.
 
     Raises:
         InvalidRequest: There are too many pairs, or a key or a value is too long, or a value is not a string.
     """
-    pairs = dict(said.members())
+    pairs = dict(fields.members())
     if len(pairs) > _MOST_METADATA:
         raise InvalidRequest(f"metadata may have at most {_MOST_METADATA} pairs.", field="metadata")
     for key, value in pairs.items():
@@ -270,9 +275,9 @@ def metadata(said: Fields) -> dict[str, str]:
     return pairs
 
 
-def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
+def _shown(fields: Fields, tools: Tools) -> dict[str, Any]:
     """Return the members of the request that the response repeats."""
-    text = said.object("text")
+    text = fields.object("text")
     form = text.object("format")
     kind = form.text("type") or "text"
     format_: dict[str, Any] = {"type": kind}
@@ -280,25 +285,25 @@ def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
         format_ |= {"name": form.text("name"), "schema": form.get("schema"), "strict": form.flag("strict")}
         if description := form.text("description"):
             format_["description"] = description
-    reasoning = said.object("reasoning")
+    reasoning = fields.object("reasoning")
     summary = reasoning.text("summary") or reasoning.text("generate_summary")
-    parallel = said.get("parallel_tool_calls")
+    parallel = fields.get("parallel_tool_calls")
     return {
-        "background": said.flag("background"),
-        "instructions": said.text("instructions") or None,
-        "max_output_tokens": said.get("max_output_tokens"),
-        "max_tool_calls": said.get("max_tool_calls"),
-        "metadata": _metadata(said),
-        "parallel_tool_calls": parallel is None or said.flag("parallel_tool_calls"),
-        "previous_response_id": said.text("previous_response_id") or None,
+        "background": fields.flag("background"),
+        "instructions": fields.text("instructions") or None,
+        "max_output_tokens": fields.get("max_output_tokens"),
+        "max_tool_calls": fields.get("max_tool_calls"),
+        "metadata": _metadata(fields),
+        "parallel_tool_calls": parallel is None or fields.flag("parallel_tool_calls"),
+        "previous_response_id": fields.text("previous_response_id") or None,
         "reasoning": {"effort": reasoning.text("effort") or None, "summary": summary or None},
         "service_tier": "default",
-        "temperature": said.get("temperature"),
+        "temperature": fields.get("temperature"),
         "text": {"format": format_, **({"verbosity": said_so} if (said_so := text.text("verbosity")) else {})},
         "tool_choice": tools.choice,
         "tools": tools.shown,
-        "top_logprobs": said.get("top_logprobs") or 0,
-        "top_p": said.get("top_p"),
-        "truncation": said.text("truncation") or "disabled",
-        **service_options.shown(said),
+        "top_logprobs": fields.get("top_logprobs") or 0,
+        "top_p": fields.get("top_p"),
+        "truncation": fields.text("truncation") or "disabled",
+        **service_options.shown(fields),
     }

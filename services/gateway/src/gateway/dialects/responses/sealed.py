@@ -29,17 +29,19 @@ class Sealed:
         """Return the encrypted text; empty if no key is known."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
-    def opened(self, kind: str, said: Fields) -> str:
+    def opened(self, kind: str, fields: Fields) -> str:
         """Return the text of an item's ``encrypted_content``; empty if the item has none.
 
         Raises:
             InvalidRequest: The content was not made for this user and this front end.
             Unavailable: The keys are not known yet.
         """
-        content = said.text("encrypted_content")
+        content = fields.text("encrypted_content")
         if not content:
             return ""
         text = None if self.sealing is None else self.sealing.opened(self.owner, self.profile, kind, content)
         if text is None:
-            raise said.wrong("encrypted_content", "cannot be read: it was not made for this user in this front end")
+            raise fields.wrong(
+                "encrypted_content", "cannot be read: it was not made for this user in this front end"
+            )
         return text

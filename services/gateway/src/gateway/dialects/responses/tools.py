@@ -204,42 +204,42 @@ def _file_search(tool: Fields) -> FileSearch:
     )
 
 
-def _filters(said: Fields) -> tuple[Equals, ...]:
+def _filters(fields: Fields) -> tuple[Equals, ...]:
     """Return the conditions of a filter on the metadata. A filter is ``eq``, or several of them in ``and``."""
-    kind = said.text("type")
+    kind = fields.text("type")
     if not kind:
         return ()
     if kind == "and":
-        inner = said.items("filters") or []
-        each = [Fields(item if isinstance(item, dict) else {}, said.path("filters")) for item in inner]
+        inner = fields.items("filters") or []
+        each = [Fields(item if isinstance(item, dict) else {}, fields.path("filters")) for item in inner]
         return tuple(equals for item in each for equals in _filters(item))
     if kind != "eq":
-        raise said.wrong("type", "must be eq or and: no other filter is supported")
-    key, value = said.text("key"), said.get("value")
+        raise fields.wrong("type", "must be eq or and: no other filter is supported")
+    key, value = fields.text("key"), fields.get("value")
     if not key or not isinstance(value, str | int | float | bool):
-        raise said.wrong("value", "must be a string, a number or a boolean, beside a key")
+        raise fields.wrong("value", "must be a string, a number or a boolean, beside a key")
     return (Equals(key, msgspec.json.encode(value).decode()),)
 
 
-def choose(said: Fields, tools: Tools) -> None:
+def choose(fields: Fields, tools: Tools) -> None:
     """Read ``tool_choice``.
 
     Raises:
         InvalidRequest: It has a wrong form, or requires a tool that is not offered.
     """
-    choice = said.get("tool_choice")
+    choice = fields.get("tool_choice")
     if choice is None:
         return
     if isinstance(choice, str):
-        tools.choice = said.one_of("tool_choice", _MODES) or "auto"
+        tools.choice = fields.one_of("tool_choice", _MODES) or "auto"
         if choice == "required" and not tools.shown:
-            raise said.wrong("tool_choice", "requires a tool, but no tool of the request is offered here")
+            raise fields.wrong("tool_choice", "requires a tool, but no tool of the request is offered here")
         tools.chat_choice = choice if tools.chat and choice != "auto" else None
         tools.first_choice = choice if choice == "required" else ""
         if choice == "none":
             tools.search = None
         return
-    chosen = said.object("tool_choice")
+    chosen = fields.object("tool_choice")
     kind = chosen.text("type")
     if kind == "allowed_tools":
         _allow(chosen, tools)
@@ -263,13 +263,13 @@ def _allow(chosen: Fields, tools: Tools) -> None:
     listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
     names = set()
     for at, item in enumerate(listed):
-        said = Fields(item, f"{chosen.path('tools')}[{at}]")
-        if said.text("type") in ("function", "custom"):
-            called = function_name(said.text("namespace"), said.text("name"))
+        fields = Fields(item, f"{chosen.path('tools')}[{at}]")
+        if fields.text("type") in ("function", "custom"):
+            called = function_name(fields.text("namespace"), fields.text("name"))
             _offered(chosen, tools, called)
             names.add(called)
-        elif said.text("type") == "namespace":
-            names |= {called for called, tool in tools.functions.items() if tool.namespace == said.text("name")}
+        elif fields.text("type") == "namespace":
+            names |= {called for called, tool in tools.functions.items() if tool.namespace == fields.text("name")}
     if all(item.get("type") != FILE_SEARCH for item in listed):
         tools.search = None
     tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in names]
@@ -283,20 +283,20 @@ def _offered(chosen: Fields, tools: Tools, name: str) -> None:
         raise chosen.wrong("name", f"names no tool of the request: {name[:100]!r}")
 
 
-def _name(said: Fields) -> str:
-    name = said.text("name")
+def _name(fields: Fields) -> str:
+    name = fields.text("name")
     if not name:
-        raise said.wrong("name", "must be a string that is not empty")
+        raise fields.wrong("name", "must be a string that is not empty")
     return name
 
 
-def parameters(tools: Tools, said: Fields) -> dict[str, Any]:
+def parameters(tools: Tools, fields: Fields) -> dict[str, Any]:
     """Return the members of a chat that offer tools to the model; empty if there is no tool for it."""
     if not tools.chat:
         return {}
     members: dict[str, Any] = {"tools": tools.chat}
     if tools.chat_choice is not None:
         members["tool_choice"] = tools.chat_choice
-    if said.get("parallel_tool_calls") is not None:
-        members["parallel_tool_calls"] = said.flag("parallel_tool_calls")
+    if fields.get("parallel_tool_calls") is not None:
+        members["parallel_tool_calls"] = fields.flag("parallel_tool_calls")
     return members

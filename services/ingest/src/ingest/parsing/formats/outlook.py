@@ -58,7 +58,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 
 def _headers(mail: oxmsg.Message) -> Headers:
-    said = {name.lower(): value for name, value in mail.message_headers.items()}
+    by_name = {name.lower(): value for name, value in mail.message_headers.items()}
     recipients: dict[int, list[Address]] = {_TO: [], _COPIED: []}
     for each in mail.recipients:
         kind = each.properties.int_prop_value(_RECIPIENT_TYPE)
@@ -70,9 +70,9 @@ def _headers(mail: oxmsg.Message) -> Headers:
         senders=addresses(sender),
         to=recipients[_TO],
         copied=recipients[_COPIED],
-        date=mail_date(said.get("date", "")) or mail.sent_date,
-        message_id=said.get("message-id", ""),
-        in_reply_to=said.get("in-reply-to", ""),
+        date=mail_date(by_name.get("date", "")) or mail.sent_date,
+        message_id=by_name.get("message-id", ""),
+        in_reply_to=by_name.get("in-reply-to", ""),
     )
 
 

@@ -59,15 +59,15 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
     for child in element:
         if child is title:
             continue
-        said = list(_lines(child, ""))
+        child_lines = list(_lines(child, ""))
         if _is_paragraph(child):
             _end(outline, lines)
             outline.block(_text(child))
         elif _is_text(child):
-            lines += said
-        elif sum(map(len, said)) <= _SMALL:
+            lines += child_lines
+        elif sum(map(len, child_lines)) <= _SMALL:
             _end(outline, lines)
-            outline.block("\n".join(said), whole=True)
+            outline.block("\n".join(child_lines), whole=True)
         else:
             _end(outline, lines)
             inner = _title(child)

@@ -46,7 +46,7 @@ class Headers:
 
     def facts(self) -> dict[str, str | list[str]]:
         """Return the headers as metadata; addresses are in lower case, without names."""
-        said: dict[str, str | list[str]] = {
+        fields: dict[str, str | list[str]] = {
             "subject": flat(self.subject)[:_LONGEST],
             "from": _listed(self.senders),
             "to": _listed(self.to),
@@ -55,7 +55,7 @@ class Headers:
             "message_id": self.message_id.strip()[:_LONGEST],
             "in_reply_to": self.in_reply_to.strip()[:_LONGEST],
         }
-        return {name: value for name, value in said.items() if value} or {"subject": ""}
+        return {name: value for name, value in fields.items() if value} or {"subject": ""}
 
     def fill(self, outline: Outline) -> None:
         """Add the headers before the body: the subject as heading, the others as lines."""

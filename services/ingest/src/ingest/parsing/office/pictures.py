@@ -21,7 +21,7 @@ def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Sca
         part: A document or a slide.
         number: The number of its page, or 0.
         wanted: How to handle the pictures.
-        seen: Names of known pictures; gets the new names.
+        seen: Names of known pictures. The new names are added.
     """
     unread = 0
     for name, content in _images(part, seen):
@@ -38,8 +38,8 @@ def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Sca
         except Refusal:
             continue  # a vector drawing, or a damaged picture, which viewers do not show either
     if unread:
-        said = "A picture was" if unread == 1 else f"{unread} pictures were"
-        yield Omission("Unreadable", f"{said} not read.{wanted.advice}", number)
+        subject = "A picture was" if unread == 1 else f"{unread} pictures were"
+        yield Omission("Unreadable", f"{subject} not read.{wanted.advice}", number)
 
 
 def _images(part: Any, seen: set[str]) -> Iterator[tuple[str, bytes]]:

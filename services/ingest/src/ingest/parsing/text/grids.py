@@ -22,7 +22,7 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
 
     Args:
         outline: The outline.
-        rows: Cells as flat text, empty for blank cells. Read one at a time.
+        rows: The rows, whose cells are flat text, empty for blank cells.
     """
     header: Row | None = None
     carried: set[int] = set()  # columns of the header that have a value in some row

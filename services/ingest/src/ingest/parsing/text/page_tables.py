@@ -109,7 +109,7 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
 
 
 def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
-    """Return the starts of rows with multi-line cells by the gaps between rows, or None if the gaps do not tell."""
+    """Return the starts of rows with multi-line cells by the gaps between rows, or None if they are ambiguous."""
     heights: dict[int, float] = {}
     leading = float("inf")
     for row, cells in zip(run, texts, strict=True):

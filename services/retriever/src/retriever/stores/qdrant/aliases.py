@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     collection: str
 
 
-class Told(NamedTuple):
+class AliasAnswer(NamedTuple):
     """The aliases that nodes return.
 
     Attributes:
@@ -49,21 +49,21 @@ class Told(NamedTuple):
 class _Latest:
     """A shared answer: one call serves all callers that asked before it began."""
 
-    def __init__(self, ask: Callable[[], Awaitable[Told]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[AliasAnswer]]) -> None:
         self._ask = ask
         self._reading = asyncio.Lock()
         self._began = 0.0
-        self._told = Told([{}], frozenset())
+        self._answer = AliasAnswer([{}], frozenset())
 
-    async def read(self, oldest: float) -> Told:
+    async def read(self, oldest: float) -> AliasAnswer:
         """Return an answer whose call began after a time."""
         if self._began <= oldest:
             async with self._reading:
                 if self._began <= oldest:
                     began = time.monotonic()
-                    self._told = await self._ask()
+                    self._answer = await self._ask()
                     self._began = began
-        return self._told
+        return self._answer
 
 
 class Aliases:
@@ -87,10 +87,10 @@ class Aliases:
         Args:
             max_age: Maximum age of the answer in seconds.
         """
-        told = await self._one.read(max(time.monotonic() - max_age, self._changed))
-        return told.entries[0]
+        current = await self._one.read(max(time.monotonic() - max_age, self._changed))
+        return current.entries[0]
 
-    async def read_each(self) -> Told:
+    async def read_each(self) -> AliasAnswer:
         """Return the aliases of each node that answers, at least of more than half of the nodes.
 
         Raises:
@@ -119,18 +119,18 @@ class Aliases:
             return alias.removeprefix(f"{self._prefix}{SPACE}.").rpartition(".")[0]
         return alias.removeprefix(f"{self._prefix}.") if alias.startswith(f"{self._prefix}.") else None
 
-    async def _ask_one(self) -> Told:
-        return self._told([await self._ask(self._connection.read)])
+    async def _ask_one(self) -> AliasAnswer:
+        return self._combined([await self._ask(self._connection.read)])
 
-    async def _ask_each(self) -> Told:
-        return self._told(await self._connection.read_each(self._ask))
+    async def _ask_each(self) -> AliasAnswer:
+        return self._combined(await self._connection.read_each(self._ask))
 
     async def _ask(self, read: Read) -> Sequence[models.AliasDescription]:
         return (await read(AsyncQdrantClient.get_aliases)).aliases
 
-    def _told(self, answers: Sequence[Sequence[models.AliasDescription]]) -> Told:
+    def _combined(self, answers: Sequence[Sequence[models.AliasDescription]]) -> AliasAnswer:
         names = frozenset(each.alias_name for answer in answers for each in answer)
-        return Told([self._entries(answer) for answer in answers], names)
+        return AliasAnswer([self._entries(answer) for answer in answers], names)
 
     def _entries(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
         found: dict[str, Entry] = {}

@@ -191,7 +191,7 @@ class QdrantCollection:
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Remove chunks by id, and only those that existed while this process held the lease."""
         self._check_lease(document_id)
-        ids = list(await self._points.said_by_any(schema.chunks_of(document_id, keep), fields=()))
+        ids = list(await self._points.payloads_of_any(schema.chunks_of(document_id, keep), fields=()))
         for start in range(0, len(ids), _REMOVED):
             self._check_lease(document_id)
             await self._points.delete(ids[start : start + _REMOVED])
@@ -236,7 +236,9 @@ class QdrantCollection:
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records."""
-        return [said["document_id"] async for said in self._points.said(schema.within(scope, payload.DOCUMENT))]
+        return [
+            values["document_id"] async for values in self._points.payloads(schema.within(scope, payload.DOCUMENT))
+        ]
 
     async def count_documents(self, scope: Scope) -> int:
         """Return the number of records in scope."""
@@ -270,7 +272,7 @@ class QdrantCollection:
 
     async def marked(self) -> list[str]:
         """Return the ids of the marked documents."""
-        return [said["document_id"] for said in await self._unsettled.marks()]
+        return [values["document_id"] for values in await self._unsettled.marks()]
 
     async def abandoned(self) -> list[str]:
         """Return the ids of documents with an expired lease or with stray chunks."""
@@ -299,12 +301,12 @@ class QdrantCollection:
         """Store a note in the collection's point."""
         await self._say(schema.kept(note))
 
-    async def _say(self, said: payload.Payload) -> None:
+    async def _say(self, values: payload.Payload) -> None:
         index = [self._location.index_point]
         lease = self.leases.held(self._location.index_point)
         if lease is not None:
-            lease.said.update(said)
-        await self._points.write(AsyncQdrantClient.set_payload, payload=said, points=index, wait=True)
+            lease.content.update(values)
+        await self._points.write(AsyncQdrantClient.set_payload, payload=values, points=index, wait=True)
 
     async def note(self) -> bytes:
         """Return the note."""
@@ -325,7 +327,7 @@ class QdrantCollection:
     async def all_records(self) -> list[Document]:
         """Return all records."""
         wanted = schema.of_kind(payload.DOCUMENT)
-        return [payload.record(said) async for said in self._points.said(wanted, ["record"])]
+        return [payload.record(values) async for values in self._points.payloads(wanted, ["record"])]
 
     async def _about_to_commit(self, document_id: str) -> Lease | None:
         """Return the lease on a marked document after checking that commits are not blocked."""

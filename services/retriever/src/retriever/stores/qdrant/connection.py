@@ -115,11 +115,11 @@ class Connection:
         Raises:
             DeadlineExceeded, Unavailable: Half of the nodes or more do not answer, or one is too old.
         """
-        for told in await self.read_each(_version):
-            numbers = [int(part) for part in told.split("-")[0].split(".")[:2] if part.isdecimal()]
+        for answers in await self.read_each(_version):
+            numbers = [int(part) for part in answers.split("-")[0].split(".")[:2] if part.isdecimal()]
             if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
                 oldest = ".".join(map(str, OLDEST_SERVER))
-                raise Unavailable(f"The Qdrant server has version {told}, {oldest} or newer is needed.")
+                raise Unavailable(f"The Qdrant server has version {answers}, {oldest} or newer is needed.")
         if self._certificates is not None:
             self._certificates.start()
 
@@ -171,13 +171,13 @@ class Connection:
             DeadlineExceeded, Unavailable: Too few nodes answer.
         """
         least, order = quorum(len(self._nodes)), self._order()
-        asked = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
-        tasks = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in asked}
+        chosen = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
+        tasks = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in chosen}
         try:
             done, pending = await asyncio.wait(tasks, timeout=self._try_seconds)
             if sum(not task.exception() for task in done) < least:
                 # Nodes that failed lately may have recovered.
-                others = [node for node in order if node not in asked]
+                others = [node for node in order if node not in chosen]
                 late = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in others}
                 tasks |= late
                 pending |= late.keys()
@@ -266,8 +266,8 @@ class Connection:
             return True
         try:
             reads: list[Read] = [partial(each.call, self._try_seconds) for each in (node, others[0])]
-            told = [await read(AsyncQdrantClient.get_aliases) for read in reads]
-            mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in told)
+            answers = [await read(AsyncQdrantClient.get_aliases) for read in reads]
+            mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in answers)
             for _, collection in sorted(mine & theirs)[:1]:
                 await reads[0](AsyncQdrantClient.retrieve, collection, [_NO_POINT], consistency=CONSISTENCY)
         except (Transient, Missing, CausewayError):

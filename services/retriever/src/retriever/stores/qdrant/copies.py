@@ -2,8 +2,8 @@
 
 A write reaches the copies of a point one after the other. A consistent read asks more than half of the copies, and
 leaves out points on which they differ. So a point that a read does not find may exist. `Copies.retrieve` and
-`Copies.all` check every node before they report a point as absent. `Copies.said_by_any` returns the points of any
-node.
+`Copies.all` check every node before they report a point as absent. `Copies.payloads_of_any` returns the points of
+any node.
 """
 
 import asyncio
@@ -141,21 +141,21 @@ class Copies:
         if self.replicas == 1:
             return
         until = time.monotonic() + _SETTLED_SECONDS
-        missing = [id_ for id_ in await self.said_by_any(wanted, ()) if id_ not in seen]
+        missing = [id_ for id_ in await self.payloads_of_any(wanted, ()) if id_ not in seen]
         while missing:
             for start in range(0, len(missing), size):
                 some = _among(wanted, missing[start : start + size])
                 async for page in self.pages(some, fields=fields, with_vectors=with_vectors, size=size):
                     seen.update(str(point.id) for point in page)
                     yield page
-            told = await self.said_by_any(_among(wanted, missing), ())
-            missing = [id_ for id_ in missing if id_ in told and id_ not in seen]
+            found_elsewhere = await self.payloads_of_any(_among(wanted, missing), ())
+            missing = [id_ for id_ in missing if id_ in found_elsewhere and id_ not in seen]
             if missing:
                 if time.monotonic() >= until:
                     raise Unavailable("The copies of the index differ at the moment.", retry_after=1)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
+    async def payloads_of_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
         """Return the payloads of points that match a filter on any node, by id. If copies differ, return any of
         them.
 
@@ -169,7 +169,7 @@ class Copies:
             return {str(point.id): point.payload or {} async for points in pages for point in points}
 
         answers = [await ask(None)] if self.replicas == 1 else await self._calls.read_each(ask)
-        return {id_: said for answer in answers for id_, said in answer.items()}
+        return {id_: value for answer in answers for id_, value in answer.items()}
 
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:
         answers = await self._calls.read_each(partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY))

@@ -147,8 +147,8 @@ class Incarnation:
         return self._with_ids(condition) if isinstance(condition, models.Filter) else condition
 
     def _point(self, point: models.PointStruct) -> models.PointStruct:
-        said = {**(point.payload or {}), FIELD: self._id.hex}
-        return point.model_copy(update={"id": self._other_id(point.id), "payload": said})
+        values = {**(point.payload or {}), FIELD: self._id.hex}
+        return point.model_copy(update={"id": self._other_id(point.id), "payload": values})
 
     def _outside(self, points: Sequence[Any]) -> list[Any]:
         return [point.model_copy(update={"id": self._other_id(point.id)}) for point in points]

@@ -117,8 +117,8 @@ def _key(settings: QdrantSettings) -> SecretStr | None:
         return SecretFile(settings.qdrant_api_key_file, check_sendable)
     except (OSError, ValueError) as error:
         # The text of a UnicodeDecodeError would contain a part of the key.
-        said = type(error).__name__ if isinstance(error, UnicodeError) else str(error)
-        raise InvalidRequest(f"CAUSEWAY_QDRANT_API_KEY_FILE cannot be used: {said}.") from error
+        reason = type(error).__name__ if isinstance(error, UnicodeError) else str(error)
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_API_KEY_FILE cannot be used: {reason}.") from error
 
 
 QDRANT = StoreKind(

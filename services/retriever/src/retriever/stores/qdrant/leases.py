@@ -35,7 +35,7 @@ class Lease:
 
     Attributes:
         id: The id of the point.
-        said: The payload of the point, except the holder.
+        content: The payload of the point, except the holder.
         facts: The facts of the point for filters.
         until: The end on the monotonic clock.
         generation: For a mark: the generation in the document's record, as far as this process knows.
@@ -43,7 +43,7 @@ class Lease:
     """
 
     id: str
-    said: payload.Payload
+    content: payload.Payload
     facts: tuple[str, ...]
     until: float
     generation: int | None = None
@@ -122,13 +122,15 @@ class Leases:
         lease.check()
         found = await self._read([but], ["holder", schema.UNTIL])
         now = time.time()
-        return not any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
+        return not any(
+            content["holder"] != self.holder and content[schema.UNTIL] >= now for content in found.values()
+        )
 
     async def others_commit(self) -> bool:
         """Return whether another process has passed `check` and is about to commit."""
-        found = await self._copies.said_by_any(schema.has(schema.COMMITTING), ["holder", schema.UNTIL])
+        found = await self._copies.payloads_of_any(schema.has(schema.COMMITTING), ["holder", schema.UNTIL])
         now = time.time()
-        return any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
+        return any(content["holder"] != self.holder and content[schema.UNTIL] >= now for content in found.values())
 
     async def give_up(self, id_: str) -> None:
         """Remove a lease unless another process holds it."""
@@ -180,7 +182,7 @@ class Leases:
             AsyncQdrantClient.upsert,
             self._collection,
             [
-                schema.lease(each.id, each.said, each.facts, self.holder, until, committing=each.committing)
+                schema.lease(each.id, each.content, each.facts, self.holder, until, committing=each.committing)
                 for each in leases
             ],
             wait=True,
@@ -195,7 +197,11 @@ class Leases:
     async def _mine(self, ids: list[str], until: float) -> set[str]:
         """Return the ids of leases that this process holds at least until that time."""
         found = await self._read(ids, ["holder", schema.UNTIL])
-        return {id_ for id_, said in found.items() if said["holder"] == self.holder and said[schema.UNTIL] >= until}
+        return {
+            id_
+            for id_, content in found.items()
+            if content["holder"] == self.holder and content[schema.UNTIL] >= until
+        }
 
     async def _read(self, ids: list[str], fields: list[str]) -> dict[str, payload.Payload]:
         found = await self._copies.retrieve(ids, fields)

@@ -109,9 +109,9 @@ class Location:
 
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
         """Return the lease of an unpublished index. Its point has the specification."""
-        said = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
+        content = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
         facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
-        return Lease(self.index_point, said, facts, 0.0)
+        return Lease(self.index_point, content, facts, 0.0)
 
     async def spec(self) -> IndexSpec | None:
         """Return the stored specification of the index, or None if it is not stored yet.
@@ -119,8 +119,8 @@ class Location:
         Raises:
             Missing: The collection is gone.
         """
-        said = await self._said()
-        return _spec.decode(said["spec"]) if said else None
+        content = await self._payload()
+        return _spec.decode(content["spec"]) if content else None
 
     async def until(self) -> float:
         """Return the end of the lease as a Unix time, or 0 if there was no lease.
@@ -128,15 +128,15 @@ class Location:
         Raises:
             Missing: The collection is gone.
         """
-        return float((await self._said()).get(schema.UNTIL, 0.0))
+        return float((await self._payload()).get(schema.UNTIL, 0.0))
 
     async def is_aliased(self) -> bool:
         """Return whether the alias points here."""
         try:
-            told = await self.collection.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
+            info = await self.collection.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
         except Missing:
             return False
-        return any(each.alias_name == self.alias for each in told.aliases)
+        return any(each.alias_name == self.alias for each in info.aliases)
 
     async def take_alias(self, instead_of: "Location | None") -> None:
         """Point the alias here atomically.
@@ -149,17 +149,17 @@ class Location:
         """
         failure: DeadlineExceeded | Unavailable | None = None
         for _ in range(_TRIES):
-            told = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
-            if told == {self.entry}:
+            leads = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
+            if leads == {self.entry}:
                 self.is_undecided = False
                 return
-            if len(told) > 1:
+            if len(leads) > 1:
                 failure = Unavailable(_DISAGREEMENT, retry_after=1)
                 if not self.is_undecided:
                     break
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            leads_to = told.pop()
+            leads_to = leads.pop()
             if leads_to not in (None, instead_of.entry if instead_of else None):
                 failure = Unavailable("Another process has created the index meanwhile.")
                 break
@@ -204,6 +204,6 @@ class Location:
         except (DeadlineExceeded, Unavailable) as error:
             _log.warning("a replaced index is removed later", collection=self.name, why=error.message)
 
-    async def _said(self) -> payload.Payload:
+    async def _payload(self) -> payload.Payload:
         points = await self.copies.retrieve([self.index_point], fields=True)
         return (points[self.index_point].payload or {}) if points else {}

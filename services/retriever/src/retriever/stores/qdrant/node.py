@@ -152,7 +152,7 @@ class Node:
                 async with asyncio.timeout(seconds):
                     answer = await self._identified(method, *args, **options)
         except AioRpcError as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
         except TimeoutError:
             self.failed("no answer in time")
             raise Transient(DeadlineExceeded("The Qdrant server did not answer in time.")) from None
@@ -239,14 +239,14 @@ class Node:
         with headers({"api-key": self._api_key.get_secret_value()}):
             return await method(self._client, *args, **options)
 
-    def _told(self, error: AioRpcError) -> Exception:
-        code, said = error.code(), error.details() or ""
-        if code is StatusCode.NOT_FOUND and "ollection" in said:
+    def _translated(self, error: AioRpcError) -> Exception:
+        code, details = error.code(), error.details() or ""
+        if code is StatusCode.NOT_FOUND and "ollection" in details:
             return Missing()
         if code in _AWAY:
-            self.failed(f"{code.name}: {said}")
+            self.failed(f"{code.name}: {details}")
         elif code in _TRANSIENT or code is StatusCode.NOT_FOUND:
-            self._warn("a Qdrant node fails at the moment", f"{code.name}: {said}")
+            self._warn("a Qdrant node fails at the moment", f"{code.name}: {details}")
         if code is StatusCode.DEADLINE_EXCEEDED:
             return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
         if code in _AWAY:
@@ -257,9 +257,9 @@ class Node:
             return Transient(told, is_answer=True)
         if code is StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable("The Qdrant server is busy.")
-        if "already exists" in said:  # another process was faster
+        if "already exists" in details:  # another process was faster
             return Unavailable("It is there already.")
-        _log.error("the qdrant server refuses a call", code=code.name, details=said)
+        _log.error("the qdrant server refuses a call", code=code.name, details=details)
         return Unavailable("The Qdrant server refuses the call.", retry_after=30)
 
     def _warn(self, event: str, why: str) -> None:

@@ -33,7 +33,7 @@ class Points:
         self._index = index
         self.gone: CausewayError | None = None
 
-    async def said(
+    async def payloads(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> AsyncIterator[payload.Payload]:
         """Yield the payloads of all points that match a filter."""
@@ -42,12 +42,12 @@ class Points:
                 for point in points:
                     yield point.payload or {}
 
-    async def said_by_any(
+    async def payloads_of_any(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> dict[str, payload.Payload]:
-        """Return the payloads of any copy; see `Copies.said_by_any`."""
+        """Return the payloads of any copy; see `Copies.payloads_of_any`."""
         with self.there():
-            return await self._location.copies.said_by_any(wanted, fields)
+            return await self._location.copies.payloads_of_any(wanted, fields)
 
     async def whole(self, wanted: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
         """Yield all points that match a filter with their vectors, in pages."""
@@ -105,7 +105,7 @@ class Points:
 
     async def remove_if_incomplete(self, id_: Any, document: Document) -> None:
         """Remove a record that was written late, if another process has removed chunks of its version meanwhile."""
-        chunks = await self.said_by_any(schema.has(payload.version(document.version)), fields=())
+        chunks = await self.payloads_of_any(schema.has(payload.version(document.version)), fields=())
         if len(chunks) < document.chunk_count:
             await self.delete_where(str(id_), schema.has(schema.names(document.generation)))
 

@@ -40,21 +40,21 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # As text: a server's integers have 63 bits.
-        said = payloads.of(point.chunk) | {GENERATION: str(document.generation), ANALYSIS: document.analysis}
-        made.append(models.PointStruct(id=point.id, vector=vector, payload=said))
+        content = payloads.of(point.chunk) | {GENERATION: str(document.generation), ANALYSIS: document.analysis}
+        made.append(models.PointStruct(id=point.id, vector=vector, payload=content))
     return made
 
 
 def record_point(id_: str, document: Document) -> models.PointStruct:
     """Return a record of the catalogue as a point."""
-    said = payload.of_record(document)
-    said[FACTS] = [*said[FACTS], names(document.generation)]
-    return models.PointStruct(id=id_, vector={}, payload=said)
+    content = payload.of_record(document)
+    content[FACTS] = [*content[FACTS], names(document.generation)]
+    return models.PointStruct(id=id_, vector={}, payload=content)
 
 
 def lease(
     id_: str,
-    said: payload.Payload,
+    content: payload.Payload,
     facts: Sequence[str],
     holder: str,
     until: float,
@@ -65,7 +65,7 @@ def lease(
 
     Args:
         id_: The id of the point.
-        said: Additional payload.
+        content: Additional payload.
         facts: Additional facts for filters.
         holder: Name of the process that holds it.
         until: The end as a Unix time.
@@ -73,8 +73,8 @@ def lease(
     """
     numbers = [{"key": UNTIL, "value": until}]
     every = [*facts, held_by(holder), *([COMMITTING] if committing else [])]
-    said = {**said, FACTS: every, NUMBERS: numbers, "holder": holder, UNTIL: until}
-    return models.PointStruct(id=id_, vector={}, payload=said)
+    content = {**content, FACTS: every, NUMBERS: numbers, "holder": holder, UNTIL: until}
+    return models.PointStruct(id=id_, vector={}, payload=content)
 
 
 def names(generation: int | None) -> str:
@@ -118,25 +118,25 @@ def kept(note: bytes) -> payload.Payload:
     return {NOTE: base64.b64encode(note).decode()}
 
 
-def note(said: payload.Payload) -> bytes:
+def note(content: payload.Payload) -> bytes:
     """Return the note in a payload, or empty bytes without a note."""
-    return base64.b64decode(said.get(NOTE, ""))
+    return base64.b64decode(content.get(NOTE, ""))
 
 
-def stored_chunk(id_: str, said: payload.Payload) -> StoredChunk:
+def stored_chunk(id_: str, content: payload.Payload) -> StoredChunk:
     """Return the chunk in a payload."""
-    return payload.stored_chunk(id_, said, int(said[GENERATION]), said.get(ANALYSIS))
+    return payload.stored_chunk(id_, content, int(content[GENERATION]), content.get(ANALYSIS))
 
 
 def chunk_point(point: models.Record) -> ChunkPoint:
     """Return the chunk in a point that was read with its vectors."""
-    said, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
-    stored = stored_chunk(str(point.id), said)
+    content, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
+    stored = stored_chunk(str(point.id), content)
     sparse = cast("models.SparseVector | None", vectors.get(SPARSE))
     chunk = Chunk(
         stored.number,
         stored.text,
-        said["indexed_text"],
+        content["indexed_text"],
         stored.page,
         stored.headings,
         vectors[DENSE],

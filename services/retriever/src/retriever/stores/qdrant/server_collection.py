@@ -67,8 +67,8 @@ class ServerCollection:
         Raises:
             Missing: The collection is gone.
         """
-        told = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
-        params = told.config.params
+        info = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
+        params = info.config.params
         self.shards = params.shard_number or self.shards
         self.replicas = params.replication_factor or 1
         if self.replicas == 1:

@@ -71,8 +71,8 @@ class SharedLocation(Location):
 
     async def is_aliased(self) -> bool:
         """Return whether this is the current incarnation. One call serves all concurrent callers."""
-        told = await self.aliases.read(_CURRENT_SECONDS)
-        return told.get(self.aliases.index_of(self.alias) or "") == self.entry
+        current = await self.aliases.read(_CURRENT_SECONDS)
+        return current.get(self.aliases.index_of(self.alias) or "") == self.entry
 
     async def remove(self) -> None:
         """Remove the index at once. The next `tidy` removes its points."""
@@ -105,7 +105,7 @@ class SharedLocation(Location):
             removed += len(page)
             if removed >= most:
                 return False
-        if await self.copies.said_by_any(others, fields=()):
+        if await self.copies.payloads_of_any(others, fields=()):
             return False
         await self._delete([self.index_point])
         return True

@@ -103,10 +103,10 @@ class Space(ServerCollection):
         Raises:
             Missing: It is gone.
         """
-        told = await self._told(schema.INDEX, facts, [FIELD, "spec", schema.UNTIL, "beside"])
+        found = await self._read(schema.INDEX, facts, [FIELD, "spec", schema.UNTIL, "beside"])
         return sorted(
-            Held(uuid.UUID(said[FIELD]), _spec.decode(said["spec"]), said[schema.UNTIL], said["beside"])
-            for said in told.values()
+            Held(uuid.UUID(content[FIELD]), _spec.decode(content["spec"]), content[schema.UNTIL], content["beside"])
+            for content in found.values()
         )
 
     async def notes(self) -> dict[str, bytes]:
@@ -115,8 +115,8 @@ class Space(ServerCollection):
         Raises:
             Missing: It is gone.
         """
-        told = await self._told(schema.INDEX, (), [FIELD, schema.NOTE])
-        return {said[FIELD]: schema.note(said) for said in told.values()}
+        found = await self._read(schema.INDEX, (), [FIELD, schema.NOTE])
+        return {content[FIELD]: schema.note(content) for content in found.values()}
 
     async def left(self) -> set[str]:
         """Return the incarnations in which a terminated process has left marks, in one call.
@@ -124,11 +124,11 @@ class Space(ServerCollection):
         Raises:
             Missing: It is gone.
         """
-        told = await self._told(payload.MARK, (), [FIELD, schema.UNTIL])
+        found = await self._read(payload.MARK, (), [FIELD, schema.UNTIL])
         now = time.time()
-        return {said[FIELD] for said in told.values() if said[schema.UNTIL] < now}
+        return {content[FIELD] for content in found.values() if content[schema.UNTIL] < now}
 
-    async def _told(self, kind: str, facts: Sequence[str], fields: Sequence[str]) -> dict[str, payload.Payload]:
+    async def _read(self, kind: str, facts: Sequence[str], fields: Sequence[str]) -> dict[str, payload.Payload]:
         """Return the payloads of points of all incarnations."""
         copies = Copies(self.connection, self.name, self.replicas)
-        return await copies.said_by_any(schema.has(payload.kind(kind), *facts), fields)
+        return await copies.payloads_of_any(schema.has(payload.kind(kind), *facts), fields)

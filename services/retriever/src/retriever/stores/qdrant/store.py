@@ -17,7 +17,7 @@ from servicekit.errors import CausewayError, Unavailable
 
 from retriever.domain.index import IndexSpec
 from retriever.stores.qdrant import leases, schema, snapshots
-from retriever.stores.qdrant.aliases import SPACE, Aliases, Entry, Told
+from retriever.stores.qdrant.aliases import SPACE, AliasAnswer, Aliases, Entry
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
@@ -109,12 +109,12 @@ class QdrantStore:
         if not self._connection.is_cluster and entry is None:
             return None
         # A node that has just started may not know the index, or may return its old location.
-        told = (await self._aliases.read_each()).of(index)
-        others = [await self._at(self._location(each)) for each in told - {None, entry} if each]
+        answers = (await self._aliases.read_each()).of(index)
+        others = [await self._at(self._location(each)) for each in answers - {None, entry} if each]
         for each in others:
             if each is not None:
                 return each
-        if entry is not None and told == {entry}:
+        if entry is not None and answers == {entry}:
             raise Unavailable(f"Index '{name}' cannot be read at the moment.", retry_after=1)
         return None
 
@@ -166,20 +166,20 @@ class QdrantStore:
         """
         left: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
-        told = await self._aliases.read_each()
-        aliased = {entry.collection for entries in told.entries for entry in entries.values()}
+        answers = await self._aliases.read_each()
+        aliased = {entry.collection for entries in answers.entries for entry in entries.values()}
         for each in found:
             alias, _, _ = each.name.rpartition(".")
             try:
                 if alias == self._layout.prefix + SPACE:
                     space = self._space(each.name)
-                    await self._tidy_space(space, told)
+                    await self._tidy_space(space, answers)
                     left |= await space.left()
                 elif each.name not in aliased and alias.startswith(f"{self._layout.prefix}."):
                     await self._tidy(self._location(Entry(alias, each.name)))
             except Missing:
                 continue
-        return await self._may_be_left(told.entries[0], left)
+        return await self._may_be_left(answers.entries[0], left)
 
     async def _may_be_left(self, entries: Mapping[str, Entry], left: set[str]) -> list[QdrantCollection]:
         own = sorted(entry for entry in entries.values() if not self._aliases.is_shared(entry.alias))
@@ -262,15 +262,15 @@ class QdrantStore:
         free = [each for each in begun if SharedLocation.alias_of(self._layout.prefix, spec, each) not in names]
         return free[0] if free else None
 
-    async def _tidy_space(self, space: Space, told: Told) -> None:
+    async def _tidy_space(self, space: Space, answers: AliasAnswer) -> None:
         await space.seen()
         held, now = await space.held(), time.time()
-        published = {entry.alias for entries in told.entries for entry in entries.values()}
+        published = {entry.alias for entries in answers.entries for entry in entries.values()}
         for each in held:
             location = self._incarnation(space, each.spec, each.incarnation)
             if each.until < now and location.alias not in published:
                 await location.adapt()
-                if location.alias in told.names:
+                if location.alias in answers.names:
                     await location.remove()
                 elif await location.clear(_TIDIED):
                     _log.info("removed the points of an index from a shared collection", index=each.spec.name)

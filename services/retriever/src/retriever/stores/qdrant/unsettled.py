@@ -67,13 +67,13 @@ class Unsettled:
 
     async def marks(self) -> list[payload.Payload]:
         """Return the payloads of the marks, each with its document and its end."""
-        found = await self._points.said_by_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
+        found = await self._points.payloads_of_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
         self._met_abandoned = any(map(_has_run_out, found.values()))
         return list(found.values())
 
     async def abandoned(self) -> list[str]:
         """Return documents with an expired mark or with stray chunks."""
-        left = [said["document_id"] for said in await self.marks() if _has_run_out(said)]
+        left = [mark["document_id"] for mark in await self.marks() if _has_run_out(mark)]
         return [*left, *[each for each in await self._strays() if each not in left]]
 
     async def _strays(self) -> list[str]:
@@ -83,7 +83,7 @@ class Unsettled:
         found = []
         for each in some:
             keep = records[each].generation if each in records else None
-            if await self._points.said_by_any(schema.chunks_of(each, keep), fields=()):
+            if await self._points.payloads_of_any(schema.chunks_of(each, keep), fields=()):
                 found.append(each)
             else:
                 self._suspects.pop(each, None)
@@ -99,7 +99,7 @@ class Unsettled:
 
     async def _read(self) -> None:
         began, changes = time.monotonic(), self._changes
-        marked = [said["document_id"] for said in await self.marks()]
+        marked = [mark["document_id"] for mark in await self.marks()]
         marked = [each for each in marked if not each.startswith("\0")]
         now = time.monotonic()
         self._suspects = {each: until for each, until in self._suspects.items() if until > now}

@@ -17,13 +17,13 @@ from gateway.domain.text_documents import Equals
 from gateway.frontends.profiles import Frontend
 
 SCOPE_KEY = "causeway.mcp"
-"""The member of a request's ASGI scope that holds its `Asking`."""
+"""The member of a request's ASGI scope that holds its `AgentRequest`."""
 MOST_PASSAGES = 50
 USUAL_PASSAGES = 10
 
 
 @dataclass(slots=True)
-class Asking:
+class AgentRequest:
     """One request of an agent.
 
     Attributes:
@@ -48,14 +48,14 @@ class Asking:
     sources: tuple[Passage, ...] | None = None
     done: Done | None = None
 
-    def indexes(self, asked: str, field: str = "index") -> tuple[str, ...]:
+    def indexes(self, requested: str, field: str = "index") -> tuple[str, ...]:
         """Return the indexes of a call: the one that it names, else the profile's.
 
         Raises:
             InvalidRequest: The call names none, and the profile has no default.
             PermissionDenied: The profile does not offer the index.
         """
-        chosen = self.frontend.indexes_for((asked,) if asked else (), field)
+        chosen = self.frontend.indexes_for((requested,) if requested else (), field)
         if not chosen:
             raise InvalidRequest(f"{field}: there is no default index: name one.", field=field)
         self.log["index"] = ",".join(chosen)
@@ -85,7 +85,7 @@ class Asking:
         """Return a turn for a model, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
-        said: dict[str, Any] = {"language": language or turn_settings.language(settings)}
+        settings_given: dict[str, Any] = {"language": language or turn_settings.language(settings)}
         turn = self.turn(question, indexes)
         return replace(
             turn,
@@ -96,7 +96,7 @@ class Asking:
             max_tokens=settings.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
             prompting=PromptOptions(
                 system_prompt=frontend.system_prompt,
-                language=turn_settings.language(Fields(said)),
+                language=turn_settings.language(Fields(settings_given)),
             ),
         )
 
