@@ -372,7 +372,7 @@ async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
     hap = by_id["hap"]
     assert (hap.health, hap.health_reason, hap.remote) == (
         pb.DETECTOR_HEALTH_UNHEALTHY,
-        "its server answered 503",
+        "its server answered with status 503",
         True,
     )
 

@@ -23,7 +23,7 @@ class Guardrails(FakeGuardrails):
         kind = DetectorKind.CONTENTS
         return (
             DetectorInfo("built-in", kind, healthy=True),
-            DetectorInfo("ill", kind, remote=True, healthy=False, reason="its server answered 500"),
+            DetectorInfo("ill", kind, remote=True, healthy=False, reason="its server answered with status 500"),
             DetectorInfo("new", kind, remote=True),
             DetectorInfo("well", kind, remote=True, healthy=True),
         )
@@ -67,7 +67,7 @@ async def test_the_states_of_services_and_detectors() -> None:
             "services": {
                 "generator": {"status": "HEALTHY"},
                 "nats": {"status": "UNHEALTHY", "code": 503, "reason": "not connected"},
-                "ill": {"status": "UNHEALTHY", "code": 503, "reason": "its server answered 500"},
+                "ill": {"status": "UNHEALTHY", "code": 503, "reason": "its server answered with status 500"},
                 "new": {"status": "UNKNOWN"},
                 "well": {"status": "HEALTHY"},
             }

@@ -6,7 +6,7 @@ import sys
 
 def main() -> int:
     """Run the service and return the exit code of the process."""
-    # gRPC reads it while it is loaded. Its event engine hands what a server reads from thread to thread; without
+    # gRPC reads this when it is loaded. Its event engine passes each received message between threads; without
     # it each message of a stream costs less (bench/README.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     from servicekit import process

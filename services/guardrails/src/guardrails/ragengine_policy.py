@@ -1,7 +1,7 @@
 """The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
 
 Each scanner is mapped to detectors of this service. A scanner option without a counterpart is refused, and the
-message names the key. Otherwise, a policy would protect less than it says.
+message names the key. Otherwise, a policy would protect less than its text states.
 """
 
 import re

@@ -238,7 +238,7 @@ async def test_a_chunk_that_does_not_end_meets_the_limit() -> None:
 async def test_one_that_cannot_be_reached() -> None:
     """A server that cannot be reached is a 503."""
     [port] = free_ports(1)
-    with pytest.raises(DetectorFailed, match="cannot be asked") as error:
+    with pytest.raises(DetectorFailed, match="cannot be reached") as error:
         await cut(f"127.0.0.1:{port}", "abc")
     assert error.value.status == 503
 

@@ -131,8 +131,8 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
         ([], "ended before the text did"),
         ([pb.ChunkResponse(ends=[9], taken=3)], "an impossible position"),
         ([pb.ChunkResponse(ends=[2, 2], taken=3)], "an impossible position"),
-        ([pb.ChunkResponse(taken=9)], "text that was not sent"),
-        ([pb.ChunkResponse(ends=[2], taken=1)], "text that was not sent"),
+        ([pb.ChunkResponse(taken=9)], "more text than was sent"),
+        ([pb.ChunkResponse(ends=[2], taken=1)], "more text than was sent"),
     ],
 )
 async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reason: str) -> None:
@@ -168,7 +168,7 @@ async def test_one_that_cannot_be_reached() -> None:
     [port] = free_ports(1)
     chunkers, ready = Chunkers(), asyncio.Event()
     chunker = chunkers.chunker(ChunkerConfig("bars", f"127.0.0.1:{port}"), ready.set)
-    with pytest.raises(DetectorFailed, match="cannot be asked") as error:
+    with pytest.raises(DetectorFailed, match="cannot be reached") as error:
         await cut(chunker, "abc", ready=ready)
     assert error.value.status == 503
     await chunkers.aclose()

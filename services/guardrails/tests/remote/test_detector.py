@@ -216,4 +216,4 @@ async def test_info_and_health(stub: DetectorStub, session: aiohttp.ClientSessio
     assert (factory.info().kind, factory.info().remote) == (DetectorKind.CHAT, True)
     assert (await factory.health()).healthy
     stub.status = 503
-    assert (await factory.health()).reason == "its server answered 503"
+    assert (await factory.health()).reason == "its server answered with status 503"

@@ -39,8 +39,8 @@ class BanSubstringsParams(Params, frozen=True, kw_only=True):
 def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
     """Return the factory of the detector.
 
-    The detector finds every occurrence, including overlapping ones. Of several phrases that begin at the same
-    position, it finds the longest.
+    The detector finds every occurrence, including overlapping ones. If several phrases begin at the same
+    position, it finds the longest one.
     """
 
     def build(params: BanSubstringsParams) -> PatternDetector:

@@ -26,7 +26,7 @@ class DetectorFailed(Exception):
 class NotAsked(DetectorFailed):
     """The detector was not called, because the request has no passages to compare the text with.
 
-    A caller that only wants reports goes on without the detector, even if ``on_error`` is to block.
+    A caller that only wants reports continues without the detector, even if ``on_error`` is ``block``.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ def _none() -> Sequence[DetectorFactory]:
 
 
 class Catalogue:
-    """Makes the detectors that requests ask for. It caches the latest ones, because compiling patterns takes time.
+    """Makes the detectors of requests. It caches the latest ones, because compiling patterns takes time.
 
     Args:
         factories: The built-in detectors.
@@ -39,7 +39,7 @@ class Catalogue:
         self._made: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
-        """Return the rules that a request asks for.
+        """Return the rules of a request.
 
         Raises:
             NotFound: A detector does not exist.

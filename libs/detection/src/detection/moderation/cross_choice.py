@@ -57,7 +57,7 @@ class CrossChoice:
 
     def _told(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():
-            task.exception()  # retrieved because `collect` may not be called again
+            task.exception()  # read the exception, because `collect` may not be called again
         self._ready()
 
 
@@ -106,7 +106,7 @@ class CrossChoicePart:
             raise DetectorFailed(f"more than {self._cross_choice.limit} characters would have to be held back")
 
     def collect(self) -> list[Detection]:
-        """Return the detections, once.
+        """Return the detections on the first call, and nothing later.
 
         Raises:
             DetectorFailed: The detector failed.

@@ -13,13 +13,13 @@ _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
     __name__,
     "causeway.detector.duration",
-    "Seconds that a detector took: for a call, if it asks a model or a server; otherwise for a text.",
+    "Seconds of a detector: of a call, if it uses a model or a server; otherwise of a text.",
     _BUCKETS,
 )
 _holds = metrics.durations(
     __name__,
     "causeway.guardrails.hold.duration",
-    "Longest time in seconds that a growing text was held back, including the time in which no text came.",
+    "Longest time in seconds that a growing text was held back, including the time in which no text arrived.",
     _BUCKETS,
 )
 

@@ -116,5 +116,5 @@ class Windowed:
 
     def _told(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
         if not task.cancelled():
-            task.exception()  # retrieved because `collect` may not be called again
+            task.exception()  # read the exception, because `collect` may not be called again
         self._ready()

@@ -109,7 +109,7 @@ class CountingStream:
         if self._found or self._counted + self._rest_most <= self._limit:
             self._decided = self._length
         else:
-            # Text that was released stays released: it was certain at that time.
+            # Released text cannot be taken back; it was certain at that time.
             self._decided = max(self._decided, self._length - len(self._rest[0]))
         return self._decided, detections
 

@@ -45,7 +45,7 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
         known = _identifier().labels
         for index, each in enumerate(params.languages):
             if each not in known:
-                raise BadParam(f"languages[{index}]", f"unknown language; known are: {', '.join(sorted(known))}")
+                raise BadParam(f"languages[{index}]", f"unknown language; known ones: {', '.join(sorted(known))}")
 
         def judge(text: str) -> list[Detection]:
             sample = text[:_SAMPLE]

@@ -90,8 +90,8 @@ class RemoteChunker:
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
-            _log.warning("chunker cannot be asked", chunker=self._config.name, error=error.message)
-            self._failure = self._failed("its server failed or cannot be asked", http_status(error))
+            _log.warning("chunker cannot be reached", chunker=self._config.name, error=error.message)
+            self._failure = self._failed("its server failed or cannot be reached", http_status(error))
         except DetectorFailed as error:
             self._failure = error
         except Exception:  # a defect; without this, the text would wait for its chunks for ever
@@ -146,7 +146,7 @@ class RemoteChunker:
             for end in response.ends:
                 self._end_chunk(end)
             if not max(self._taken, self._end) <= response.taken <= self._sent:
-                raise self._failed("it took text that was not sent", 502)
+                raise self._failed("it reported more text than was sent", 502)
             self._took(response.taken)
 
     def _end_chunk(self, end: int) -> None:

@@ -57,9 +57,9 @@ class RemoteConfig:
         seconds: Time limit of one answer, including the wait for a free slot.
         chunking: The kind of its windows.
         threshold: The default threshold; detections with a lower score are ignored.
-        concurrency: Limit of concurrent calls; more wait.
-        tls: For ``https``; None: the system's authorities.
-        headers: The caller's headers that it gets, in lower case.
+        concurrency: Limit of concurrent calls; further calls wait.
+        tls: The TLS settings for ``https``; None: the system's authorities.
+        headers: The caller's headers that its server gets, in lower case.
         cross_choice: See `Judge`.
         chunker: The remote chunker of its windows, if it has one.
         description: Its purpose.
@@ -185,7 +185,7 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
             raise document.wrong(place, f"the header {min(headers & _NEVER_PASSED)} cannot be passed on")
         if said.chunker not in (None, *_OWN_CHUNKERS, *chunkers):
             known = ", ".join((*_OWN_CHUNKERS, *chunkers))
-            raise document.wrong((*place, "chunker"), f"unknown chunker; known are {known}")
+            raise document.wrong((*place, "chunker"), f"unknown chunker; the known ones are {known}")
         if said.chunker not in (None, "whole_doc") and said.kind == "text_chat":
             raise document.wrong((*place, "chunker"), "a text_chat detector needs the chunker whole_doc")
         contents = said.kind == "text_contents"

@@ -89,7 +89,7 @@ class RemoteFactory:
             ) as response:
                 if response.ok:
                     return Health(healthy=True)
-                return Health(healthy=False, reason=f"its server answered {response.status}")
+                return Health(healthy=False, reason=f"its server answered with status {response.status}")
         except TimeoutError:
             return Health(healthy=False, reason="its server does not answer")
         except aiohttp.ClientError:
@@ -208,7 +208,7 @@ class RemoteJudge(Judge):
                 _log.warning("detector cannot be reached", detector=self._config.detector_id, error=str(error))
                 raise self._failed("its server cannot be reached", 503) from error
         if not 200 <= status < 300:  # HTTP's successes
-            raise self._failed(_reason(raw) or f"its server answered {status}", status)
+            raise self._failed(_reason(raw) or f"its server answered with status {status}", status)
         try:
             raw.decode()  # msgspec does not check that raw members are UTF-8
             return msgspec.json.decode(raw, type=answer)
@@ -231,10 +231,10 @@ class RemoteJudge(Judge):
         for result in results:
             start, end = result.start, result.end
             if (start is None) is not (end is None):
-                raise self._failed("its server answered a span without a start or an end", 502)
+                raise self._failed("its server sent a span without a start or an end", 502)
             if start is not None and end is not None:
                 if not 0 <= start <= end <= len(text):
-                    raise self._failed("its server answered a span outside the text", 502)
+                    raise self._failed("its server sent a span outside the text", 502)
                 if start == end:
                     start = end = None  # an empty span means the whole text
             own = "" if start is None else text[start:end]

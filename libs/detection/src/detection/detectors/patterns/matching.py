@@ -29,11 +29,11 @@ class Pattern:
         type: Type of the detection, for example ``pii``.
         name: Name of the detection, for example ``email_address``.
         expression: In RE2's syntax.
-        accept: A check that regular expressions cannot express. After a refused match, the search goes on one
+        accept: A check that regular expressions cannot express. After a refused match, the search continues one
             character further, so that overlapping matches are not missed.
         grouped: The first group of the expression is the detection; the rest is only context.
-        overlapping: The search also goes on one character further after an accepted match.
-        behind: Bytes before a match that ``accept`` may look at.
+        overlapping: The search also continues one character further after an accepted match.
+        behind: The number of bytes before a match that ``accept`` may read.
         foreign: A caller's pattern, which may be expensive on purpose.
     """
 

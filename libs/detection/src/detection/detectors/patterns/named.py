@@ -14,7 +14,7 @@ _BESIDE = 64  # bytes before and after a number that are searched for a word tha
 
 
 def _beside(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
-    """Return a pattern of a number without separators. It counts only if a word beside it says what it is.
+    """Return a pattern of a number without separators. It counts only if a word beside it names its kind.
 
     Args:
         name: Name of the detection.

@@ -8,7 +8,7 @@ preference. The leftmost match of the changed pattern is therefore either a matc
 cannot change, or it reaches the end. In the latter case, the text is undecided from the first character of the
 match on.
 
-A sentinel tells the two cases apart. It is one byte that does not occur in UTF-8, and a match that needs the end
+A sentinel distinguishes the two cases. It is one byte that does not occur in UTF-8, and a match that needs the end
 includes it. ``E`` is ``\C?\z``: the sentinel, if it is next, at the very end. The changes are:
 
 - a character, a class or ``.``: ``c`` becomes ``(?:c|E)``;

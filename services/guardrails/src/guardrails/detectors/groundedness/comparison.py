@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from guardrails.detectors.groundedness import words
 from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
 
-_SWAP_MARGIN = 0.15  # how much better another sentence must fit for a fact to count as misplaced
-_SAME_SUBJECT = 1.2  # of 2: from this likeness on, two statements have the same subject, and negations count
+_SWAP_MARGIN = 0.15  # a fact counts as misplaced if another sentence fits better by this margin
+_SAME_SUBJECT = 1.2  # of 2: above this likeness, two statements have the same subject, and negations count
 _AS_GOOD = 0.15
 _MOST_CLAUSES = 16  # clauses of a sentence that are compared one by one
 _MOST_FACTS = 32  # facts of a sentence whose context is compared; for the rest, any occurrence in a passage counts
@@ -45,7 +45,7 @@ class _Unit:
 
     Attributes:
         clause: Its content.
-        around: The stems of its sentence, and of the sentence before if the subject goes on.
+        around: The stems of its sentence, and of the previous sentence if the subject continues.
         place: The place of the sentence.
     """
 
@@ -128,9 +128,7 @@ class Sources:
         return None
 
     def _likeness(self, clause: Statement, unit: _Unit, left_out: frozenset[str] = frozenset()) -> float:
-        """Return the share of the clause in the unit's sentence plus the share of the unit in the clause; 0 to
-        2.
-        """
+        """Return the clause's share in the unit's sentence plus the unit's share in the clause, 0 to 2."""
         own, other = clause.stems - left_out, unit.clause.stems - left_out
         return self._share(own, unit.around) + self._share(other, own)
 
@@ -168,7 +166,7 @@ def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> 
 
 
 def _flips(clause: Statement, other: Statement) -> list[str]:
-    """Return the words of which each one reverses the meaning."""
+    """Return the words that each reverse the meaning."""
     only = clause.words - other.words
     flips = [each for each in sorted(only) if words.has_opposite(each, other.words - clause.words)]
     negations, others = clause.negations, other.negations

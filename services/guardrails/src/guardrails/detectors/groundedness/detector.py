@@ -1,6 +1,6 @@
 """The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-The cosine of the embeddings tells whether a sentence has the subject of a passage. A sentence near a passage is
+The cosine of the embeddings shows whether a sentence has the subject of a passage. A sentence near a passage is
 then compared with it word by word. Numbers, dates, names and colours must be in the passage, next to the same
 words. Negations and opposites must agree. The word lists are English. This is a comparison of words only; for more,
 use a model behind the detector API as well.
@@ -32,7 +32,7 @@ _TYPE = "groundedness"
 _UNPROCESSABLE = 422
 _MOST_PASSAGES = 400  # sentences of passages that are compared; each one takes milliseconds
 _FEWEST_LETTERS = 12  # a shorter sentence makes no claim: "Yes.", the number of a list item
-_KEPT = 16  # sets of passages whose embeddings are kept
+_KEPT = 16  # the number of cached sets of passages
 _OPPOSITE = ("negation", "opposite")
 _NAMING = ("name", "colour")
 _CITATION = re.compile(r"\[[^\]\n]{1,200}\]")
@@ -101,7 +101,7 @@ class Groundedness(Judge):
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """See `Judge.judge`."""
         if context.urls:
-            raise DetectorFailed("the detector takes the passages as texts, not as addresses", _UNPROCESSABLE)
+            raise DetectorFailed("the detector needs the passages as texts, not as addresses", _UNPROCESSABLE)
         if not any(passage.strip() for passage in context.passages):
             raise DetectorFailed("the detector needs the passages that the text should rest on", _UNPROCESSABLE)
         bare = [_CITATION.sub(" ", window) for window in windows]
@@ -163,7 +163,7 @@ def _detection(
 
 
 class _Passages:
-    """Embeds texts and caches the vectors of the latest passages, because an answer's sentences come one by one."""
+    """Embeds texts and caches the vectors of the latest passages, because sentences of an answer arrive singly."""
 
     def __init__(self, open_embedder: OpenEmbedder) -> None:
         self._open = open_embedder

@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """For each format, the reason why the text does not have it; empty if it has."""
+    """For each format, the problem of the text; empty if the text is valid."""
 
     reasons: list[str]
 

@@ -26,7 +26,7 @@ _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 def reason(text: str, kind: str, required: int) -> str:
-    """Return the reason why a text does not have a format; empty if it has.
+    """Return the problem of a text in a format; empty if the text is valid.
 
     Args:
         text: The text.

@@ -42,7 +42,7 @@ class CheckProcesses:
         self._processes = ChildProcesses(command, limits.seconds, limits.processes)
 
     async def reasons(self, text: str, kinds: Sequence[str], required: int) -> list[str]:
-        """Return, for each format, the reason why a text does not have it; empty if it has.
+        """Return, for each format, the problem of a text; empty if the text is valid.
 
         Args:
             text: The text.

@@ -149,17 +149,17 @@ class Location:
         """
         failure: DeadlineExceeded | Unavailable | None = None
         for _ in range(_TRIES):
-            leads = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
-            if leads == {self.entry}:
+            locations = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
+            if locations == {self.entry}:
                 self.is_undecided = False
                 return
-            if len(leads) > 1:
+            if len(locations) > 1:
                 failure = Unavailable(_DISAGREEMENT, retry_after=1)
                 if not self.is_undecided:
                     break
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            leads_to = leads.pop()
+            leads_to = locations.pop()
             if leads_to not in (None, instead_of.entry if instead_of else None):
                 failure = Unavailable("Another process has created the index meanwhile.")
                 break
