@@ -89,7 +89,7 @@ class OpenAISource:
     def _refusal(self, error: openai.APIStatusError) -> CausewayError:
         status = error.status_code
         message = str(error.body)[:_MOST_WORDS]
-        _log.warning("the embedding server refused", who=self._who, status=status, said=message)
+        _log.warning("the embedding server refused", who=self._who, status=status, reason=message)
         patience = retry_after(error.response.headers)
         if status == _TOO_MANY:
             return RateLimited(f"{self._who} is busy.", retry_after=patience)

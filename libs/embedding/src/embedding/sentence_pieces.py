@@ -49,9 +49,7 @@ class SentencePieceTokenizer:
         return [(start, end) for start, end in bare if start < end]
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """Return the model's input: the text's tokens between ``<s>`` and ``</s>``, cut to ``length`` tokens in
-        total.
-        """
+        """Return the model's input: ``<s>``, the text's tokens, ``</s>``; at most ``length`` tokens."""
         _check(text)
         return np.array([_FIRST, *self._processor().encode(text)[: length - 2], _LAST], np.int64)
 

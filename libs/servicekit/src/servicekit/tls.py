@@ -96,9 +96,7 @@ class Certificates:
         return self._material
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return credentials for a gRPC server that requires client certificates; each handshake uses the current
-        one.
-        """
+        """Return credentials for a gRPC server with client certificates; each handshake uses the current files."""
         served = self.current()
 
         def renewed() -> "grpc.ServerCertificateConfiguration | None":

@@ -45,7 +45,7 @@ class BackupServicer(backup_pb2_grpc.BackupServiceServicer):
         """Create an index from a snapshot."""
         first = await anext(request_iterator, None)
         if first is None or first.WhichOneof("part") != "begin":
-            raise InvalidRequest("The first message says which index it is.", field="begin")
+            raise InvalidRequest("The first message must name the index.", field="begin")
         index = first.begin.index
         contents = await self._backups.restore(
             index.tenant, index.index, first.begin.manifest, _pieces(request_iterator)

@@ -38,9 +38,9 @@ async def move_all(store: QdrantStore) -> None:
                 documents = await move(indexes, await indexes.get(tenant, name))
                 log.info("index moved", documents=documents)
             except NotFound:
-                log.info("index was deleted meanwhile")
+                log.info("the index was deleted during the move")
             except CausewayError as error:
-                log.warning("index not moved; it is as it was", why=error.message)
+                log.warning("index not moved; it is unchanged", why=error.message)
                 left += 1
         if left:
             raise Unavailable(f"{left} of {len(found)} indexes were not moved. Run this again.")
@@ -63,7 +63,7 @@ async def _run(settings: RetrieverSettings, stop: asyncio.Event) -> None:
         try:
             await moving
         except asyncio.CancelledError:
-            _log.info("stopped; run this again to go on")
+            _log.info("stopped; run this again to continue")
     finally:
         await store.aclose()
 

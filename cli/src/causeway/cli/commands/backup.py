@@ -81,7 +81,7 @@ async def _backup(
     from causeway.cli.backup.saving import save
 
     async with opened(nats_url, retriever, data_dir) as installation:
-        return await save(installation, Folder(folder), patience, _say)
+        return await save(installation, Folder(folder), patience, _show)
 
 
 async def _restore(
@@ -92,10 +92,10 @@ async def _restore(
     from causeway.cli.backup.restoring import restore as put_in
 
     async with opened(nats_url, retriever, data_dir) as installation:
-        return await put_in(installation, Folder(folder), replicas, _say)
+        return await put_in(installation, Folder(folder), replicas, _show)
 
 
-def _say(line: str) -> None:
+def _show(line: str) -> None:
     render.line(render.console(stderr=True), line)
 
 

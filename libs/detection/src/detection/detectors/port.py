@@ -93,9 +93,7 @@ class Judge(ABC):
     judges_blank: bool = False
 
     def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # remote chunkers use it
-        """Return a chunker for one text; it calls ``ready`` on the event loop when it has further ends of
-        chunks.
-        """
+        """Return a chunker for one text; it calls ``ready`` on the event loop when it has new ends."""
         return self.chunking.chunker()
 
     @abstractmethod

@@ -54,9 +54,7 @@ class Work:
 
 @contextlib.contextmanager
 def working(detector_id: str) -> Iterator[Work]:
-    """Record the work of a detector in the block, unless the block is cancelled. An error in the block is a
-    failure.
-    """
+    """Record the work of a detector in the block, unless the block is cancelled. An error counts as a failure."""
     work, begin = Work(detector_id), time.perf_counter()
     try:
         yield work

@@ -73,9 +73,7 @@ class Indexes(Protocol):
         conditions: Sequence[Equals],
         deadline: Deadline,
     ) -> DocumentPage:
-        """Return documents that meet all conditions, ordered by id, each with ``text_length`` code points of its
-        text.
-        """
+        """Return documents that meet all conditions, by id, each with ``text_length`` code points of text."""
         ...
 
     async def create(

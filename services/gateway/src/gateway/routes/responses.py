@@ -79,8 +79,10 @@ def router(
         stream: bool = False,
         starting_after: StartingAfter = None,
     ) -> Response:
-        """Return the current response, with the passages of a file search on request. With `stream`, send its
-        events, including future ones, after the number in `starting_after` or in the header `Last-Event-ID`.
+        """Return the current response, with the passages of a file search on request.
+
+        With `stream`, send its events, including future ones, after the number in `starting_after` or in the header
+        `Last-Event-ID`.
         """
         # `response_stream` serves streams. The parameters are declared for OpenAPI and to refuse invalid values.
         del stream, starting_after

@@ -31,11 +31,13 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
 
     Args:
         code: Its status; None if it sent only a message.
-        message: Its message; a model's goes to the client, an internal one to the log.
+        message: Its message. The client gets the message of a model; other messages go only to the log.
         model: Its name on the server.
         begun: The answer had begun; then the request was valid, and the server failed.
     """
-    _log.warning("the Triton server failed", model=model, code=code.name if code else "", said=message, begun=begun)
+    _log.warning(
+        "the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
+    )
     kind = _CODES.get(code) if code else None
     if begun and kind is not DeadlineExceeded:
         return Unavailable("The model server broke off its answer.")

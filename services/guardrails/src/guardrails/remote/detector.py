@@ -43,8 +43,9 @@ OpenChunker = Callable[[Callable[[], None]], Chunker]
 
 
 class RemoteFactory:
-    """The factory of a remote detector. It handles ``threshold`` and ``replacement``; the server gets the other
-    parameters.
+    """The factory of a remote detector.
+
+    It handles ``threshold`` and ``replacement``. The server gets the other parameters.
 
     Args:
         config: The configuration of the detector.

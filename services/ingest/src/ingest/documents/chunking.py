@@ -176,8 +176,7 @@ class Chunker:
     def _starts(
         self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Return the possible starts of the chunk whose first new piece is ``first``, with the repeated tokens of
-        each.
+        """Return the possible starts of the chunk with the first new piece ``first``, and their repeated tokens.
 
         Earlier starts come later in the list. None is before the start of the previous chunk.
         """

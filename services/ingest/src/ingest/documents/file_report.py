@@ -27,17 +27,17 @@ class FileReport:
     async def read(self, done: int, total: int) -> None:
         """Report the number of read pages of the outermost file."""
         self._progress = replace(self._progress, pages_done=done, pages_total=total)
-        await self._say()
+        await self._report_progress()
 
     async def cut(self, chunks: int, *, outermost: bool) -> None:
         """Report that a document was read, with its number of chunks."""
         self._progress = replace(self._progress, chunks_total=self._progress.chunks_total + chunks)
-        await self._say(State.INDEXING if outermost else None)
+        await self._report_progress(State.INDEXING if outermost else None)
 
     async def stored(self, chunks: int) -> None:
         """Report further stored chunks."""
         self._progress = replace(self._progress, chunks_done=self._progress.chunks_done + chunks)
-        await self._say()
+        await self._report_progress()
 
     async def commit(self) -> None:
         """See `Report.commit`."""
@@ -53,14 +53,14 @@ class FileReport:
         """Report that a file within the file is done."""
         done, total = self._documents
         self._documents = (done + 1, total)
-        await self._say()
+        await self._report_progress()
 
     def warn(self, warnings: Iterable[JobWarning]) -> None:
         """Add warnings, which are recorded with the next progress."""
         self._warnings += warnings
         self._report.warn(self._warnings)
 
-    async def _say(self, state: State | None = None) -> None:
+    async def _report_progress(self, state: State | None = None) -> None:
         done, total = self._documents if self._documents[1] > 1 else (0, 0)
         progress = replace(self._progress, documents_done=done, documents_total=total)
         await self._report.progress(progress, state)

@@ -40,8 +40,7 @@ class PageImages:
         self._seen: set[bytes] = set()
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
-        """Yield the large images of a page with text, as they are drawn, and an omission for images that are not
-        read.
+        """Yield the large images of a page with text, as drawn, and an omission for unread images.
 
         Args:
             number: The number of the page, from 0.

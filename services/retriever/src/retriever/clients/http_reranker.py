@@ -82,10 +82,10 @@ class HttpReranker:
         if body is None:
             return Unranked(f"{self._who} sent more than {_MOST_BYTES} bytes.")
         quoted = body[:_MOST_WORDS].decode(errors="replace")
-        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, said=quoted)
+        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, reason=quoted)
         patience = retry_after(answer.headers)
         if answer.status == _TOO_MANY:
-            return RateLimited(f"{self._who} takes no more requests at present.", retry_after=patience)
+            return RateLimited(f"{self._who} does not accept more requests at present.", retry_after=patience)
         if answer.status in _NOT_READY:
             return Unavailable(f"{self._who} is not ready.", retry_after=patience)
         return Unranked(f"{self._who} answered with status {answer.status}.")

@@ -95,10 +95,10 @@ class TritonReranker:
 
     def _failure(self, error: TritonFailed) -> CausewayError:
         code = error.code.name if error.code else ""
-        _log.warning("the reranker refused", reranker=self._entry.name, code=code, said=error.message)
+        _log.warning("the reranker refused", reranker=self._entry.name, code=code, reason=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return RateLimited(f"{self._who} takes no more requests at present.")
+                return RateLimited(f"{self._who} does not accept more requests at present.")
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 return Unavailable(f"{self._who} cannot be reached, or its model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 class ReadersWriterLock:
     """A lock that many tasks hold together, or one task holds alone.
 
-    It admits tasks in the order in which they come. It is not reentrant.
+    It admits tasks in the order of their arrival. It is not reentrant.
     """
 
     def __init__(self) -> None:
-        self._entrance = asyncio.Lock()  # a writer keeps it; a reader passes through it
+        self._entrance = asyncio.Lock()  # a writer holds it for its whole time; a reader only passes through it
         self._readers = 0
         self._no_readers = asyncio.Event()
         self._no_readers.set()
 
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold the lock together with others, after the writers that came before."""
+        """Hold the lock together with others, after earlier writers."""
         async with self._entrance:
             self._readers += 1
             self._no_readers.clear()
@@ -32,7 +32,7 @@ class ReadersWriterLock:
 
     @contextlib.asynccontextmanager
     async def exclusive(self, seconds: float) -> AsyncIterator[None]:
-        """Hold the lock alone, after all that came before.
+        """Hold the lock alone, after all earlier holders.
 
         Raises:
             TimeoutError: They have not left after so many seconds.

@@ -36,7 +36,7 @@ class Upserts:
     """Stores documents.
 
     Args:
-        indexes: Where they go.
+        indexes: The indexes.
         groups: Stores small documents.
         words: Computes the sparse vectors.
         concurrent: Maximum number of concurrent upserts, each with two messages in memory.
@@ -136,7 +136,7 @@ class Upserts:
             generation=document.generation,
         )
         made = await versions.put(self._indexes, index, wanted, lambda: _copy(index, stored, wanted))
-        return Updated(_says(stored) != _says(made), made)
+        return Updated(_updated_fields(stored) != _updated_fields(made), made)
 
     async def _write(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Upserted:
         document = begin.document
@@ -272,7 +272,7 @@ def _is_same_content(stored: Document, sent: Document) -> bool:
     return stored.sha256 == sent.sha256 and sent.sourcefile in ("", stored.sourcefile)
 
 
-def _says(document: Document) -> tuple[object, ...]:
+def _updated_fields(document: Document) -> tuple[object, ...]:
     """Return what an update sets, except the generation. Metadata are normalised."""
     metadata = json.dumps(json.loads(document.metadata_json or b"{}"), sort_keys=True)
     access = frozenset(document.access.oids), frozenset(document.access.groups)

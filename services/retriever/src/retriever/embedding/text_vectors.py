@@ -9,7 +9,7 @@ from embedding.port import Embedder, check_texts
 from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
 
 MAX_TEXTS = 256
-MAX_TEXT_LENGTH = 100_000  # code points; counting the tokens of so many blocks for 50 ms
+MAX_TEXT_LENGTH = 100_000  # code points; counting their tokens blocks the event loop for 50 ms
 MAX_LENGTH = 1_000_000  # code points of all texts
 
 
@@ -79,5 +79,5 @@ def _check(texts: Sequence[str]) -> None:
         if len(text) > MAX_TEXT_LENGTH:
             raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{place}]")
     if sum(map(len, texts)) > MAX_LENGTH:
-        raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in all.", field="texts")
+        raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in total.", field="texts")
     check_texts(texts)

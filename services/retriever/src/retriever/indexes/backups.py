@@ -107,7 +107,7 @@ async def _receive(file: BinaryIO, pieces: AsyncIterator[bytes], size: int) -> N
     async for piece in pieces:
         received += len(piece)
         if received > size:
-            raise InvalidRequest("The snapshot is longer than its manifest says.", field="points")
+            raise InvalidRequest("The snapshot is longer than its manifest states.", field="points")
         await asyncio.to_thread(file.write, piece)
     if received < size:
         raise InvalidRequest("The snapshot is cut off.", field="points")

@@ -21,8 +21,8 @@ from retriever.ports.store import REBUILD, ChunkPoint, Collection
 _log = structlog.get_logger(__name__)
 
 
-class _AsTheyAre:
-    """Keeps documents and chunks as they are."""
+class _Unchanged:
+    """Copies documents and chunks unchanged."""
 
     async def record(self, record: Document) -> Document:
         """Return the record unchanged."""
@@ -55,7 +55,7 @@ async def move(indexes: Indexes, index: Index) -> int:
     try:
         target = await indexes.begin_beside(source.spec)
         try:
-            await rebuild.run(indexes, index, target, _AsTheyAre(), partial(_finish, source, target), done)
+            await rebuild.run(indexes, index, target, _Unchanged(), partial(_finish, source, target), done)
         except BaseException:
             await asyncio.shield(indexes.discard(target))
             raise

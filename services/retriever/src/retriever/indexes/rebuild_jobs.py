@@ -215,9 +215,9 @@ class Rebuilds:
                 waiting = await self._indexes.noted() if waiting is None else waiting + self._indexes.interrupted()
                 await self._resume(waiting)
             except CausewayError as error:
-                _log.warning("rebuilds not looked for", why=error.message)
+                _log.warning("interrupted rebuilds cannot be read", why=error.message)
             except Exception:
-                _log.exception("rebuilds not looked for")
+                _log.exception("interrupted rebuilds cannot be read")
             if not self._indexes.is_shared:
                 return
             await asyncio.sleep(_RESUME_SECONDS)
@@ -244,10 +244,10 @@ class Rebuilds:
             await self._try(index, wanted_rebuild, log.info)
             log.info("index rebuilt")
         except CausewayError as error:
-            log.warning("index not rebuilt; it is as it was", why=error.message)
+            log.warning("index not rebuilt; it is unchanged", why=error.message)
             await self._failed(index, error.message)
         except Exception:
-            log.exception("index not rebuilt; it is as it was")
+            log.exception("index not rebuilt; it is unchanged")
             await self._failed(index, "An unexpected error occurred. The log of the service has the details.")
         finally:
             del self._running[index]
@@ -280,7 +280,7 @@ class Rebuilds:
                 await self._drop(target)
                 if not left or not await index.collection.is_current():
                     raise
-                log_event("rebuild of an index is tried again", why=error.message)
+                log_event("the rebuild of an index is repeated", why=error.message)
                 await asyncio.sleep(self._patience)
             except BaseException:
                 await asyncio.shield(self._drop(target))

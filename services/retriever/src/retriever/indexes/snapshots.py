@@ -61,7 +61,7 @@ class Snapshots:
             return await index.collection.persist(directory)
         finally:
             self._writing[directory] -= 1
-            self._writing += Counter()  # keeps those that are still written
+            self._writing += Counter()  # removes the counters that are zero
 
     async def stored(self, principal: Principal) -> list[StoredSnapshot]:
         """Return the tenant's snapshots, ordered by path.
@@ -100,7 +100,7 @@ class Snapshots:
 
         Raises:
             InvalidRequest: The path lies outside the tenant's directory, or the snapshot cannot be loaded, for
-                instance because it is one of another index.
+                instance because it belongs to another index.
             NotFound: The path does not exist.
             Conflict: The index exists, and ``overwrite`` is not set.
             PermissionDenied: The index to overwrite has documents that the caller may not see.
@@ -121,7 +121,7 @@ class Snapshots:
             place = posixpath.join(path, index_name)
             raise NotFound(f"Path does not exist: {place}", resource=place) from None
         if manifest.index != index_name:
-            message = f"The snapshot at the path is one of the index '{manifest.index}', not of '{index_name}'."
+            message = f"The path has a snapshot of the index '{manifest.index}', not of '{index_name}'."
             raise InvalidRequest(message, field="path")
         check_vectors(manifest, self._models)
         made_by = manifest.embedding_model, manifest.dimension
@@ -151,7 +151,7 @@ class Snapshots:
         root = self._root(tenant)
         parent = self._place(root, path)
         place = self._place(root, str(parent / index_name))
-        if place == root:  # through a link
+        if place == root:  # reached through a link
             raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
         return place, parent
 
@@ -210,4 +210,4 @@ def _make(directory: Path, index_name: str, path: str) -> None:
     except OSError as error:
         raise Unavailable("The snapshot directory cannot be written to.") from error
     if not is_free:
-        raise Conflict(f"There is something else at {path}.", resource=path)
+        raise Conflict(f"The directory {path} has other content.", resource=path)

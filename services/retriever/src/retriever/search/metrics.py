@@ -21,7 +21,7 @@ _steps = metrics.durations(
     __name__, "causeway.retrieval.step", "Seconds of each step of a search: embed, dense, sparse, fuse, rerank, …"
 )
 _passages = metrics.amounts(
-    __name__, "causeway.retrieval.passages", "{passage}", "Passages that a search brought, by mode.", _PASSAGES
+    __name__, "causeway.retrieval.passages", "{passage}", "Passages that a search returned, by mode.", _PASSAGES
 )
 _best = metrics.amounts(
     __name__, "causeway.retrieval.best_cosine", "", "Cosine of a search's first passage, by mode.", _SCORES

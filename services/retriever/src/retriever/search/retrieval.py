@@ -197,9 +197,9 @@ def _check(query: Query) -> None:
     if len(query.text) > MAX_QUERY_LENGTH:
         raise PayloadTooLarge(f"A query has at most {MAX_QUERY_LENGTH} characters.", field="query")
     if not 1 <= query.top <= MAX_TOP:
-        raise InvalidRequest(f"1 to {MAX_TOP} passages can be asked for.", field="top")
+        raise InvalidRequest(f"top must be between 1 and {MAX_TOP}.", field="top")
     if query.neighbours > MAX_NEIGHBOURS:
-        raise InvalidRequest(f"At most {MAX_NEIGHBOURS} neighbours can be asked for.", field="neighbours")
+        raise InvalidRequest(f"neighbours must be at most {MAX_NEIGHBOURS}.", field="neighbours")
     for name in ("dense_weight", "diversity"):
         value = getattr(query, name)
         if value is not None and not 0 <= value <= 1:

@@ -100,7 +100,7 @@ def _frames(file: BinaryIO, manifest: Manifest) -> Iterator[Record | ChunkEntry]
         try:
             yield _decoder.decode(body)
         except (ValueError, RecursionError) as error:
-            raise damaged("it holds what is neither a record nor a chunk") from error
+            raise damaged("it contains data that is neither a record nor a chunk") from error
     if size != manifest.size or digest.hexdigest() != manifest.sha256:
         raise damaged("its checksum is wrong")
 

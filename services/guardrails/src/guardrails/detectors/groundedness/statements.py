@@ -121,9 +121,7 @@ class Statement:
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return the parts between the words and signs that separate statements; parts without words are left
-        out.
-        """
+        """Return the parts with words between the words and signs that separate statements."""
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:
@@ -213,9 +211,7 @@ def _is_name(matches: Sequence[re.Match[str]], at: int, low: str, names: Contain
 
 
 def _value(low: str) -> int | None:
-    """Return the value of a number word, or None. ``one`` is not a number word here, because it is also a
-    pronoun.
-    """
+    """Return the value of a number word, or None. ``one`` has no value here, because it is also a pronoun."""
     parts = low.split("-")
     values = [words.SMALL_NUMBERS.get(part) for part in parts]
     if None in values or low == "one":

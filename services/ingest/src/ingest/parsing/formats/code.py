@@ -135,9 +135,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
-    """Return the sections without None; a section of punctuation only, like a closing bracket, joins the previous
-    one.
-    """
+    """Return the sections without None; a section with only punctuation becomes a part of the previous one."""
     joined: list[Section] = []
     for section in sections:
         if section is None:

@@ -21,9 +21,7 @@ def unused(header: Sequence[str], filled: AbstractSet[int]) -> str:
 
 
 def row(header: Sequence[str], cells: Sequence[str]) -> str:
-    """Return a row as ``Name: Petrel; Built: 2009``, or ``Petrel | 2009`` without a header; empty cells are left
-    out.
-    """
+    """Return a row without empty cells: ``Name: Petrel; Built: 2009``, or ``Petrel | 2009`` without a header."""
     if not any(header):
         return " | ".join(cell for cell in cells if cell)
     names = [*header, *[""] * (len(cells) - len(header))]

@@ -103,11 +103,11 @@ class Compactor:
             log.info("index compacted", removed=before.removed, seconds=round(time.perf_counter() - begin, 3))
         except CausewayError as error:
             live.tally = Tally()  # the next attempt is due after as many changes again
-            log.warning("index not compacted; it goes on as it is", why=error.message)
+            log.warning("index not compacted; it is unchanged", why=error.message)
             raise
         except Exception:
             live.tally = Tally()
-            log.exception("index not compacted; it goes on as it is")
+            log.exception("index not compacted; it is unchanged")
             raise
         finally:
             live.forget()

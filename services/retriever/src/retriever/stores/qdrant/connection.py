@@ -158,8 +158,7 @@ class Connection:
             raise failure.error from failure
 
     async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return the result of a coroutine function for each node that answers, at least for more than half of
-        them.
+        """Return the result of a coroutine function for each node that answers; more than half must answer.
 
         Nodes that do not answer are left out, because a read of more than half of the copies sees every write.
 

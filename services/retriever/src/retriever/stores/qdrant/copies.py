@@ -156,8 +156,7 @@ class Copies:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def payloads_of_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
-        """Return the payloads of points that match a filter on any node, by id. If copies differ, return any of
-        them.
+        """Return the payloads of points that match a filter on any node, by id; of any copy if copies differ.
 
         Raises:
             Missing: The collection is gone.

@@ -24,8 +24,8 @@ class QdrantSettings(StoreSettings):
     )
     qdrant_hosts: str = Field(
         "",
-        description="Hosts of all nodes of a cluster, separated by commas, in place of the URL's host. Where one "
-        "fails, the retriever asks another one. Each may have a port.",
+        description="Hosts of all nodes of a cluster, separated by commas, in place of the URL's host. If one "
+        "fails, the retriever uses another one. Each may have a port.",
     )
     qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
     qdrant_api_key_file: Path | None = Field(
@@ -112,7 +112,7 @@ def _key(settings: QdrantSettings) -> SecretStr | None:
     if settings.qdrant_api_key_file is None:
         return settings.qdrant_api_key
     if settings.qdrant_api_key is not None:
-        raise InvalidRequest("CAUSEWAY_QDRANT_API_KEY and CAUSEWAY_QDRANT_API_KEY_FILE are both set: keep one.")
+        raise InvalidRequest("CAUSEWAY_QDRANT_API_KEY and CAUSEWAY_QDRANT_API_KEY_FILE are both set: set only one.")
     try:
         return SecretFile(settings.qdrant_api_key_file, check_sendable)
     except (OSError, ValueError) as error:

@@ -294,5 +294,5 @@ def _certificates(path: Path, *, encrypted: bool) -> bytes:
     except OSError as error:
         raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} cannot be read: {error.strerror}.") from error
     if b"-----BEGIN CERTIFICATE-----" not in found:
-        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} holds no certificate in PEM.")
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} contains no PEM certificate.")
     return found

@@ -131,7 +131,7 @@ class Points:
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
-        """Notice when the collection is gone.
+        """Translate the error about a missing collection.
 
         Raises:
             Replaced, NotFound: The collection was replaced or removed.

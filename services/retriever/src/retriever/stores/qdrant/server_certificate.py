@@ -16,7 +16,7 @@ from servicekit.tasks import ended
 _log = structlog.get_logger(__name__)
 
 _EVERY_SECONDS = 600.0
-_SHAKE_SECONDS = 10.0
+_HANDSHAKE_SECONDS = 10.0
 
 
 class ServerCertificates:
@@ -37,7 +37,7 @@ class ServerCertificates:
         try:
             self._context = ssl.create_default_context(cafile=authority)
         except ssl.SSLError as error:
-            raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {authority} holds no certificate in PEM.") from error
+            raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {authority} contains no PEM certificate.") from error
         self._context.set_alpn_protocols(["h2"])
         self._expiries: dict[tuple[str, int], float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +80,7 @@ class ServerCertificates:
 
     async def _expiry(self, host: str, address: str, port: int) -> float | None:
         try:
-            async with asyncio.timeout(_SHAKE_SECONDS):
+            async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 _, writer = await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
         except OSError as error:  # includes errors of ssl and time-outs
             _log.debug("the certificate of a Qdrant node cannot be seen", address=address, error=str(error))
