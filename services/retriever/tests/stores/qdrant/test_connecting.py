@@ -74,10 +74,10 @@ async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
     [
         ({"qdrant_ca_file": "ca.crt"}, "needs a CAUSEWAY_QDRANT_URL that begins with https"),
         ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "away.crt"}, "cannot be read: No such file"),
-        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "ca.crt"}, "holds no certificate"),
+        ({"qdrant_url": "https://127.0.0.1:1", "qdrant_ca_file": "ca.crt"}, "contains no PEM certificate"),
         ({"qdrant_api_key_file": "away"}, "CAUSEWAY_QDRANT_API_KEY_FILE cannot be used"),
         ({"qdrant_api_key_file": "ca.crt"}, "it is empty"),
-        ({"qdrant_api_key_file": "ca.crt", "qdrant_api_key": "sesame"}, "keep one"),
+        ({"qdrant_api_key_file": "ca.crt", "qdrant_api_key": "sesame"}, "set only one"),
     ],
 )
 async def test_a_wrong_setting_is_reported(tmp_path: Path, settings: dict[str, str], message: str) -> None:
