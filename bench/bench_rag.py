@@ -50,11 +50,11 @@ class Case:
     """One kind of load.
 
     Attributes:
-        name: For tables.
-        path: That is asked.
-        body: Of a request, but for the question.
-        clients: How many ask at once.
-        sign: What the first text of an answer begins with.
+        name: The name in tables.
+        path: The path of the requests.
+        body: The body of a request, without the question.
+        clients: The number of clients.
+        sign: The bytes with which the first text of an answer begins.
     """
 
     name: str
@@ -64,14 +64,14 @@ class Case:
     sign: bytes = b'"content":"w'
 
     def asking(self, question: str) -> bytes:
-        """The body of a request."""
+        """Return the body of a request."""
         if self.path == "/retrieve":
             return json.dumps({**self.body, "query": question}).encode()
         return json.dumps({**self.body, "messages": [{"role": "user", "content": question}]}).encode()
 
 
 def cases(clients: Sequence[int]) -> Iterator[Case]:
-    """All loads."""
+    """Yield all loads."""
     # Made-up vectors are near to no question: all passages count.
     over_index = {"model": MODEL, "index_name": INDEX, "retrieval": {"similarity_threshold": -1}}
     streamed = {**over_index, "stream": True}
@@ -88,7 +88,7 @@ def cases(clients: Sequence[int]) -> Iterator[Case]:
 
 
 async def measure(case: Case, platform: Platform, seconds: float) -> Row:
-    """A platform under one load."""
+    """Return the figures of a platform under one load."""
     source = random.Random(7)
     bodies = [case.asking(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
     url = platform.url + case.path
@@ -119,7 +119,7 @@ def line(row: Row) -> str:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """The table."""
+    """Return the table."""
     lines = [
         "# Questions over an index",
         "",
@@ -140,7 +140,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """CPU of each load, by process."""
+    """Draw the CPU of each load, by process."""
     figure, axis = plt.subplots(figsize=(9, 0.45 * len(rows) + 1.4))
     left = [0.0] * len(rows)
     for name in _SERVICES:
@@ -158,7 +158,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def main() -> int:
-    """Measures, and writes rag.json, rag.md and rag.svg."""
+    """Measure, and write rag.json, rag.md and rag.svg."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two seconds for each load, and not all of them")
     parser.add_argument("--chunks", type=int, default=2000, help="size of the index")

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,26 @@ def test_items_begin_lines() -> None:
     assert paragraphs(lines("• one and a half", "• two and", "2. three")) == [
         "• one and a half\n• two and\n2. three"
     ]
+
+
+class _Page(list[Line]):
+    """Counts how often its lines are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Line]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_a_long_page_is_read_as_often_as_a_short_one() -> None:
+    """Many lines that begin at one place take no more reads of the page than a few lines."""
+    reads = []
+    for count in (10, 200):
+        page = _Page(lines(*(f"{number} knots" for number in range(count))))
+        paragraphs(page[:], page=page)
+        reads.append(page.reads)
+    assert reads[0] == reads[1]
 
 
 def test_a_larger_gap_begins_a_paragraph() -> None:

@@ -1,10 +1,11 @@
 """Turns the lines of a page into paragraphs and headings, by the position and the size of the lines."""
 
+import functools
 import itertools
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import cast
@@ -121,6 +122,11 @@ def paragraphs(
     """
     page = page or lines
     pitch = _pitch(page)
+
+    @functools.cache  # most lines of a page begin at the same place
+    def edge(left: float, size: float) -> float:
+        return max(other.right for other in page if abs(other.left - left) <= _INDENT * size)
+
     done: list[str] = []
     for index, line in enumerate(lines):
         before = lines[index - 1] if index else None
@@ -130,7 +136,7 @@ def paragraphs(
             done.append(line.text)
         elif abs(before.baseline - line.baseline) < SAME_ROW * line.size:
             done[-1] += COLUMN + line.text
-        elif _wrapped(before, line, page):
+        elif _wrapped(before, line, edge):
             done[-1] = _join(done[-1], line.text, words)
         else:
             done[-1] += "\n" + line.text
@@ -178,7 +184,7 @@ def _goes_on_above(before: Line, line: Line) -> bool:
     return before.text.endswith(HYPHEN) or (before.text[-1] not in _ENDS and line.text[0].islower())
 
 
-def _wrapped(before: Line, line: Line, lines: Sequence[Line]) -> bool:
+def _wrapped(before: Line, line: Line, edge: Callable[[float, float], float]) -> bool:
     if before.text.endswith(HYPHEN):
         return True
     if _ITEM.match(line.text) or COLUMN in before.text or COLUMN in line.text:
@@ -187,8 +193,7 @@ def _wrapped(before: Line, line: Line, lines: Sequence[Line]) -> bool:
         return True
     letter = (line.right - line.left) / len(line.text)
     word = len(line.text.split(maxsplit=1)[0])
-    edge = max(other.right for other in lines if abs(other.left - line.left) <= _INDENT * line.size)
-    return before.right + letter * (word + 1) > edge
+    return before.right + letter * (word + 1) > edge(line.left, line.size)
 
 
 def _join(text: str, more: str, words: AbstractSet[str]) -> str:
