@@ -199,7 +199,10 @@ def plot(result: dict[str, Any], path: Path) -> None:
     """Recall and memory of each way."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
     rows = result["rows"]
-    names = [f"{each['quantization']}\n{'disk' if each['on_disk'] else 'memory'}" for each in rows]
+    names = [
+        f"{each['quantization']}\n{'disk' if each['on_disk'] else 'memory'}\n{each['chunks'] // 1000},000"
+        for each in rows
+    ]
     left.bar(names, [each["recall"] for each in rows])
     left.set(ylabel="recall@10", ylim=(0.5, 1))
     own = [each["own_mb"] for each in rows]
