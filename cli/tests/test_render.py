@@ -1,5 +1,7 @@
+import io
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +9,12 @@ from typing import Any
 
 import pytest
 from causeway.cli.answers import Answer, Step
+from causeway.cli.ingesting import Outcome, Source
 from causeway.cli.render import StartProgress, console, printable, time_line
+from causeway.cli.watchers import BarsWatcher
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 CONTROLS = {*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}
 
@@ -87,6 +92,17 @@ def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -
     assert "━" in shown
     assert "1 succeeded" in shown
     assert "a[bold].md" in shown.rpartition("State")[2]
+
+
+def test_bars_show_failures_and_the_time_left() -> None:
+    """The bar of all files shows how many failed, and an estimate of the remaining time."""
+    shown = io.StringIO()
+    with BarsWatcher(Console(file=shown, force_terminal=True, width=120), 4) as bars:
+        for name in "abc":
+            source = Source(Path(name), name)
+            bars.started(source)
+            bars.finished(Outcome(source, "failed"))
+    assert re.search(r"3 failed, \d+:\d\d:\d\d left", shown.getvalue())
 
 
 @pytest.mark.parametrize("option", ["--json", "--index=x"])

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -110,8 +111,11 @@ class BarsWatcher:
         """Remove the file's bar and update the total."""
         self._progress.remove_task(self._tasks.pop(outcome.source))
         self._failed += not outcome.ok
-        note = f"{self._failed} failed" if self._failed else ""
-        self._progress.update(self._all, advance=1, note=note)
+        self._progress.update(self._all, advance=1)
+        notes = [f"{self._failed} failed"] if self._failed else []
+        if left := self._progress.tasks[0].time_remaining:  # known from the second file on
+            notes.append(f"{timedelta(seconds=left)} left")
+        self._progress.update(self._all, note=", ".join(notes))
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
