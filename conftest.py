@@ -1,4 +1,4 @@
-"""What holds for the tests of all packages."""
+"""Settings for the tests of all packages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from servicekit.original_settings import OriginalSettings
 
-# A test may be slow because the machine is busy: only hypothesis' counts matter, not its clocks.
+# A busy machine slows tests down, so that only hypothesis' counts matter, not its clocks.
 settings.register_profile("causeway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("causeway")
 
@@ -17,13 +17,13 @@ _TIMEOUT = pytest.StashKey[Any]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Keeps a test's time-out for `pytest_exception_interact`."""
+    """Record a test's time-out for `pytest_exception_interact`."""
     item.stash[_TIMEOUT] = settings
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Sets the timer of a test again that has failed.
+    """Set the timer of a failed test again.
 
     pytest-timeout ends it, for the sake of debuggers. A teardown that hangs after a failure would hang the run.
     """
@@ -33,7 +33,9 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """Address of an S3-compatible store. It takes seconds to start: tests share it, each with its own bucket."""
+    """Start an S3-compatible store, and give its URL. Tests share it with separate buckets, because a start takes
+    seconds.
+    """
     from causeway_testing.s3 import s3_server
 
     with s3_server() as endpoint:
@@ -42,7 +44,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_settings(s3_endpoint: str, tmp_path: Path) -> OriginalSettings:
-    """Settings for an empty bucket."""
+    """Return the settings of an empty bucket."""
     from causeway_testing.s3 import bucket_settings
 
     return bucket_settings(s3_endpoint, tmp_path)

@@ -1,4 +1,4 @@
-"""Measures the frames of the console while an answer streams.
+"""Measure the frames of the console while an answer streams.
 
 Usage: python bench/bench_console.py [SECONDS]
 

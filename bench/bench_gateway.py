@@ -20,7 +20,7 @@ STUBS = (Stub(64, 0.0), Stub(64, PACE), Stub(512, 0.0), Stub(512, PACE))
 
 
 def cases(stub: Stub) -> Iterator[Case]:
-    """The loads that a model server is asked for."""
+    """Return the loads for a model server."""
     if stub == STUBS[0]:
         for clients in CLIENTS:
             yield Case(f"unary, {clients} clients", stream=False, clients=clients)
@@ -29,7 +29,7 @@ def cases(stub: Stub) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Runs everything and writes table, plot and figures."""
+    """Run everything, and write the table, the plot and the figures."""
     arguments = arguments_of(__doc__)
     begin = time.monotonic()
     loads = {stub: tuple(cases(stub)) for stub in (STUBS[:2] if arguments.quick else STUBS)}

@@ -41,7 +41,7 @@ def line(row: Row) -> str:
 
 
 def goals(rows: list[Row]) -> list[str]:
-    """What was aimed at, beside what came out; only where all that it takes was measured."""
+    """Return the goals and the results that were measured completely."""
     at = {(row["case"], row["contender"]): row for row in rows}
     lines = ["| | wanted | measured |", "|---|--:|--:|"]
     if (FIRST, GUARDED) in at and (FIRST, OURS) in at:
@@ -62,7 +62,7 @@ def goals(rows: list[Row]) -> list[str]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """The table."""
+    """Return the table."""
     rows: list[Row] = result["rows"]
     lines = [
         "# Two pattern detectors on each answer: ours and others'",
@@ -90,7 +90,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Runs everything and writes table and figures."""
+    """Run everything, and write the table and the figures."""
     arguments = arguments_of(__doc__)
     begin = time.monotonic()
     seconds = 1.0 if arguments.quick else 3.0

@@ -59,10 +59,10 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of bringing documents in.
+    """One way of uploading documents.
 
     Attributes:
-        alone: Chunks a second that embedding alone reaches with the same texts.
+        alone: The chunks per second of embedding alone with the same texts.
         cpu_ms: CPU of all processes for a chunk; `alone_cpu_ms` is that of embedding alone. Their ratio hardly
             depends on what else the machine does.
         cpu: Seconds by process.
@@ -82,18 +82,18 @@ class Row:
 
 
 def text(source: random.Random, words: int) -> str:
-    """Sentences of about twelve words."""
+    """Return sentences of about twelve words."""
     return ". ".join(" ".join(source.choices(WORDS, k=12)).capitalize() for _ in range(words // 12)) + "."
 
 
 def long_document(source: random.Random, number: int) -> bytes:
-    """Markdown whose sections are a chunk each."""
+    """Return Markdown whose sections are a chunk each."""
     sections = (f"## Part {part}\n\n{text(source, SECTION_WORDS)}\n" for part in range(LONG_SECTIONS))
     return f"# Manual {number}\n\n{''.join(sections)}".encode()
 
 
 async def embedding_alone(texts: Sequence[str]) -> tuple[float, float]:
-    """Texts a second, and milliseconds of CPU for each."""
+    """Return the texts per second, and the CPU milliseconds of each."""
     models = EmbeddingModels.open(None, os.environ, cache_dir=default_cache_dir(os.environ), workers=THREADS)
     try:
         await models.default.passages.embed(texts[:20])
@@ -113,7 +113,7 @@ async def embedding_alone(texts: Sequence[str]) -> tuple[float, float]:
 
 @asynccontextmanager
 async def stack() -> AsyncIterator[dict[str, Any]]:
-    """A stack with an empty store: its ``stack.json``."""
+    """Start a stack with an empty store, and yield its ``stack.json``."""
     with tempfile.TemporaryDirectory() as directory:
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("causeway"),
@@ -134,7 +134,7 @@ async def stack() -> AsyncIterator[dict[str, Any]]:
 
 
 class Bench:
-    """Brings documents into a stack and looks at its processes."""
+    """Upload documents to a stack, and observe its processes."""
 
     def __init__(self, described: dict[str, Any], http: httpx.AsyncClient, jetstream: Any) -> None:
         self._pids = {name: service["pid"] for name, service in described["services"].items()}
@@ -143,14 +143,14 @@ class Bench:
         self.memory: dict[str, float] = {}
 
     async def _left(self) -> int:
-        """Jobs that are not over; notes what memory the processes have."""
+        """Return the number of running jobs, and record the memory of the processes."""
         for name, pid in self._pids.items():
             self.memory[name] = max(self.memory.get(name, 0.0), memory_mib([pid]))
         info = await self._jetstream.stream_info(keys.INGEST_STREAM)
         return int(info.state.messages)
 
     async def _chunks(self, index: str) -> tuple[int, int]:
-        """Documents that can be found, and their chunks."""
+        """Return the number of searchable documents and of their chunks."""
         documents = chunks = 0
         token: str | None = ""
         while token is not None:
@@ -165,7 +165,7 @@ class Bench:
     async def run(
         self, name: str, documents: list[tuple[str, bytes]], alone: tuple[float, float], most: float
     ) -> Row:
-        """Uploads the documents, and waits until they can be found, or so many seconds."""
+        """Upload the documents, and wait until they are searchable, or for a number of seconds."""
         before = {each: cpu_seconds([pid]) for each, pid in self._pids.items()}
         index = name.replace(" ", "-")
         begin = time.perf_counter()
@@ -196,7 +196,7 @@ class Bench:
 
 
 async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]:
-    """Long documents, then many short ones; and the most memory of each process in MiB."""
+    """Measure long documents and then many short ones. Return the largest memory of each process in MiB as well."""
     source = random.Random(7)
     long = [(f"manual {n}.md", long_document(source, n)) for n in range(LONG_DOCUMENTS)]
     short = [(f"note {n}.txt", text(source, FILE_WORDS).encode()) for n in range(files)]
@@ -218,7 +218,7 @@ async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]
 
 
 def written(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
-    """The results as Markdown; ``load`` is that of the machine before it began."""
+    """Return the results as Markdown. ``load`` is the load of the machine at the start."""
     lines = [
         "# Ingest",
         "",
@@ -251,7 +251,7 @@ def written(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
 
 
 def main() -> None:
-    """Measures, prints, writes."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="short files")
     parser.add_argument("--seconds", type=float, default=600.0, help="longest time of each part")

@@ -51,12 +51,12 @@ COLUMNS = {
 
 @dataclass(slots=True)
 class Seen:
-    """What came of a load. Times in seconds.
+    """The results of a load. Times are in seconds.
 
     Attributes:
-        answered: How long each answer took, to its end.
-        refused: How long each refusal took.
-        seconds: Within which requests were sent.
+        answered: The duration of each answer.
+        refused: The duration of each refusal.
+        seconds: The time in which requests were sent.
     """
 
     answered: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Seen:
 
 
 async def ask(http: aiohttp.ClientSession, url: str, seen: Seen, headers: dict[str, str] | None = None) -> None:
-    """Sends one request and waits for its end."""
+    """Send one request, and wait for its end."""
     begin = time.perf_counter()
     async with http.post(url, json=QUESTION, headers=headers) as response:
         body = await response.read()
@@ -79,7 +79,7 @@ async def ask(http: aiohttp.ClientSession, url: str, seen: Seen, headers: dict[s
 
 
 async def closed(url: str, clients: int, seconds: float) -> Seen:
-    """So many clients, each of which waits for its answer before it asks again."""
+    """Run clients that each wait for their answer before the next request."""
     seen, begin = Seen(), time.perf_counter()
 
     async def client(http: aiohttp.ClientSession) -> None:
@@ -94,7 +94,7 @@ async def closed(url: str, clients: int, seconds: float) -> Seen:
 
 
 async def opened(url: str, rate: float, seconds: float, *, batch: bool = False) -> tuple[Seen, Seen]:
-    """So many requests a second, at random moments; interactive ones, and batch ones where these are wanted."""
+    """Send requests per second at random moments, interactive ones and optionally batch ones."""
     people, programs = Seen(seconds=seconds), Seen(seconds=seconds)
     moments, at = [], 0.0
     chance = random.Random(7)
@@ -112,7 +112,7 @@ async def opened(url: str, rate: float, seconds: float, *, batch: bool = False) 
 
 
 def session() -> aiohttp.ClientSession:
-    """Connections without a limit of their own, which would be a queue before the gateway's."""
+    """Open connections without a limit, which would be a queue in front of the gateway's."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=60), json_serialize=json.dumps
     )
@@ -120,7 +120,7 @@ def session() -> aiohttp.ClientSession:
 
 @contextmanager
 def platform_of(places: int) -> Iterator[str]:
-    """Gateway and generator before a paced model server; the address of the chat completions."""
+    """Run a gateway and a generator with a paced model server, and yield the URL of chat completions."""
     generator, gateway, broker, model, guardrails = free_ports(5)
 
     def start(*command: str, **environment: str) -> "subprocess.Popen[bytes]":
@@ -155,7 +155,7 @@ def platform_of(places: int) -> Iterator[str]:
 
 
 def row(load: str, seen: Seen, capacity: Seen) -> dict[str, Any]:
-    """The figures of a load."""
+    """Return the figures of a load."""
 
     def milliseconds(values: list[float], share: float) -> float | None:
         return round(percentile(values, share) * 1000, 1) if values else None
@@ -178,7 +178,7 @@ def row(load: str, seen: Seen, capacity: Seen) -> dict[str, Any]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """The table, for people."""
+    """Return the table as Markdown."""
     lines = [
         "# More than can be answered",
         "",
@@ -208,8 +208,8 @@ def page(result: dict[str, Any]) -> str:
 
 
 async def measure(url: str, places: int, seconds: float) -> list[dict[str, Any]]:
-    """All loads, one after the other."""
-    await closed(url, places, TOKENS * PACE)  # connections are made, caches filled
+    """Run all loads in order."""
+    await closed(url, places, TOKENS * PACE)  # warm up connections and caches
     capacity = await closed(url, places, seconds)
     rate = len(capacity.answered) / capacity.seconds
     rows = [row("capacity: as many clients as places", capacity, capacity)]
@@ -223,7 +223,7 @@ async def measure(url: str, places: int, seconds: float) -> list[dict[str, Any]]
 
 
 def main() -> int:
-    """Runs everything and writes table and figures."""
+    """Run everything, and write the table and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=25.0, help="of each load (default: 25)")
     parser.add_argument("--places", type=int, default=32, help="answers at once (default: 32)")

@@ -44,12 +44,12 @@ from servicekit.principal import Principal
 
 INDEX = "own"
 WRITERS = 4
-COUNTED = 5  # operations of a kind whose calls and bytes are counted
+COUNTED = 5  # the number of operations for the counts of calls and bytes
 SECONDS = 60.0  # longest time of a call
 
 
 class CountedNode(Node):
-    """A node whose calls are counted in `calls`."""
+    """A node that counts its calls in `calls`."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -61,10 +61,10 @@ class CountedNode(Node):
 
 @dataclass
 class Traffic:
-    """Bytes that went through a relay, in both directions.
+    """The bytes through a relay in both directions.
 
     Attributes:
-        address: Where it listens.
+        address: The address of the relay.
     """
 
     address: str = ""
@@ -103,7 +103,7 @@ class Traffic:
 
 
 class Retriever:
-    """A retriever's logic on a server, in this process."""
+    """The services of a retriever on a server, in this process."""
 
     def __init__(self, store: QdrantStore, indexes: Indexes, chunks: int) -> None:
         self._bench = Bench(store, indexes, Scheduler())
@@ -112,7 +112,7 @@ class Retriever:
         self.store = store
 
     async def make(self, tenant: int) -> None:
-        """Make an index with nothing in it."""
+        """Create an empty index."""
         embedder = self._bench.embedder
         await self.indexes.create(IndexSpec(_name(tenant), INDEX, embedder.model, embedder.dimension))
 
@@ -127,14 +127,14 @@ class Retriever:
         """Search an index."""
         query = Query((INDEX,), " ".join(random.choices(WORDS, k=8)), mode=mode, top=5, expand=False)
         found = await self._bench.retrieval.retrieve(_principal(tenant), query)
-        assert found.passages or mode is Mode.TEXT  # a document may have none of the words
+        assert found.passages or mode is Mode.TEXT  # a document may contain none of the words
 
     async def delete(self, tenant: int) -> None:
         """Delete an index."""
         await self.indexes.delete(_name(tenant), INDEX)
 
     async def aclose(self) -> None:
-        """End it."""
+        """Close the retriever."""
         await self._bench.aclose()
 
 
@@ -148,10 +148,10 @@ def _principal(tenant: int) -> Principal:
 
 @asynccontextmanager
 async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[Retriever]:
-    """A retriever on a server at an address."""
+    """Open a retriever on a server at an address."""
     connection = Connection([CountedNode.at(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
     store = await QdrantStore.open(connection, layout)
-    # Not `Indexes.open`: what is asked again and again is asked when it is measured.
+    # Not `Indexes.open`, because its periodic calls are measured separately.
     running = Retriever(store, Indexes(store), chunks)
     try:
         yield running
@@ -161,7 +161,7 @@ async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[
 
 @contextmanager
 def counted(traffic: Traffic, count: int, into: dict[str, Any]) -> Iterator[None]:
-    """Note calls and bytes of a block that does something so many times, for each time."""
+    """Record the calls and bytes of the block, divided by its number of operations."""
     CountedNode.calls.clear()
     sent, received = traffic.sent, traffic.received
     yield
@@ -171,7 +171,7 @@ def counted(traffic: Traffic, count: int, into: dict[str, Any]) -> Iterator[None
 
 
 async def timed(operation: Callable[[int], Awaitable[None]], tenants: list[int]) -> dict[str, Any]:
-    """Carry an operation out for some tenants, one after the other; return the times."""
+    """Run an operation for some tenants in order, and return the times."""
     times = []
     for tenant in tenants:
         begin = time.perf_counter()
@@ -181,7 +181,7 @@ async def timed(operation: Callable[[int], Awaitable[None]], tenants: list[int])
 
 
 async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
-    """Make the indexes of a layout; measure operations and the idle server."""
+    """Create the indexes of a layout, and measure operations and the idle server."""
     rows: dict[str, dict[str, Any]] = {}
     async with retriever(node.address, layout, chunks) as running:
         numbers, begin = iter(range(tenants)), time.perf_counter()
@@ -203,7 +203,7 @@ async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, s
             ("search by words", lambda tenant: running.search(tenant, Mode.TEXT), some),
             ("delete an index", running.delete, new),
         ]
-        for tenant in some:  # what is asked once of an index is not measured
+        for tenant in some:  # the first calls for an index are not measured
             await running.search(tenant)
         for name, operation, asked in operations:
             rows[name] = await timed(operation, asked)
@@ -220,7 +220,7 @@ async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, s
 async def count(
     node: ServerNode, layout: Layout, chunks: int, rows: dict[str, Any], some: list[int], new: list[int]
 ) -> None:
-    """Count the calls and the bytes of the operations, and of what a retriever asks every 15 seconds."""
+    """Count the calls and bytes of the operations, and those of a retriever every 15 seconds."""
     traffic = Traffic()
     async with traffic.relaying(node), retriever(traffic.address, layout, chunks) as running:
         for tenant in some:
@@ -243,7 +243,7 @@ async def count(
 
 
 async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
-    """Measure each layout on a server of its own."""
+    """Measure each layout on its own server."""
     found: dict[str, Any] = {"tenants": tenants, "chunks": chunks, "layouts": {}}
     for name in layouts:
         with tempfile.TemporaryDirectory() as directory:
@@ -258,7 +258,7 @@ async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seco
 
 
 def page(result: dict[str, Any], *, with_times: bool) -> str:
-    """The figures, for people."""
+    """Return the figures as Markdown."""
     lines = [
         "# An index for each of many tenants on a Qdrant server",
         "",
@@ -291,7 +291,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
 
 
 def stand_in(directory: Path) -> Path:
-    """Write a program that starts the stand-in."""
+    """Write a program that starts the simulated server."""
     path = directory / "qdrant"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -m causeway_testing.retriever.qdrant_program "$@"\n')
     path.chmod(0o755)
@@ -299,7 +299,7 @@ def stand_in(directory: Path) -> Path:
 
 
 def main() -> int:
-    """Run everything and write page and figures."""
+    """Run everything, and write the page and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
     parser.add_argument("--chunks", type=int, default=50, help="of each index, 5 at least (default: 50)")

@@ -44,7 +44,7 @@ from retriever.stores.vector_storage import Quantization, VectorStorage
 from servicekit import keys
 
 mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend has to be chosen first
+from matplotlib import pyplot as plt  # the backend must be selected first
 
 Vectors = npt.NDArray[np.float32]
 
@@ -60,7 +60,7 @@ STORAGES = tuple(VectorStorage(quantization, on_disk) for quantization in KINDS 
 
 
 async def sentences() -> Vectors:
-    """Return the vectors of the sentences of the documentation, in a fixed order by chance."""
+    """Return the vectors of the documentation's sentences in a fixed random order."""
     text = " ".join(each.read_text() for each in sorted(DOCS.rglob("*.md")))
     found = sorted({each.strip() for each in re.split(r"(?<=[.!?:|])\s+", text) if 40 <= len(each.strip()) <= 300})
     np.random.default_rng(0).shuffle(found)
@@ -71,7 +71,7 @@ async def sentences() -> Vectors:
 
 
 def mixtures(source: Vectors, count: int) -> Vectors:
-    """Return so many directions between two of the vectors each."""
+    """Return a number of directions, each between two of the vectors."""
     numbers = np.random.default_rng(1)
     one, other = numbers.integers(len(source), size=(2, count))
     share = numbers.uniform(0, 1, (count, 1)).astype(np.float32)
@@ -81,7 +81,7 @@ def mixtures(source: Vectors, count: int) -> Vectors:
 
 
 def chunk_id(number: int) -> str:
-    """Return the id of a chunk: it follows from the document and the text."""
+    """Return the id of a chunk for the document and the text."""
     collection = keys.collection(SPEC.tenant, SPEC.name)
     return str(keys.point_id(collection, f"d{number // DOCUMENT}", 1, number % DOCUMENT, TEXT))
 
@@ -104,7 +104,7 @@ async def snapshot(vectors: Vectors, directory: Path) -> None:
 
 
 async def build(directory: Path, storage: VectorStorage) -> float:
-    """Build the index with its graph from the snapshot; return the seconds."""
+    """Build the index with its graph from the snapshot, and return the seconds."""
     store = EdgeStore(directory / "store", Scheduler(), vectors=storage)
     begin = time.perf_counter()
     collection = await store.restore(SPEC, directory / "snapshot")
@@ -115,7 +115,7 @@ async def build(directory: Path, storage: VectorStorage) -> float:
 
 
 async def measure(directory: Path) -> dict[str, Any]:
-    """Open the index in this process and search it; return what was found, times and memory."""
+    """Open the index in this process, and return the hits, the times and the memory of searches."""
     queries: list[list[float]] = np.load(directory / "queries.npy").tolist()
     store = EdgeStore(directory / "store", Scheduler())
     before = held(os.getpid())
@@ -164,7 +164,7 @@ def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> Iterato
 
 
 def page(result: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """Return the figures as Markdown."""
     lines = [
         "# Quantized vectors in the embedded store",
         "",
@@ -196,7 +196,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Recall and memory of each way."""
+    """Plot the recall and the memory of each way."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
     rows = result["rows"]
     names = [
@@ -224,7 +224,7 @@ def former(path: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Runs everything and writes page, plot and figures."""
+    """Run everything, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=100_000, help="of the index (default: 100000)")
     parser.add_argument("--queries", type=int, default=300, help="default: 300")

@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 @contextlib.contextmanager
 def _serving(tokens: int, pace: float) -> Iterator[tuple[int, Running]]:
-    """The platform before a model server: the gateway's port, and its processes."""
+    """Run the platform with a model server, and yield the gateway's port and its processes."""
     [port] = free_ports(1)
     program = str(Path(__file__).with_name("stamped_model.py"))
     said = ("--port", str(port), "--tokens", str(tokens), "--pace", str(pace))
@@ -63,7 +63,7 @@ def _serving(tokens: int, pace: float) -> Iterator[tuple[int, Running]]:
 
 
 async def _streams(port: int, platform_: Running, members: dict[str, Any], each: int) -> Row:
-    """So many streams at once, each client with several in turn."""
+    """Run concurrent streams, several for each client in order."""
 
     async def client() -> list[Seen]:
         return [await post(port, members, keep=False) for _ in range(each)]
@@ -80,11 +80,11 @@ async def _streams(port: int, platform_: Running, members: dict[str, Any], each:
 
 
 def _beside(rounds: int, each: int, pace: float) -> list[Row]:
-    """Each kind of stream, in turn; medians."""
+    """Run each kind of stream in turn, and return the medians."""
     found: dict[str, list[Row]] = {kind: [] for kind in KINDS}
     with _serving(TOKENS, pace) as (port, platform_):
         for members in KINDS.values():
-            uvloop.run(_streams(port, platform_, members, 1))  # connections and caches
+            uvloop.run(_streams(port, platform_, members, 1))  # warm up connections and caches
         for _ in range(rounds):
             for kind, members in KINDS.items():
                 found[kind].append(uvloop.run(_streams(port, platform_, members, each)))
@@ -101,7 +101,7 @@ def _beside(rounds: int, each: int, pace: float) -> list[Row]:
 
 
 async def _resumed(port: int, count: int, clients: int) -> Row:
-    """Answers that are over are read from their middle on."""
+    """Read complete answers from the middle on."""
     done = await asyncio.gather(*(post(port, KINDS["stored"]) for _ in range(16)))
     names, events = [one.name for one in done], min(one.events for one in done)
     left = iter(range(count))
@@ -117,7 +117,7 @@ async def _resumed(port: int, count: int, clients: int) -> Row:
 
 
 async def _resumed_live(port: int, rounds: int) -> Row:
-    """Answers that still come, 32 at once, are read from behind their first words on."""
+    """Read 32 concurrent running answers from behind their first words on."""
 
     async def one() -> float:
         name = await begin(port)
@@ -131,7 +131,7 @@ async def _resumed_live(port: int, rounds: int) -> Row:
 
 
 async def _many_read(port: int, platform_: Running, readers: int) -> Row:
-    """One answer is read by many."""
+    """Read one answer with many clients."""
     gateway = platform_.pids[-1:]
     before = memory_mib(gateway)
     name = await begin(port)
@@ -238,7 +238,7 @@ def _quantiles(seconds: list[float]) -> Row:
 
 
 def main() -> int:
-    """Measure, and write table and figures; 1 where a figure is too large."""
+    """Measure, and write the table and the figures. Return 1 if a figure is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round instead of three")
     parser.add_argument("--stored", type=int, default=100_000, help="responses that are stored (100,000)")

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 async def _measured(kind: str, platform_: Running, clients: int, seconds: float) -> dict[str, float]:
-    """One load over one protocol."""
+    """Run one load over one protocol."""
     url = platform_.url if kind == CHAT else platform_.url.replace("/v1/chat/completions", RESPONSES)
     body = json.dumps({"model": platform_.model, "stream": True, **_SAID[kind]}).encode()
     sign = b'"content":"w' if kind == CHAT else b'"delta":"w'
@@ -55,7 +55,7 @@ async def _measured(kind: str, platform_: Running, clients: int, seconds: float)
 def _rows(stub: Stub, rounds: int, seconds: float) -> Iterator[Row]:
     with serving(stub) as server, contenders()[OURS](server, CONTENDER_CORE) as platform_:
         for kind in _SAID:
-            uvloop.run(_measured(kind, platform_, 8, seconds))  # connections and caches
+            uvloop.run(_measured(kind, platform_, 8, seconds))  # warm up connections and caches
         for clients in CLIENTS:
             seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in _SAID}
             for _ in range(rounds):
@@ -93,7 +93,7 @@ def _page(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measure, and write table and figures; 1 where a ratio is too large."""
+    """Measure, and write the table and the figures. Return 1 if a ratio is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three short rounds")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")

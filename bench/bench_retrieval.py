@@ -55,21 +55,21 @@ WORDS_ONLY = {"mode": retriever_pb2.RETRIEVAL_MODE_TEXT, "skip_missing_scores": 
 
 @dataclass(frozen=True, slots=True)
 class Retriever:
-    """A retriever, its stub, and where its store is."""
+    """A retriever with its stub and the path of its store."""
 
     stub: Any
     pid: int
     store: Path
 
     def memory(self) -> float:
-        """Megabytes of memory that the process has."""
+        """Return the memory of the process in megabytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Searches of one phase; milliseconds."""
+    """The searches of one phase, in milliseconds."""
 
     chunks: int
     phase: str
@@ -80,14 +80,14 @@ class Row:
 
 
 def vectors(source: random.Random, count: int) -> list[list[float]]:
-    """Directions."""
+    """Return random directions."""
     numbers = np.random.default_rng(source.randrange(2**32)).standard_normal((count, DIMENSION), dtype=np.float32)
     directions: list[list[float]] = (numbers / np.linalg.norm(numbers, axis=1, keepdims=True)).tolist()
     return directions
 
 
 def messages(source: random.Random, name: str, count: int) -> Iterator[retriever_pb2.UpsertRequest]:
-    """The upsert of a document of so many chunks of 100 words."""
+    """Return the upsert of a document with a number of chunks of 100 words."""
     document = document_pb2.Document(document_id=name, sourcefile=f"{name}.pdf", generation=1)
     yield retriever_pb2.UpsertRequest(
         begin=retriever_pb2.UpsertBegin(
@@ -134,7 +134,7 @@ async def retriever(directory: Path, **environment: str) -> AsyncIterator[Retrie
 async def search(
     stub: Any, source: random.Random, until: asyncio.Event, how: dict[str, Any] | None = None
 ) -> list[float]:
-    """Searches one after the other; the time of each in milliseconds."""
+    """Search in sequence, and return the time of each search in milliseconds."""
     times = []
     while not until.is_set():
         query = " ".join(source.choices(WORDS, k=8))
@@ -155,7 +155,7 @@ def documents(source: random.Random, prefix: str) -> list[Upsert]:
 
 
 async def append(stub: Any, upserts: list[Upsert]) -> None:
-    """Stores documents one after the other."""
+    """Store documents in sequence."""
     for upsert in upserts:
         await stub.Upsert(iter(upsert))
 
@@ -163,7 +163,7 @@ async def append(stub: Any, upserts: list[Upsert]) -> None:
 async def phase(
     stub: Any, chunks: int, name: str, *work: Any, how: dict[str, Any] | None = None, clients: int = 1
 ) -> tuple[Row, float]:
-    """Searches while the work is done, or for some seconds; and how long that was."""
+    """Search while the work runs, or for some seconds, and return the duration as well."""
     until = asyncio.Event()
     searching = asyncio.gather(
         *(search(stub, random.Random(f"{name}{number}"), until, how) for number in range(clients))
@@ -177,7 +177,7 @@ async def phase(
 
 
 def told(chunks: int, name: str, times: list[float], seconds: float) -> Row:
-    """A phase's row, which is printed."""
+    """Print a phase's row, and return it."""
     row = Row(chunks, name, len(times), percentile(times, 0.5), percentile(times, 0.99), max(times))
     sys.stdout.write(
         f"{chunks:>7} chunks  {name:<44} {len(times):>6} searches  p50 {row.p50:7.2f} ms  p99 {row.p99:7.2f} ms  "
@@ -188,7 +188,7 @@ def told(chunks: int, name: str, times: list[float], seconds: float) -> Row:
 
 
 def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
-    """The same search by words as the retriever's, of the engine itself in this process: nothing around it."""
+    """Run the retriever's text search on the engine itself in this process."""
     (shard_directory,) = store.glob("*/[0-9]*")
     shard = edge.EdgeShard.load(str(shard_directory), edge_schema.config(DIMENSION, VectorStorage()))
     model, source, times = edge.Bm25(), random.Random("engine"), []
@@ -207,7 +207,7 @@ def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
 
 
 async def fill(stub: Any, source: random.Random, count: int) -> None:
-    """Stores so many chunks, in documents that are made as they are sent."""
+    """Store a number of chunks, in documents that are created while they are sent."""
     numbers = iter(range(count // DOCUMENT))
 
     async def write() -> None:
@@ -218,7 +218,7 @@ async def fill(stub: Any, source: random.Random, count: int) -> None:
 
 
 async def measure(chunks: int) -> dict[str, Any]:
-    """All phases over an index of one size."""
+    """Run all phases on an index of one size."""
     source = random.Random(chunks)
     compact = retriever_pb2.CompactIndexRequest(principal=ME, index=INDEX)
     with tempfile.TemporaryDirectory() as directory:
@@ -258,7 +258,7 @@ async def measure(chunks: int) -> dict[str, Any]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """The results as a page."""
+    """Return the results as Markdown."""
     lines = [
         "# Searching while other things go on",
         "",
@@ -295,7 +295,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measures, prints, and writes retrieval.json and retrieval.md."""
+    """Measure, print, and write retrieval.json and retrieval.md."""
     parser = argparse.ArgumentParser(description="Searches while an index is idle, written to, and compacted.")
     parser.add_argument("--chunks", type=int, nargs="+", default=[1000, 20_000, 100_000], help="sizes of the index")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", metavar="DIRECTORY")

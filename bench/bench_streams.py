@@ -33,11 +33,11 @@ from result_files import circumstances, say, write
 from servicekit.broker import Broker
 
 mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend has to be chosen first
+from matplotlib import pyplot as plt  # the backend must be selected first
 
 STEPS = 5
-CALLS = 1000  # of a generator, which takes 1,024 at once
-LEAVING = 0.4  # share of the clients that leave together
+CALLS = 1000  # streams of a generator, which accepts 1,024
+LEAVING = 0.4  # the share of the clients that leave together
 QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "content": "Tell me something."}]}
 _TEXT = b'"content":"w'
 _START_SECONDS = 90
@@ -46,12 +46,12 @@ _CANCELLED_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What answers.
+    """The running platform.
 
     Attributes:
-        port: Of the gateway.
-        gateway: Its process.
-        generators: Theirs.
+        port: The port of the gateway.
+        gateway: The process of the gateway.
+        generators: The processes of the generators.
     """
 
     port: int
@@ -59,7 +59,7 @@ class Platform:
     generators: tuple[int, ...]
 
     def answers(self) -> int:
-        """Return how many answers run, as the gateway says."""
+        """Return the gateway's number of running answers."""
         url = f"http://127.0.0.1:{self.port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             lines = response.read().decode().splitlines()
@@ -67,7 +67,7 @@ class Platform:
 
 
 class Stream:
-    """A client that reads one answer, and notes when tokens come."""
+    """A client that reads one answer, and records the times of tokens."""
 
     def __init__(self) -> None:
         self.tokens: list[float] = []
@@ -76,7 +76,7 @@ class Stream:
         self._writer: asyncio.StreamWriter | None = None
 
     async def begin(self, port: int) -> None:
-        """Ask, and wait for the first token."""
+        """Send the request, and wait for the first token."""
         reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
         body = json.dumps(QUESTION).encode()
         self._writer.write(
@@ -107,7 +107,7 @@ class Stream:
             begun.set()
 
     def leave(self) -> None:
-        """Close the connection in mid-answer."""
+        """Close the connection during the answer."""
         assert self._reading is not None
         assert self._writer is not None
         self._reading.cancel()
@@ -116,12 +116,12 @@ class Stream:
 
 @contextmanager
 def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | None = None) -> Iterator[Platform]:
-    """Run a gateway and generators before a paced model server.
+    """Run a gateway and generators with a paced model server.
 
     Args:
-        streams: How many the limits must admit.
-        pace: Seconds between two tokens of a stream.
-        answer_seconds: Length of an answer.
+        streams: The number of streams that the limits must admit.
+        pace: The seconds between two tokens of a stream.
+        answer_seconds: The length of an answer.
         logs: Directory of a file with the log of each process; none: the logs are not kept.
     """
     count = -(-streams // CALLS)
@@ -176,7 +176,7 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
 
 
 async def measure(here: Platform, count: int, pace: float, rate: float, seconds: float) -> dict[str, Any]:
-    """Begin the streams, watch them, let some leave."""
+    """Start the streams, watch them, and let some clients leave."""
     streams: list[Stream] = []
     memory = [_memory(here, 0)]
     began = time.perf_counter()
@@ -204,7 +204,7 @@ async def measure(here: Platform, count: int, pace: float, rate: float, seconds:
 
 
 async def _watched(here: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
-    """Count the tokens of each stream, and how long each waits for the next."""
+    """Count the tokens of each stream, and measure the times between them."""
     cpu = [cpu_seconds([here.gateway]), cpu_seconds(here.generators)]
     begin = time.perf_counter()
     await asyncio.sleep(seconds)
@@ -239,7 +239,7 @@ _SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 
 
 async def _cancelled(here: Platform, streams: list[Stream], before: int, pace: float) -> dict[str, Any]:
-    """Let a part of the clients leave at once; how soon their answers have ended, what the others get meanwhile."""
+    """Let a part of the clients leave at once. Measure how soon their answers end, and the tokens of the others."""
     leaving = streams[: round(len(streams) * LEAVING)]
     staying = streams[len(leaving) :]
     begin = time.perf_counter()
@@ -274,7 +274,7 @@ def _memory(here: Platform, streams: int) -> dict[str, float]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """Return the figures as Markdown."""
     seen, gone, memory = result["watched"], result["cancelled"], result["memory"]
     streams = memory[-1]["streams"]
     each = {name: (memory[-1][name] - memory[0][name]) / streams * 1024 for name in ("gateway", "generators")}
@@ -322,7 +322,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Memory by streams; times between tokens; answers that run after the clients have left."""
+    """Plot the memory by streams, the times between tokens, and the running answers after clients have left."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6))
     memory, seen, gone = result["memory"], result["watched"], result["cancelled"]
     for name in ("gateway", "generators"):
@@ -339,7 +339,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Runs everything and writes page, plot and figures."""
+    """Run everything, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=5000, help="at once (default: 5000)")
     parser.add_argument("--pace", type=float, default=1.0, help="seconds from token to token (default: 1)")

@@ -28,24 +28,24 @@ from result_files import circumstances, say, write
 from servicekit.principal import Principal
 
 mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend has to be chosen first
+from matplotlib import pyplot as plt  # the backend must be selected first
 
 INDEX = "own"
 OPEN = 64  # indexes for the measurement of memory
 PLACES = 100  # open indexes of the last process
-FEW = 32  # tenants that are asked again and again
+FEW = 32  # tenants of repeated searches
 CLOSED = 200  # searches of closed indexes
 CLIENTS = 8
 WRITERS = 4
 
 
 def principal(tenant: int) -> Any:
-    """Who asks for a tenant."""
+    """Return the principal of a tenant."""
     return Principal(tenant=f"tenant-{tenant}", user="bench").to_proto()
 
 
 async def make(stub: Any, tenant: int, chunks: int) -> None:
-    """Make a tenant's index, by its first document."""
+    """Create a tenant's index with its first document."""
     source = random.Random(tenant)
     document = document_pb2.Document(document_id="one", sourcefile="one.pdf", generation=1)
     texts = [" ".join(source.choices(WORDS, k=100)) for _ in range(chunks)]
@@ -66,7 +66,7 @@ async def make(stub: Any, tenant: int, chunks: int) -> None:
 
 
 async def search(stub: Any, tenant: int, source: random.Random) -> float:
-    """Search a tenant's index; milliseconds."""
+    """Search a tenant's index, and return the milliseconds."""
     request = retriever_pb2.RetrieveRequest(
         principal=principal(tenant), indexes=[INDEX], query=" ".join(source.choices(WORDS, k=8)), top=5
     )
@@ -77,7 +77,7 @@ async def search(stub: Any, tenant: int, source: random.Random) -> float:
 
 
 async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:
-    """Search as so many clients, each of a tenant by chance, one search after the other."""
+    """Search as a number of clients, each in sequence and for random tenants."""
     end = time.perf_counter() + seconds
 
     async def one(number: int) -> list[float]:
@@ -90,7 +90,7 @@ async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float)
 
 
 def case(name: str, times: list[float], seconds: float | None = None) -> dict[str, Any]:
-    """The figures of some searches, which are printed."""
+    """Print the figures of some searches, and return them."""
     shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
     row = {
         "case": name,
@@ -137,7 +137,7 @@ async def idle(running: Retriever, seconds: float) -> float:
 
 
 async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
-    """Make the indexes in steps, start again after each, and search all of them at the end."""
+    """Create the indexes in steps, restart after each step, and search all indexes at the end."""
     steps = sorted({each for each in (10, 100, 300, 1000, 3000) if each < tenants} | {tenants})
     starts: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
@@ -188,7 +188,7 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """Return the figures as Markdown."""
     after, used, cores = result["after"], result["used"], result["idle_cores"]
     lines = [
         "# An index for each of many tenants",
@@ -236,7 +236,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Start-up and memory by indexes; the times of searches."""
+    """Plot start-up and memory by the number of indexes, and the times of searches."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     starts = result["starts"]
     numbers = [each["tenants"] for each in starts]
@@ -256,7 +256,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Runs everything and writes page, plot and figures."""
+    """Run everything, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
     parser.add_argument("--chunks", type=int, default=20, help="of each index, 5 at least (default: 20)")

@@ -42,18 +42,18 @@ STREAMS = (1, 8, 64)
 ROUNDS = 4
 TARGET = 0.05
 PROMPT = "Tell me something."
-# One process of load reads about ten thousand tokens a second.
+# One process of the load reads about ten thousand tokens per second.
 STREAMS_A_PROCESS = 8
 MOST_PROCESSES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one load saw.
+    """The results of one load.
 
     Attributes:
-        rate: Tokens a second, of all streams together.
-        first: Median time to the first token, in seconds.
+        rate: The tokens per second of all streams together.
+        first: The median time to the first token in seconds.
     """
 
     rate: float
@@ -61,7 +61,7 @@ class Figures:
 
 
 async def direct(address: str, tokens: int, streams: int, answers: int) -> Load:
-    """Asks Triton as its users do, so many streams at a time."""
+    """Call Triton directly with a number of concurrent streams."""
     parameters = json.dumps({"max_tokens": tokens}).encode()
     values: list[tuple[str, str, object]] = [
         ("text_input", "BYTES", f"user: {PROMPT}\n\nassistant:".encode()),
@@ -102,12 +102,12 @@ async def direct(address: str, tokens: int, streams: int, answers: int) -> Load:
 
 
 def ask_directly(address: str, tokens: int, streams: int, answers: int) -> Load:
-    """One process of the load on Triton."""
+    """Run one process of the load on Triton."""
     return uvloop.run(direct(address, tokens, streams, answers))
 
 
 def ask_platform(address: str, tokens: int, streams: int, answers: int) -> Load:
-    """One process of the load on the gateway."""
+    """Run one process of the load on the gateway."""
     body = {
         "model": "decoder",
         "stream": True,
@@ -122,7 +122,7 @@ WAYS = {"directly": ask_directly, "platform": ask_platform}
 
 
 def measure(pool: ProcessPoolExecutor, way: str, address: str, tokens: int, streams: int) -> Figures:
-    """So many streams at a time, each a few answers after the other, from as many processes as it takes."""
+    """Run a number of concurrent streams, each with a few answers in sequence, from enough processes."""
     processes = min(MOST_PROCESSES, -(-streams // STREAMS_A_PROCESS))
     shares = [streams // processes + (number < streams % processes) for number in range(processes)]
     begin = time.perf_counter()
@@ -137,7 +137,7 @@ def measure(pool: ProcessPoolExecutor, way: str, address: str, tokens: int, stre
 
 @contextmanager
 def decoder(size: str) -> Iterator[str]:
-    """Triton with the decoder; the address of its gRPC port."""
+    """Run Triton with the decoder, and yield the address of its gRPC port."""
     with TemporaryDirectory() as directory:
         repository = Path(directory)
         shutil.copytree(Path(__file__).parent / "triton_decoder", repository / "decoder")
@@ -149,7 +149,7 @@ def decoder(size: str) -> Iterator[str]:
 
 @contextmanager
 def causeway(triton: str) -> Iterator[str]:
-    """Gateway and generator in front of Triton; the gateway's address."""
+    """Run a gateway and a generator with Triton, and yield the gateway's URL."""
     generator, gateway, broker = free_ports(3)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory()))
@@ -180,7 +180,7 @@ def causeway(triton: str) -> Iterator[str]:
 
 
 def gpu() -> str:
-    """Name of the GPU; empty where there is none."""
+    """Return the name of the GPU, or an empty text."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -190,7 +190,7 @@ def gpu() -> str:
 
 
 def table(rows: list[dict[str, float]]) -> str:
-    """The figures in Markdown."""
+    """Return the figures as Markdown."""
     lines = [
         "| streams | tokens/s directly | platform | taken | first token directly | platform |",
         "|---|---|---|---|---|---|",
@@ -204,7 +204,7 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def main() -> int:
-    """Runs everything; 0 if the target is met, 1 if it is not, 2 if there is no GPU."""
+    """Run everything. Return 0 if the target is met, 1 if it is not, and 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only say whether there is what it takes")
     parser.add_argument("--size", choices=("billion", "tiny"), default="billion", help="tiny runs on a CPU")
@@ -227,7 +227,8 @@ def main() -> int:
         addresses = {"directly": triton, "platform": gateway}
         for streams in STREAMS:
             seen: dict[str, list[Figures]] = {way: [] for way in WAYS}
-            for turn in range(4):  # the first warms up; then by turns, so that a drift of the machine hits both
+            # The first turn warms up. Then both alternate, so that a drift of the machine affects both.
+            for turn in range(4):
                 for way, address in addresses.items():
                     figures = measure(pool, way, address, arguments.tokens, streams)
                     if turn:

@@ -101,13 +101,13 @@ def _documents(platform: Platform, seconds: float, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of load.
+    """A kind of load.
 
     Attributes:
-        title: For the table.
-        load: Puts the load on a platform.
-        services: Run in the platform.
-        pace: Seconds that the model server takes for a token.
+        title: The title in the table.
+        load: The function that loads a platform.
+        services: The services of the platform.
+        pace: The model server's seconds for a token.
         counted: Further processes whose CPU counts.
     """
 
@@ -119,7 +119,7 @@ class Case:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The processes whose CPU counts."""
+        """Return the processes whose CPU counts."""
         return (*self.services, *self.counted)
 
 
@@ -154,10 +154,10 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a case cost.
+    """The cost of a case.
 
     Attributes:
-        name: Of the case, or of one of its processes.
+        name: The name of the case or of one of its processes.
         base: Median of the older version, in CPU milliseconds per request.
         here: The same of this version.
         changes: The change of each round: 0.1 is a tenth more.

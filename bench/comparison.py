@@ -29,11 +29,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """How the model server answers.
+    """The settings of the stub model server.
 
     Attributes:
-        tokens: Of each answer.
-        pace: Seconds between two of them.
+        tokens: The number of tokens of each answer.
+        pace: The seconds between two tokens.
     """
 
     tokens: int
@@ -41,7 +41,7 @@ class Stub:
 
     @property
     def label(self) -> str:
-        """For tables."""
+        """Return the name in tables."""
         return f"{self.tokens}, {self.pace * 1000:.0f} ms/token" if self.pace else f"{self.tokens}, burst"
 
 
@@ -55,7 +55,7 @@ class Case:
 
 
 def arguments_of(description: str) -> argparse.Namespace:
-    """What the command line says: ``quick``, ``only`` and ``results``."""
+    """Return the arguments of the command line: ``quick``, ``only`` and ``results``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a second for each load, and not all of them")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names hold one of these")
@@ -71,14 +71,14 @@ def compare(
     only: Sequence[str] | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Date, machine, and a row for each contender under each load.
+    """Return the date, the machine, and a row for each contender under each load.
 
     Args:
-        contenders: By their names.
-        loads: Each model server, with what is asked of it.
-        show: A row as a line, for people who watch.
+        contenders: The contenders by name.
+        loads: Each model server with its cases.
+        show: The function that prints a row.
         only: Parts of the names of those contenders that are wanted; None: all.
-        seconds: Of each load.
+        seconds: The duration of each load.
     """
     os.sched_setaffinity(0, {LOAD_CORE})
     wanted = {
@@ -103,7 +103,7 @@ def compare(
 
 @contextmanager
 def serving(stub: Stub) -> Iterator[str]:
-    """Start a stub; its address."""
+    """Start a stub, and yield its address."""
     [port] = free_ports(1)
     command = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(port))
     answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
@@ -120,13 +120,13 @@ def _measured(start: Start, server: str, cases: Sequence[Case], seconds: float) 
 
 
 async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, float]:
-    """One contender under one load, for so long and until its last answer is complete."""
+    """Run one contender under one load for a time, and until its last answer is complete."""
     said: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me something."}]}
     sign = b'"content":"w'
     if contender.url.endswith(RESPONSES):
         said, sign = {"input": "Tell me something.", "store": False}, b'"delta":"w' if case.stream else b'"text":"w'
     body = json.dumps({"model": contender.model, "stream": case.stream, **said}).encode()
-    # Connections are made, caches filled, and what is done with a first request is done.
+    # Warm up connections and caches, and finish the work of first requests.
     await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4, sign=sign)
     before = cpu_seconds(contender.pids)
     load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds, sign=sign)

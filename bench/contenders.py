@@ -27,12 +27,12 @@ _POLICY = Path(__file__).with_name("two_detectors.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A contender that answers.
+    """A running contender.
 
     Attributes:
-        url: Of its chat completions, or of its Responses API.
-        model: What it calls the model.
-        pids: Its processes; none for the model server itself, which is no contender.
+        url: The URL of chat completions, or of the Responses API.
+        model: The contender's name of the model.
+        pids: The processes, or none for the model server itself.
     """
 
     url: str
@@ -45,20 +45,22 @@ Start = Callable[[str, int], AbstractContextManager[Running]]
 
 
 def guarded_contenders() -> dict[str, Start]:
-    """By name: the model server itself, we without and with detectors, and the peers that are installed."""
+    """Return the contenders by name: the model server itself, Causeway with and without detectors, and installed
+    peers.
+    """
     peers = {peer.label: partial(_peer, peer) for peer in GUARDS if peer.installed}
     return {DIRECT: _direct, OURS: _ours, GUARDED: partial(_ours, policy=_POLICY), **peers}
 
 
 def contenders() -> dict[str, Start]:
-    """By name: the model server itself, what cannot be done with less, we, and the peers that are installed."""
+    """Return the contenders by name: the model server itself, the relay, Causeway, and the installed peers."""
     peers = {peer.label: partial(_peer, peer) for peer in PEERS if peer.installed}
     return {DIRECT: _direct, RELAY: _relay, OURS: _ours, OURS_RESPONSES: _ours_responses, **peers}
 
 
 @contextmanager
 def _ours_responses(server: str, core: int) -> Iterator[Running]:
-    """We, asked over the Responses API, without storing."""
+    """Run Causeway with the Responses API, without storing."""
     with _ours(server, core) as chat:
         yield Running(chat.url.replace("/v1/chat/completions", RESPONSES), chat.model, chat.pids)
 
@@ -78,8 +80,8 @@ def _relay(server: str, core: int) -> Iterator[Running]:
 
 @contextmanager
 def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Running]:
-    """Gateway and generator on the one core, and with a policy the guardrails service. NATS is there, too, but has
-    nothing to do and is not counted.
+    """Run a gateway and a generator on the one core, with a policy the guardrails service as well. The idle NATS
+    server is not counted.
     """
     generator, gateway, broker, guardrails = free_ports(4)
     with TemporaryDirectory() as directory:

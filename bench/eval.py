@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 
 async def evaluate(platform: Platform, what: EvaluationSet, modes: Sequence[str] = MODES) -> dict[str, Figures]:
-    """The figures of each mode."""
+    """Return the figures of each mode."""
     turns = asyncio.Semaphore(_TOGETHER)
     count = 10 if what.has_pages else _MOST
 
@@ -112,7 +112,7 @@ def table(what: EvaluationSet, result: dict[str, Figures]) -> str:
 
 
 def write(directory: Path, what: EvaluationSet, result: dict[str, Figures]) -> None:
-    """Writes eval.json and eval.md."""
+    """Write eval.json and eval.md."""
     now = datetime.now(UTC).date().isoformat()
     summary = {"date": now, "set": what.name, "questions": len(what.questions), "modes": result}
     directory.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ async def run(arguments: argparse.Namespace, what: EvaluationSet, url: str) -> i
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--documents", type=Path, help="folder of documents (default: the sample corpus)")
     parser.add_argument(

@@ -36,9 +36,9 @@ class Asked:
     """A question.
 
     Attributes:
-        text: As it is asked.
-        expected: What an answer holds; empty where the documents do not answer it.
-        other_rows: What rows of the same table say that do not answer it.
+        text: The text of the question.
+        expected: The expected content of the answer, or empty if the documents do not answer the question.
+        other_rows: The content of other rows of the same table.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSet:
-    """Documents, with questions that they answer and questions that they do not."""
+    """Documents with questions that they answer and questions that they do not."""
 
     name: str
     files: Sequence[Path]
@@ -59,12 +59,12 @@ class AnswerSet:
 
 @dataclass(slots=True)
 class Figures:
-    """What came of a set.
+    """The results of a set.
 
     Attributes:
-        foreign_refused: By the number of passages.
-        answerable_refused: By the number of passages.
-        right: Answers over the usual number of passages that hold what is expected.
+        foreign_refused: The refusals of foreign questions by the number of passages.
+        answerable_refused: The refusals of answerable questions by the number of passages.
+        right: The answers with the expected content, with the usual number of passages.
         rows_right: Of the questions that a row answers: those answered right, without a row that does not answer.
     """
 
@@ -75,7 +75,7 @@ class Figures:
 
 
 def sets() -> list[AnswerSet]:
-    """The development set and the final set."""
+    """Return the development set and the final set."""
     rows = _lines(EXAMPLES / "questions.jsonl")
     development = [Asked(row["question"], row["answer"]) for row in rows]
     rows = _lines(SETS / "final" / "questions.jsonl")
@@ -99,7 +99,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
 
 
 async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
-    """The figures of a set whose documents are there."""
+    """Return the figures of a set whose documents are ingested."""
     turns = asyncio.Semaphore(_TOGETHER)
 
     async def answers(asked: Sequence[Asked], count: int) -> list[str]:
@@ -126,12 +126,12 @@ async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether the model says that it does not know."""
+    """Return whether the model says that it does not know."""
     return answer.strip() in (NOT_FOUND, NO_SOURCES)
 
 
 def holds(given: str, asked: Asked, what: AnswerSet) -> bool:
-    """Whether an answer holds what is expected.
+    """Return whether an answer has the expected content.
 
     What is expected of the final set is literal. In the other set it is a sentence: its numbers and names count,
     or, where it has none, half of its words.
@@ -149,7 +149,7 @@ def holds(given: str, asked: Asked, what: AnswerSet) -> bool:
 
 
 def table(what: AnswerSet, figures: Figures) -> str:
-    """The figures of a set as a table of Markdown, with a line of text below."""
+    """Return the figures of a set as a Markdown table with a line of text below."""
     head = f"| {what.name}, passages |" + "".join(f" {count} |" for count in COUNTS)
     rule = "|---|" + "---:|" * len(COUNTS)
     foreign = "".join(f" {figures.foreign_refused[count]} |" for count in COUNTS)
@@ -165,7 +165,7 @@ def table(what: AnswerSet, figures: Figures) -> str:
 
 
 def write(page: Path, tables: Sequence[str]) -> None:
-    """Puts the figures into the page, in the place of its section; the other sections stay."""
+    """Replace the section in the page. The other sections stay."""
     now = datetime.now(UTC).date().isoformat()
     before = (SETS / "before.md").read_text().strip()
     section = (
@@ -178,7 +178,7 @@ def write(page: Path, tables: Sequence[str]) -> None:
 
 
 async def run(url: str, results: Path | None) -> int:
-    """Evaluates and prints; the exit code is 1 where a set is worse than what must hold."""
+    """Evaluate and print. The exit code is 1 if a set misses its goals."""
     tables, wrong = [], []
     for what in sets():
         async with connected(url, what.name) as platform:
@@ -195,7 +195,7 @@ async def run(url: str, results: Path | None) -> int:
 
 
 def shortfalls(what: AnswerSet, figures: Figures) -> list[str]:
-    """What is not as good as it must be: two foreign questions, or two of 100 answerable ones, over 5 passages."""
+    """Return the missed goals: two foreign questions, or two of 100 answerable ones, with 5 passages."""
     said = []
     answered = len(what.foreign) - figures.foreign_refused[USUAL]
     if answered > 1:
@@ -212,7 +212,7 @@ def _steps() -> Iterator[tuple[int, int]]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--url", help="a platform that runs (default: a stack of its own)")
     parser.add_argument("--results", type=Path, help="directory of eval.md")

@@ -45,7 +45,7 @@ Across = dict[str, dict[str, dict[str, float]]]
 
 
 def language_set(path: Path, kind: str) -> EvaluationSet:
-    """The documents of a language with the questions of one set."""
+    """Return the documents of a language with the questions of one set."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     questions = [Question(row[KINDS[kind]], {row["doc_id"]: 1}) for row in rows]
     texts = [{"doc_id": row["doc_id"], "text": row["text"], "metadata": {}} for row in rows]
@@ -53,12 +53,12 @@ def language_set(path: Path, kind: str) -> EvaluationSet:
 
 
 def index_name(language: str, model: str) -> str:
-    """The index of a language for an embedding model."""
+    """Return the index of a language for an embedding model."""
     return f"language-{language}-{MODELS[model]}"
 
 
 async def figures(url: str, model: str) -> Result:
-    """Ingest all languages, each into an index of its own, and score both sets."""
+    """Ingest all languages into separate indexes, and score both sets."""
     result: Result = {}
     for path in sorted(SETS.glob("*.jsonl")):
         async with connected(url, index_name(path.stem, model)) as platform:
@@ -75,7 +75,7 @@ async def figures(url: str, model: str) -> Result:
 
 
 async def across(url: str, model: str) -> dict[str, dict[str, float]]:
-    """Ask the final questions of each language over the documents in each other one; the indexes are there."""
+    """Ask the final questions of each language about the documents in each other one. The indexes exist."""
     languages = sorted(path.stem for path in SETS.glob("*.jsonl"))
     result = {}
     for asked in languages:
@@ -97,7 +97,7 @@ async def across(url: str, model: str) -> dict[str, dict[str, float]]:
 
 
 def table(result: Result, before: Result, kind: str) -> str:
-    """The figures of one set as a table of Markdown; where one was another before, that one follows in brackets."""
+    """Return the figures of one set as a Markdown table. An earlier figure that differs follows in brackets."""
     lines = [f"| {kind} | " + " | ".join(MODES) + " |", "|---|" + "---:|" * len(MODES)]
     for language, sets in result.items():
         cells = [_cell(sets[kind][mode], before.get(language, {}).get(kind, {}).get(mode)) for mode in MODES]
@@ -116,7 +116,7 @@ def _cell(now: float, before: float | None) -> str:
 
 
 def shortfalls(result: Result) -> list[str]:
-    """What is not as good as it must be, in words."""
+    """Return a message for each missed goal."""
     said = []
     for language, sets in result.items():
         for kind, modes in sets.items():
@@ -129,7 +129,7 @@ def shortfalls(result: Result) -> list[str]:
 
 
 def across_table(figures: Across) -> str:
-    """The figures between languages as a table of Markdown."""
+    """Return the figures between languages as a Markdown table."""
     columns = [f"{MODELS[model]}, {mode}" for model in figures for mode in ACROSS_MODES]
     lines = ["| questions in | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     languages = next(iter(figures.values()))
@@ -146,7 +146,7 @@ def across_table(figures: Across) -> str:
 
 
 def across_shortfalls(figures: Across) -> list[str]:
-    """Likewise of questions in one language over documents in another, for the model that is made for it."""
+    """Return the missed goals of questions across languages, for the model that is made for them."""
     return [
         f"questions in {language}: the multilingual model has {modes['vectors']:.3f} over other languages"
         for language, modes in figures["multilingual-e5-small"].items()
@@ -155,7 +155,7 @@ def across_shortfalls(figures: Across) -> list[str]:
 
 
 def section(results: dict[str, Result], before: Result, between: Across) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     now = datetime.now(UTC).date().isoformat()
     bundled, multilingual = results.values()
     return (
@@ -171,7 +171,7 @@ def section(results: dict[str, Result], before: Result, between: Across) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--url", help="a platform that runs, with both models (default: a stack of its own)")
     parser.add_argument("--results", type=Path, help="directory of eval.md")

@@ -1,4 +1,4 @@
-"""The platform as an evaluation sees it: public HTTP, and a stack of its own where no address is given."""
+"""The platform for an evaluation: public HTTP, and a separate stack if no URL is given."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ _CITATION = re.compile(r"\[([^\[\]]+)\]")
 
 @contextmanager
 def own_stack(**environment: str) -> Iterator[str]:
-    """A stack on free ports with an empty data directory; yields its address."""
+    """Run a stack on free ports with an empty data directory, and yield its URL."""
     with tempfile.TemporaryDirectory() as directory:
         command = [str(Path(sys.executable).with_name("causeway")), "up", "--port", "0", "--data-dir", directory]
         process = subprocess.Popen(
@@ -54,7 +54,7 @@ def _address(file: Path, process: "subprocess.Popen[bytes]") -> str:
 
 
 class Platform:
-    """Asks a running platform; made by `connected`."""
+    """The client of a running platform. See `connected`."""
 
     def __init__(self, http: httpx.AsyncClient, index: str, *, rerank: bool) -> None:
         self._http = http
@@ -62,15 +62,15 @@ class Platform:
         self._rerank = rerank
 
     async def create(self, embedding: str) -> None:
-        """Makes the index for an embedding model."""
+        """Create the index for an embedding model."""
         answer = await self._http.post("/indexes", json={"index_name": self._index, "embedding": embedding})
         answer.raise_for_status()
 
     async def ingest(self, what: EvaluationSet) -> None:
-        """Uploads the documents and waits until they can be found.
+        """Upload the documents, and wait until they are searchable.
 
         Raises:
-            RuntimeError: One cannot be.
+            RuntimeError: A document fails.
         """
         for start in range(0, len(what.files), _UPLOADED):
             parts = [("file", (path.name, path.read_bytes())) for path in what.files[start : start + _UPLOADED]]
@@ -85,7 +85,7 @@ class Platform:
                 await self._wait_for(said["job"]["id"] if isinstance(said.get("job"), dict) else said["id"])
 
     async def ranking(self, question: str, mode: str, count: int, *, pages: bool) -> list[str]:
-        """What is found, best first: pages as they are cited, or documents; each once."""
+        """Return the found pages or documents, best first and each once."""
         body = {
             "index_name": self._index,
             "query": question,
@@ -96,17 +96,17 @@ class Platform:
         answer = await self._http.post("/retrieve", json=body)
         nodes = answer.raise_for_status().json()["results"]
         names = [node["sourcepage"] if pages else node["doc_id"] for node in nodes]
-        # Of pages each passage takes its place, as it does in a prompt; a document counts once, by its best one.
+        # Each passage of a page has its own rank, as in a prompt. A document has the rank of its best passage.
         return names if pages else list(dict.fromkeys(names))
 
     async def citations(self, question: str, mode: str, top: int) -> tuple[list[str], list[str]]:
-        """What an answer cites, and what it was given to cite."""
+        """Return the citations of an answer, and the sources of its prompt."""
         answer = await self._asked(question, mode, top)
         cited = _CITATION.findall(answer["message"]["content"])
         return list(dict.fromkeys(cited)), answer["context"]["data_points"]["citations"]
 
     async def answer(self, question: str, top: int) -> str:
-        """What is answered over so many passages of a hybrid search."""
+        """Return the answer with a number of passages of a hybrid search."""
         text: str = (await self._asked(question, "hybrid", top))["message"]["content"]
         return text
 
@@ -130,7 +130,7 @@ class Platform:
 
 @asynccontextmanager
 async def connected(url: str, index: str, *, rerank: bool = False) -> AsyncIterator[Platform]:
-    """The platform at an address."""
+    """Connect to the platform at a URL."""
     headers = {"authorization": f"Bearer {key}"} if (key := os.environ.get("CAUSEWAY_API_KEY")) else {}
     async with httpx.AsyncClient(base_url=url, timeout=120, headers=headers) as http:
         yield Platform(http, index, rerank=rerank)

@@ -11,10 +11,10 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and what answers it.
+    """A question with its relevant pages or documents.
 
     Attributes:
-        text: As it is asked.
+        text: The text of the question.
         relevant: The pages (as answers cite them) or documents that answer it, each with its grade, 1 or more.
     """
 
@@ -27,10 +27,10 @@ class EvaluationSet:
     """Documents and questions.
 
     Attributes:
-        name: As the report calls it.
-        questions: What is asked.
+        name: The name in the report.
+        questions: The questions.
         files: Documents to upload.
-        texts: Documents that come as text instead: ``{doc_id, text, metadata}``.
+        texts: Documents as texts instead of files: ``{doc_id, text, metadata}``.
     """
 
     name: str
@@ -40,7 +40,7 @@ class EvaluationSet:
 
     @property
     def has_pages(self) -> bool:
-        """Whether the questions name pages; else they name documents."""
+        """Return whether the questions name pages instead of documents."""
         return bool(self.files)
 
 
@@ -81,7 +81,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _spread(questions: list[Question], limit: int | None) -> list[Question]:
-    """So many of the questions, from all of the list."""
+    """Return a number of questions from the whole list."""
     if limit is None or limit >= len(questions):
         return questions
     return [questions[number * len(questions) // limit] for number in range(limit)]

@@ -1,4 +1,4 @@
-"""A load of chat completions over kept-alive connections, light enough to share a core with the model server."""
+"""A load of chat completions over persistent connections, which can share a core with the model server."""
 
 import asyncio
 import itertools
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 @dataclass(slots=True)
 class Load:
-    """What a load saw. Times in seconds.
+    """The results of a load. Times are in seconds.
 
     Attributes:
-        durations: Of each request, from its first byte out to its last byte in.
-        first_bytes: Of each request, to the first byte of the body that carries text.
-        seconds: Of the whole load.
+        durations: The duration of each request, from its first sent to its last received byte.
+        first_bytes: The time of each request until the first byte with text.
+        seconds: The duration of the whole load.
     """
 
     durations: list[float] = field(default_factory=list)
@@ -25,12 +25,12 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Return the requests per second."""
         return len(self.durations) / self.seconds
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which a share of all values lies."""
+    """Return the value below which a share of all values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -44,15 +44,15 @@ async def run(
     seconds: float = math.inf,
     sign: bytes = b'"content":"w',
 ) -> Load:
-    """Sends so many requests from so many clients, each waiting for its answer.
+    """Send requests from a number of clients, each of which waits for its answer.
 
     Args:
-        url: Where to.
-        bodies: Of the requests, in turn.
-        clients: Connections; each sends one request at least.
-        requests: Most requests.
-        seconds: After which no further request is begun.
-        sign: What the first text of an answer begins with.
+        url: The URL.
+        bodies: The bodies of the requests, in rotation.
+        clients: The number of connections. Each sends at least one request.
+        requests: The maximum number of requests.
+        seconds: The time after which no request starts.
+        sign: The beginning of an answer's first text.
 
     Raises:
         RuntimeError: An answer is not a complete 200.
@@ -91,7 +91,7 @@ async def run(
 
 
 async def _answer(reader: asyncio.StreamReader, sign: bytes) -> float:
-    """Reads one answer to its end; returns when the first text of it was there."""
+    """Read one answer to its end, and return the time of its first text."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if not head.startswith(b"http/1.1 200"):
         raise RuntimeError(head.decode() + (await reader.read(1000)).decode())

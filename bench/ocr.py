@@ -36,7 +36,7 @@ AIM = 0.02
 
 
 def noisy(page: Image.Image) -> Image.Image:
-    """A page with grey noise and specks."""
+    """Return a page with grey noise and specks."""
     chance = random.Random(1)
     noise = Image.effect_noise(page.size, 40)
     mixed = Image.blend(page, noise, 0.25)
@@ -48,7 +48,7 @@ def noisy(page: Image.Image) -> Image.Image:
 
 
 def squeezed(page: Image.Image) -> Image.Image:
-    """A page as JPEG of a low quality."""
+    """Return a page as JPEG of a low quality."""
     buffer = io.BytesIO()
     page.save(buffer, "JPEG", quality=25)
     return Image.open(buffer)
@@ -67,7 +67,7 @@ VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
 
 
 def pages(count: int) -> list[tuple[str, Image.Image]]:
-    """Text and picture of so many pages, from all documents."""
+    """Return the text and the picture of a number of pages from all documents."""
     found = []
     for path in sorted(CORPUS.glob("*.pdf")):
         document = pypdfium2.PdfDocument(path)
@@ -79,7 +79,7 @@ def pages(count: int) -> list[tuple[str, Image.Image]]:
 
 
 def error(known: str, read: str) -> float:
-    """Character error rate without white space: edits between the texts, as a share of the known one's length."""
+    """Return the character error rate without white space: the edits as a share of the known text's length."""
     wanted = np.array([ord(letter) for letter in known if not letter.isspace()])
     given = [ord(letter) for letter in read if not letter.isspace()]
     row = np.arange(len(wanted) + 1)
@@ -92,7 +92,7 @@ def error(known: str, read: str) -> float:
 
 
 async def measure(count: int) -> dict[str, tuple[float, float, float]]:
-    """Mean error, worst error and seconds a page of each variant."""
+    """Return the mean error, the worst error and the seconds per page of each variant."""
     recogniser = Recogniser(PYTHON, 120)
     result = {}
     try:
@@ -114,7 +114,7 @@ async def measure(count: int) -> dict[str, tuple[float, float, float]]:
 
 
 def write(page: Path, result: dict[str, tuple[float, float, float]], count: int) -> None:
-    """Writes ocr.md."""
+    """Write ocr.md."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (usage.ru_utime + usage.ru_stime) / (count * len(VARIANTS))
     now = datetime.now(UTC).date().isoformat()
@@ -133,7 +133,7 @@ without white space, against the text of the PDF. {cpu:.1f} s of CPU a page, wit
 
 
 def main() -> int:
-    """The command; the exit code is 1 where the mean error of a variant is above the aim."""
+    """Run the command line. The exit code is 1 if the mean error of a variant is above the goal."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--pages", type=int, default=6, help="so many pages, from all documents")
     parser.add_argument("--results", type=Path, help="directory of ocr.md")

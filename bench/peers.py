@@ -1,4 +1,4 @@
-"""The peers: gateways of others, each as its makers ship it, in an environment of its own from a pinned lock.
+"""The peers: other gateways as their makers publish them, each in its own environment from a pinned lock.
 
 Usage: python bench/peers.py   (installs missing and outdated peers; needs no network for the others)
 """
@@ -18,13 +18,13 @@ Command = tuple[list[str], dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a peer runs.
+    """The resources of a running peer.
 
     Attributes:
-        port: To listen on.
-        other_port: For what else it wants to serve.
-        server: Address of the model server.
-        state: A directory of its own.
+        port: The port to listen on.
+        other_port: A port for its other interfaces.
+        server: The address of the model server.
+        state: The peer's own directory.
     """
 
     port: int
@@ -35,14 +35,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One of them.
+    """A peer.
 
     Attributes:
-        name: As in ``requirements/bench-NAME.txt`` and ``bench/peers/NAME``.
-        label: As in the tables.
-        command: How it is started.
-        model: What it calls the model.
-        python: The version it needs, where the project's own is too old.
+        name: The name in ``requirements/bench-NAME.txt`` and ``bench/peers/NAME``.
+        label: The name in the tables.
+        command: The function that returns the command line.
+        model: The peer's name of the model.
+        python: The version that it needs, if the project's version is too old.
     """
 
     name: str
@@ -53,23 +53,23 @@ class Peer:
 
     @property
     def directory(self) -> Path:
-        """Where its configuration is, and its environment."""
+        """Return the directory of its configuration and its environment."""
         return HERE / "peers" / self.name
 
     @property
     def environment(self) -> Path:
-        """Its virtual environment."""
+        """Return its virtual environment."""
         return self.directory / ".venv"
 
     @property
     def installed(self) -> bool:
-        """Its environment is there, as the lock says."""
+        """Return whether its environment matches the lock."""
         stamp = self.environment / "lock.sha256"
         return stamp.is_file() and stamp.read_text() == self.locked
 
     @property
     def locked(self) -> str:
-        """The lock's fingerprint."""
+        """Return the lock's fingerprint."""
         return hashlib.sha256((LOCKS / f"bench-{self.name}.txt").read_bytes()).hexdigest()
 
 
@@ -88,7 +88,7 @@ def _litellm(place: Place) -> Command:
     ], {
         "BENCH_SERVER": f"{place.server}/v1",
         "LITELLM_LOG": "ERROR",
-        # Prices from the package instead of from the network; no key, as nobody else here asks for one.
+        # Prices are from the package instead of the network. No key, because no other contender requires one.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
     }
@@ -150,7 +150,7 @@ def _iorails(place: Place) -> Command:
 
 def _nemo_with(place: Place, engine: str) -> Command:
     directory = HERE / "peers" / "nemo"
-    # A program of ours around theirs: the server has no switch for its logs, which take most of its time.
+    # A wrapper program, because the server has no option to turn off its logs, which take most of its time.
     arguments = ["python", str(directory / "serve.py"), "server", "--config", str(directory / "configs")]
     return [*arguments, "--default-config-id", "bench", "--disable-chat-ui", "--port", str(place.port)], {
         "NEMO_GUARDRAILS_IORAILS_ENGINE": engine,
@@ -170,7 +170,7 @@ GUARDS = (
 
 
 def install(peer: Peer) -> str:
-    """Makes its environment; returns what went wrong."""
+    """Create its environment, and return the error, if any."""
     uv = str(Path(sys.executable).with_name("uv"))
     steps = (
         ["venv", "--quiet", "--clear", "--no-python-downloads", "--python", peer.python or sys.executable],
@@ -186,7 +186,7 @@ def install(peer: Peer) -> str:
 
 
 def main() -> int:
-    """Installs; a peer that this machine cannot have is left out of the benchmark."""
+    """Install the peers. One that cannot be installed is left out of the benchmark."""
     for peer in (*PEERS, *GUARDS):
         if not peer.installed:
             print(f"==> {peer.label}", flush=True)

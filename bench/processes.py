@@ -1,4 +1,4 @@
-"""Processes of a benchmark: each on its core, with what it uses."""
+"""The processes of a benchmark, pinned to cores, and their resources."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def pinned(core: int, *command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
-    """Starts a program on one core; what it says is not kept."""
+    """Start a program on one core, and discard its output."""
     return subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},
@@ -28,7 +28,7 @@ def pinned(core: int, *command: str, environment: dict[str, str] | None = None) 
 
 @contextmanager
 def running(*processes: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
-    """Their ids, until the block is left."""
+    """Yield the process ids, and stop the processes after the block."""
     try:
         yield [process.pid for process in processes]
     finally:
@@ -43,7 +43,7 @@ def running(*processes: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
 
 
 def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
-    """Waits until a request is answered well."""
+    """Wait until a request succeeds."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -57,7 +57,7 @@ def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
 
 
 def family(pids: Sequence[int]) -> list[int]:
-    """The processes and all that they have started; some may have ended since."""
+    """Return the processes and all their descendants, of which some may have ended."""
     found = list(pids)
     for pid in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -67,12 +67,12 @@ def family(pids: Sequence[int]) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """CPU that processes used so far, user and system, with what they had started and has ended."""
+    """Return the CPU seconds of processes, user and system, with those of ended children."""
     return sum(map(_cpu_seconds, family(pids)))
 
 
 def memory_mib(pids: Sequence[int]) -> float:
-    """Resident memory of processes."""
+    """Return the resident memory of processes."""
     return sum(map(_pages, family(pids))) * _PAGE / _MIB
 
 
@@ -93,7 +93,7 @@ def held(pid: int) -> dict[str, float]:
 
 
 def forget_references(pid: int) -> None:
-    """Have the system forget which pages the process has used (proc_pid_clear_refs(5))."""
+    """Reset the kernel's record of the pages that the process has used (proc_pid_clear_refs(5))."""
     Path(f"/proc/{pid}/clear_refs").write_text("1")
 
 
@@ -117,7 +117,7 @@ def referenced(pid: int, path: str = "") -> float:
 def _cpu_seconds(pid: int) -> float:
     with contextlib.suppress(OSError):
         # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in
-        # ticks. That of its children that have ended stands only there (proc_pid_stat(5), cutime and cstime).
+        # ticks. The CPU time of ended children is only there (proc_pid_stat(5), cutime and cstime).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime((~pid << 3) | 2) + (int(fields[13]) + int(fields[14])) / _TICKS
     return 0.0

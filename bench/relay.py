@@ -1,6 +1,6 @@
-"""The floor: a raw ASGI application that relays bytes with aiohttp and does nothing else.
+"""The lower bound: a raw ASGI application that only relays bytes with aiohttp.
 
-What a Python gateway cannot do with less: no parsing, no contracts, no second process.
+A Python gateway cannot do with less: it has no parsing, no contracts and no second process.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import uvloop
 
 
 class Relay:
-    """Passes each POST to a model server and its answer back, piece by piece as it comes."""
+    """Pass each POST to a model server, and its answer back in pieces."""
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Relays one request."""
+        """Relay one request."""
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         body = b""
@@ -41,7 +41,7 @@ class Relay:
 
 
 def main() -> None:
-    """Serves until it is killed."""
+    """Serve until the process is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--target", required=True, help="for example http://127.0.0.1:9000")

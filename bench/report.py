@@ -1,4 +1,4 @@
-"""Tables and a plot of what `bench/bench_gateway.py` measured."""
+"""Tables and a plot of the results of `bench/bench_gateway.py`."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import matplotlib as mpl
 from contenders import DIRECT, LITELLM, OURS
 
 mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend has to be chosen first
+from matplotlib import pyplot as plt  # the backend must be selected first
 
 COLUMNS = {
     "rate": "requests/s",
@@ -25,13 +25,13 @@ Rows = dict[tuple[str, str], Row]
 
 
 def line(row: Row) -> str:
-    """One row, for people who watch."""
+    """Return one row as text for the terminal."""
     figures = "  ".join(f"{row[name]:8.2f} {label}" for name, label in COLUMNS.items())
     return f"{row['case']:<38} {row['contender']:<22} {figures}"
 
 
 def write(directory: Path, result: dict[str, Any]) -> None:
-    """Writes gateway.json, gateway.md and gateway.svg."""
+    """Write gateway.json, gateway.md and gateway.svg."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "gateway.json").write_text(json.dumps(result, indent=1) + "\n")
     (directory / "gateway.md").write_text(_page(result))
@@ -62,7 +62,7 @@ def _page(result: dict[str, Any]) -> str:
 
 
 def _goals(rows: Rows) -> list[str]:
-    """What was aimed at, where both are there to be compared."""
+    """Return the table of goals, if all of its contenders were measured."""
     if not {OURS, LITELLM, DIRECT} <= {name for _, name in rows}:
         return []
     out = [
@@ -116,7 +116,7 @@ def _table(listed: list[Row], rows: Rows) -> list[str]:
         "| load | contender | " + " | ".join(COLUMNS.values()) + " | CPU ratio |",
         "|---|---|" + "--:|" * (len(COLUMNS) + 1),
     ]
-    # By load, then in the order in which the contenders came.
+    # sorted by load, and then in the order of the contenders
     order = list(dict.fromkeys(row["case"] for row in listed))
     for row in sorted(listed, key=lambda row: order.index(row["case"])):
         ours = rows.get((row["case"], OURS))

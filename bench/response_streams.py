@@ -19,11 +19,11 @@ PATH = "/v1/responses"
 
 @dataclass(slots=True)
 class Seen:
-    """What a client saw of a stream. Times in seconds.
+    """The results of a stream for a client. Times are in seconds.
 
     Attributes:
-        first: From the request to the first event.
-        delays: Of each token, from the model server to the client.
+        first: The time from the request to the first event.
+        delays: The time of each token from the model server to the client.
         body: The events.
     """
 
@@ -33,24 +33,24 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """The id of the response."""
+        """Return the id of the response."""
         at = self.body.index(_ID) + len(_ID) - len("resp_")
         return self.body[at : at + len("resp_") + _ID_SIZE].decode()
 
     @property
     def events(self) -> int:
-        """How many events came."""
+        """Return the number of events."""
         return self.body.count(b"\n\n")
 
 
 async def post(port: int, members: dict[str, Any], *, keep: bool = True) -> Seen:
-    """Ask for a streamed response, and return what came."""
+    """Send a streamed request, and return the results."""
     body = json.dumps({"model": "stub", "stream": True, "input": "Tell me something.", **members}).encode()
     return await _seen(port, f"POST {PATH}", body, keep)
 
 
 async def begin(port: int) -> str:
-    """Have a response answered in the background, and return its id; wait until the gateway has found its NATS."""
+    """Start a background response, and return its id. Wait until the gateway has found its NATS server."""
     body = {"model": "stub", "input": "Tell me something.", "background": True}
     end = time.monotonic() + _START_SECONDS
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
@@ -62,11 +62,11 @@ async def begin(port: int) -> str:
 
 
 async def read(port: int, name: str, after: int = -1, *, keep: bool = True, since: int = 0) -> Seen:
-    """Read the events of a response behind a number.
+    """Read the events of a response after a number.
 
     Args:
-        port: Of the gateway.
-        name: Id of the response.
+        port: The port of the gateway.
+        name: The id of the response.
         after: The number.
         keep: Whether the events are kept.
         since: Tokens that were sent before have no delay.
@@ -89,7 +89,7 @@ async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0)
 
 
 async def _pieces(port: int, target: str, body: bytes) -> AsyncGenerator[bytes, None]:
-    """The chunks of an answer."""
+    """Yield the chunks of an answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"

@@ -35,11 +35,11 @@ _PAUSE = 0.05
 
 @contextlib.asynccontextmanager
 async def _server(directory: Path) -> AsyncIterator[tuple[Client, int, float]]:
-    """A NATS over a directory: a connection, its process, the seconds until it had its streams."""
+    """Start NATS with a directory. Return a connection, its process, and the seconds until it had its streams."""
     [port] = free_ports(1)
     command = Broker(directory, port).command()
     config = directory / "nats.conf"
-    # 400,000 writes to the disk would take an hour; nothing is measured of them.
+    # 400,000 synced writes would take an hour, and are not measured.
     config.write_text(config.read_text().replace("sync_interval: always", "sync_interval: 2m"))
     begin = time.perf_counter()
     quiet = asyncio.subprocess.DEVNULL
@@ -71,12 +71,12 @@ async def _connected(port: int) -> Client:
 
 
 async def stored_responses(events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
-    """Store a response so many times, and return what that takes.
+    """Store a response a number of times, and return the cost.
 
     Args:
-        events: Its events.
-        response: As it is stored.
-        count: How many are stored, of a hundred users.
+        events: The events of the response.
+        response: The stored form of the response.
+        count: The number of stored responses of a hundred users.
     """
     with TemporaryDirectory(prefix="causeway-bench-") as directory:
         found = await _filled(Path(directory), events, response, count)
@@ -122,7 +122,7 @@ async def _filled(directory: Path, events: bytes, response: dict[str, Any], coun
 async def _store_one(
     store: NatsResponses, log: NatsResponseLog, user: Principal, events: bytes, response: dict[str, Any]
 ) -> None:
-    """What an answer stores that comes at once: its begin, its text, its end."""
+    """Store an answer that arrives at once: its beginning, its text and its end."""
     pieces = [piece + b"\n\n" for piece in events.split(b"\n\n")[:-1]]
     last = len(pieces) - 1
     name, deadline = f"{RESPONSE}_{new_name()}", Deadline.after(120)
@@ -141,12 +141,12 @@ async def _store_one(
 
 
 async def _aged(client: Client, pid: int) -> dict[str, float]:
-    """Let everything be too old at once, and wait until it is gone."""
+    """Make everything too old at once, and wait until it is deleted."""
     jetstream = client.jetstream(timeout=120)
     before, begin = cpu_seconds([pid]), time.perf_counter()
     for name in _STREAMS:
         config = (await jetstream.stream_info(name)).config
-        # The time within which NATS knows a message again must not be longer.
+        # The window for duplicates must not be longer than the age.
         await jetstream.update_stream(replace(config, max_age=1.0, duplicate_window=1.0))
     for name in _STREAMS:
         while (await jetstream.stream_info(name)).state.messages:  # noqa: ASYNC110  # the server's

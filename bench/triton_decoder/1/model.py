@@ -26,7 +26,7 @@ LENGTH = 1024
 
 @dataclass(frozen=True)
 class Shape:
-    """What the weights are like."""
+    """The dimensions of the weights."""
 
     layers: int
     width: int
@@ -39,7 +39,7 @@ SHAPES = {"billion": Shape(16, 2048, 16, 8192, 32_000), "tiny": Shape(2, 128, 4,
 
 
 class Layer(nn.Module):
-    """Attention over a stream's own past, then a feed-forward network."""
+    """Attention to a stream's own past, and a feed-forward network."""
 
     def __init__(self, shape, device, dtype):
         super().__init__()
@@ -56,7 +56,7 @@ class Layer(nn.Module):
         self.values = torch.zeros(cache, device=device, dtype=dtype)
 
     def forward(self, x, slots, positions, length, mask):
-        """One token of each slot; ``length`` positions of the past are looked at."""
+        """Process one token of each slot with the last ``length`` positions."""
         query, key, value = self.inward(self.before(x)).view(SLOTS, 3, self.heads, -1).unbind(1)
         self.keys[slots, :, positions] = key
         self.values[slots, :, positions] = value
@@ -68,7 +68,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token and position in, next token out, for all slots at once."""
+    """Return the next token for a token and its position, for all slots at once."""
 
     def __init__(self, shape, device, dtype):
         super().__init__()
@@ -81,7 +81,7 @@ class Decoder(nn.Module):
 
     @torch.inference_mode()
     def forward(self, tokens, positions, length):
-        """The most likely next tokens."""
+        """Return the most likely next tokens."""
         mask = (self.past[:length] <= positions[:, None])[:, None, None, :]
         x = self.tokens(tokens) + self.places(positions)
         for layer in self.layers:
@@ -105,15 +105,15 @@ class Stream:
 
     @property
     def done(self):
-        """All its tokens are made."""
+        """Return whether all tokens are made."""
         return self.said == self.most
 
 
 class TritonPythonModel:
-    """What Triton's python backend loads."""
+    """The class that Triton's python backend loads."""
 
     def initialize(self, args):
-        """Makes the weights and starts the threads."""
+        """Create the weights, and start the threads."""
         parameters = json.loads(args["model_config"])["parameters"]
         size = parameters["size"]["string_value"]
         self._device = "cuda" if size != "tiny" else "cpu"
@@ -131,12 +131,12 @@ class TritonPythonModel:
             thread.start()
 
     def execute(self, requests):
-        """Lets the streams in at the next step."""
+        """Admit the streams at the next step."""
         for request in requests:
             self._waiting.put(Stream(request))
 
     def finalize(self):
-        """Ends the threads."""
+        """End the threads."""
         self._ended.set()
         self._waiting.put(None)
         self._sending.put(None)
@@ -153,7 +153,7 @@ class TritonPythonModel:
             tokens, positions = [0] * SLOTS, [0] * SLOTS
             for slot, stream in active:
                 tokens[slot], positions[slot] = stream.token, stream.position
-            # Lengths in steps of 128, so that the same kernels run again.
+            # Lengths are multiples of 128, so that the same kernels run again.
             length = min(LENGTH, (max(positions) // 128 + 1) * 128)
             made = self._decoder(
                 torch.tensor(tokens, device=self._device), torch.tensor(positions, device=self._device), length
@@ -172,7 +172,7 @@ class TritonPythonModel:
                     streams[slot] = None
 
     def _let_in(self, streams):
-        """Fills free slots with who waits; waits itself while nobody is there."""
+        """Fill free slots with waiting streams. Wait if there are no streams."""
         for slot in range(SLOTS):
             if streams[slot] is None:
                 idle = not any(streams)

@@ -267,9 +267,8 @@ async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.E
 
 @pytest.mark.parametrize("index", [INDEX, "new"])
 async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str) -> None:
-    """Who writes to an index while it is replaced is told to try again, and then writes to the new one.
-
-    The same holds for an index that exists for its first writer alone.
+    """An upsert into an index that is replaced meanwhile raises Unavailable, and its repetition succeeds. The same
+    holds for an index that only this upsert has created.
     """
     await bench.put(Document("d", generation=1), ["ferry"], index=index)
     await snapshots.persist(LOCAL, index, "s")
