@@ -111,6 +111,27 @@ def test_the_other_costs_are_those_of_the_results(page: str, results: Mapping[st
     assert round(store * MIB / 1e8, 1) * 1000 == CHUNK
 
 
+def test_the_figures_of_tenants_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The page has the times, the memory and the other costs of many small indexes."""
+    tenants = results["tenants"]
+    closed, few, some, any_, bounded = tenants["rows"]
+    starts, used, after = tenants["starts"], tenants["used"], tenants["after"]
+    idle = [tenants["idle_cores"][name] * 100 for name in ("none", "some")]
+    phrases = [
+        f"{tenants['making_ms']:.0f} ms each with its first document",
+        f"| {starts[-1]['ready_s']:.1f} s; {starts[0]['ready_s']:.1f} s with 10 indexes | M |",
+        f"| {starts[-1]['memory_mb']:.0f} MiB; {starts[0]['memory_mb']:.0f} MiB",
+        f"| {idle[0]:.2f} %; {idle[1]:.2f} % of a core | M |",
+        f"| {closed['p50']:.0f} ms; {few['p50']:.1f} ms | M |",
+        f"| {some['a_second']:.0f}; {any_['a_second']:.0f} | M |",
+        f"| {bounded['a_second']:.0f} | M |",
+        f"| {tenants['disk_kb']:.0f} KB; {tenants['disk_kb'] / 1000:.1f} GB | M; C |",
+        f"| {after['threads']:.0f}; {after['descriptors']:.0f} | M |",
+        f"| {after['memory_mb']:.0f} MiB; {used['memory_mb']:.0f} MiB, {used['used_mb']:.0f} of them | M |",
+    ]
+    assert [each for each in phrases if each not in page] == []
+
+
 def test_the_table_of_streams_follows_from_the_costs(page: str) -> None:
     """Cores and replicas of each service are those that the formulas give."""
     answer = 2.5 + LENGTH * 0.16
