@@ -103,13 +103,13 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
     async def GetIndex(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.GetIndexRequest, context: Any
     ) -> retriever_pb2.GetIndexResponse:
+        if self.defect is not None and request.document_id:
+            raise self.defect
         space = self.spaces.get((request.principal.tenant, request.index))
         if space is None:
             raise NotFound("No such index.")
         found = retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1], settings=self.settings)
         if request.document_id and not self.is_old:
-            if self.defect is not None:
-                raise self.defect
             self.lookups += 1
             key = (request.principal.tenant, request.index, request.document_id)
             document = self.documents[key][0] if key in self.documents else None
