@@ -291,7 +291,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
 
 
 def stand_in(directory: Path) -> Path:
-    """Write a program that starts the simulated server."""
+    """Write a program that starts the stand-in."""
     path = directory / "qdrant"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -m causeway_testing.retriever.qdrant_program "$@"\n')
     path.chmod(0o755)

@@ -775,15 +775,3 @@ async def test_edge_writes_nothing_onto_a_full_disk(tmp_path: Path) -> None:
     await full.remove_chunks("d", keep=None)
     assert await full.count_chunks(EVERYTHING) == 0
     await store.aclose()
-
-
-async def test_edge_says_which_index_is_damaged(tmp_path: Path) -> None:
-    """A store with an unreadable index does not open, and the error names the index."""
-    store = EdgeStore(tmp_path, Scheduler())
-    await (await store.create(SPEC)).publish()
-    await store.aclose()
-    directory = tmp_path / keys.collection(SPEC.tenant, SPEC.name)
-    (directory / "index.json").write_text("{")
-    for _ in range(2):
-        with pytest.raises(Unavailable, match=directory.name):
-            EdgeStore(tmp_path, Scheduler())

@@ -136,8 +136,8 @@ def assert_alike(found: list[Hit], expected: dict[str, float], order: list[Hit],
 
 
 async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
-    """For each query, filter and reader, the embedded engine and the simulated server, in the process and over
-    gRPC, find the same passages as plain arithmetic.
+    """For each query, filter and reader, the embedded engine and the stand-in of a Qdrant server, in the process
+    and over gRPC, find the same passages as plain arithmetic.
     """
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving())

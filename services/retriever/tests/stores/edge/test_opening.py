@@ -1,4 +1,4 @@
-"""How the embedded store is opened and closed: each second of it is one in which nothing is found."""
+"""The embedded store opens and closes its indexes quickly, because searches wait meanwhile."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ NAMES = ("harbour", "tides")
 
 
 async def stored(directory: Path) -> None:
-    """Two indexes without documents."""
+    """Store two indexes without documents."""
     store = EdgeStore(directory, Scheduler())
     for name in NAMES:
         await (await store.create(IndexSpec("local", name, "hashed-words-64", 64))).publish()
@@ -29,7 +29,7 @@ async def stored(directory: Path) -> None:
 
 
 async def test_an_index_is_opened_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is open before any index is; each opens once, also where several ask at once, and alone."""
+    """A starting store opens no index. Each index is opened at its first use, once for concurrent calls."""
     await stored(tmp_path)
     opened: list[str] = []
     load = edge.EdgeShard.load
@@ -52,7 +52,9 @@ async def test_an_index_is_opened_when_it_is_asked_for(tmp_path: Path, monkeypat
 
 
 async def test_a_store_that_ends_while_it_opens_an_index_closes_it(tmp_path: Path) -> None:
-    """Also where the one that asked has left: the next store opens the index whole."""
+    """A store that is closed while it opens an index closes the index, also if the caller is cancelled. The next
+    store opens it.
+    """
     await stored(tmp_path)
     store = EdgeStore(tmp_path, Scheduler())
     asking = asyncio.create_task(store.find("local", NAMES[0]))
@@ -66,8 +68,10 @@ async def test_a_store_that_ends_while_it_opens_an_index_closes_it(tmp_path: Pat
     await store.aclose()
 
 
-async def test_a_damaged_index_keeps_no_other_from_answering(tmp_path: Path) -> None:
-    """It is named to who asks for it, each time, and neither listed nor taken for one that is not there."""
+async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
+    """Each use of a damaged index raises Unavailable with its name, and it cannot be created again. The list has
+    only the other index.
+    """
     await stored(tmp_path)
     (shard,) = [each for each in (tmp_path / keys.collection("local", NAMES[0])).iterdir() if each.is_dir()]
     shutil.rmtree(shard)
@@ -82,7 +86,7 @@ async def test_a_damaged_index_keeps_no_other_from_answering(tmp_path: Path) -> 
 
 
 async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None:
-    """It takes the directory over as soon as the other process gives it up, and gives up itself after its time."""
+    """A second process waits until the directory is free, or until its time is over."""
     first = EdgeStore(tmp_path, Scheduler())
     waiting = asyncio.create_task(files.until_free(tmp_path, 600))
     await asyncio.wait((waiting,), timeout=0.2)
@@ -93,8 +97,8 @@ async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None
     await EdgeStore(tmp_path, Scheduler()).aclose()
 
 
-async def test_one_that_is_damaged_is_named(tmp_path: Path) -> None:
-    """A store with a manifest that cannot be read does not open, and its directory is free for the next try."""
+async def test_an_unreadable_manifest(tmp_path: Path) -> None:
+    """A store with an unreadable manifest does not open. The error names the index, and the directory is free."""
     await stored(tmp_path)
     damaged = sorted(each for each in tmp_path.iterdir() if each.is_dir() and each.name != ".building")[1]
     (damaged / "index.json").write_text("{")
@@ -103,7 +107,7 @@ async def test_one_that_is_damaged_is_named(tmp_path: Path) -> None:
             EdgeStore(tmp_path, Scheduler())
 
 
-def test_the_embedded_engine_starts_without_the_client_of_a_server() -> None:
-    """That client takes longer to import than all else of the retriever."""
+def test_the_retriever_does_not_import_the_qdrant_client() -> None:
+    """The retriever does not import the Qdrant client, whose import takes longer than all others."""
     code = "import sys, retriever.main; sys.exit('qdrant_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -147,7 +147,7 @@ async def test_a_closed_index_keeps_the_number_of_its_removed_points(tmp_path: P
 
 
 async def test_a_mark_outlives_its_shard_being_closed(tmp_path: Path) -> None:
-    """What this process has marked it still holds."""
+    """A mark stays with its process while its index is closed."""
     store, bench = await filled(tmp_path)
     collection = (await bench.indexes.get("local", "index0")).collection
     await collection.mark("d")
@@ -159,7 +159,7 @@ async def test_a_mark_outlives_its_shard_being_closed(tmp_path: Path) -> None:
 
 
 async def test_an_index_that_is_closed_is_rebuilt_and_dropped(tmp_path: Path) -> None:
-    """Compacting, dropping and what does not need the engine work on a closed one as on any other."""
+    """A closed index can be compacted, searched and dropped, and has its note."""
     store, bench = await filled(tmp_path)
     parked = shards(store)
     for shard in parked.values():
@@ -174,7 +174,7 @@ async def test_an_index_that_is_closed_is_rebuilt_and_dropped(tmp_path: Path) ->
 
 
 async def test_a_closed_index_that_is_damaged(tmp_path: Path) -> None:
-    """It is named to who asks for it."""
+    """A search of a closed and damaged index raises Unavailable. Other indexes answer."""
     store, bench = await filled(tmp_path)
     shard = shards(store)["index0"]
     assert shard.park()

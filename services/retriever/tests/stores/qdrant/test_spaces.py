@@ -185,7 +185,7 @@ async def test_spaces_are_made_for_many_indexes() -> None:
 
 
 async def test_calls_that_name_no_index_are_refused() -> None:
-    """The simulated server refuses calls without the filter of an index, so that tests detect a missing filter."""
+    """The stand-in refuses calls without the filter of an index, so that tests detect a missing filter."""
     async with serving() as server, opened(server) as store:
         collection = await store.create(SPEC)
         await put(collection, "a", 1, 1)

@@ -1,1 +1,1 @@
-"""The services of the retriever on any store, the fake store, a simulated Qdrant server, and rerankers."""
+"""The services of the retriever on any store, the fake store, a stand-in for a Qdrant server, and rerankers."""

@@ -1,8 +1,8 @@
-"""For tests: a Qdrant server's stand-in. The client's local mode does what is asked, in the process or over gRPC.
+"""A stand-in for a Qdrant server. The client's local mode carries out the calls, in the process or over gRPC.
 
-What it proves of a real server: that each call is one of its API, with what it takes, and that what is asked for
-means what is expected, as far as local mode is like the server. Quantization and shards are taken and ignored;
-`qdrant_cluster` has nodes with copies that fail.
+It shows that each call is part of the server's API with valid arguments, and that a call has the expected effect,
+as far as local mode is like the server. Quantization and shards are accepted and ignored. `qdrant_cluster` has
+nodes with copies that fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,29 +28,29 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class LocalConnection(Connection):
-    """Calls of a client in local mode, which outlives the store that uses it."""
+    """Calls of a client in local mode, which exists longer than the store that uses it."""
 
     def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
         super().__init__([Node(client)], seconds)
 
     async def check(self) -> None:
-        """Local mode is no server, and has no version."""
+        """Do nothing, because local mode has no version."""
 
     async def write(self, method: Any, *args: Any, **options: Any) -> Any:
-        """Leaves out what local mode has no use for, and warns of."""
+        """Leave out the arguments that local mode ignores with a warning."""
         if method.__name__ == "create_payload_index":
             return None
         return await super().write(method, *args, **options)
 
     async def aclose(self) -> None:
-        """The client stays open."""
+        """Leave the client open."""
 
 
 class Internal(Exception):
-    """A cluster cannot do it at the moment.
+    """An error of a cluster that cannot carry out a call at the moment.
 
     Args:
-        message: Why.
+        message: The reason.
         code: The gRPC status.
     """
 
@@ -60,18 +60,18 @@ class Internal(Exception):
 
 
 class Server:
-    """What `serving` gives.
+    """The stand-in that `serving` yields.
 
     Attributes:
-        url: Where it is.
-        client: Local mode, which does the work.
-        calls: Names of the calls that came.
-        created: The requests that made collections.
-        indexed: The requests that made indexes of payloads.
-        before: Awaited before each call with its name; may wait, or abort.
-        cut_off: Number of following calls that are answered without a message.
-        params: Of each collection: copies, write consistency, fan-out delay.
-        api_key: Calls without it are refused; None: none is wanted.
+        url: The URL of the server.
+        client: The client in local mode.
+        calls: The names of the calls.
+        created: The requests that created collections.
+        indexed: The requests that created payload indexes.
+        before: A function to await before each call, with its name. It may wait or abort.
+        cut_off: The number of next calls to answer without a message.
+        params: The copies, write consistency and fan-out delay of each collection.
+        api_key: The API key that calls need, or None.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
@@ -108,7 +108,7 @@ class Server:
 async def serving(
     client: AsyncQdrantClient | None = None, credentials: grpc.ServerCredentials | None = None
 ) -> AsyncIterator[Server]:
-    """A server on a free port of this machine; with credentials it speaks TLS."""
+    """Start a server on a free port of this machine, with TLS if there are credentials."""
     (port,) = free_ports(1)
     scheme = "http" if credentials is None else "https"
     told = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
@@ -172,7 +172,7 @@ class _Watching(grpc.aio.ServerInterceptor):
 
 
 async def _nothing(_request: Any, _context: _Context) -> AsyncIterator[Any]:
-    """End a call well and without a message, as a client sees a node that dies while it answers."""
+    """End a call with the status OK and without a message, as if a node died while it answers."""
     messages: tuple[Any, ...] = ()
     for message in messages:
         yield message

@@ -1,6 +1,6 @@
-"""For tests: three nodes of a Qdrant cluster, each with a copy of everything, that a test stops, freezes, restarts.
+"""A stand-in for a Qdrant cluster of three nodes with a copy of everything, which tests stop, freeze and restart.
 
-It behaves as a real cluster of version 1.19 was seen to:
+It has the observed behaviour of a real cluster of version 1.19:
 
 - A write reaches the copies one after the other, and each evaluates its condition for itself. It goes through the
   highest node (`STRONG`, alive or not) or the highest one alive (`MEDIUM`). If that node is away, the write fails
@@ -11,8 +11,8 @@ It behaves as a real cluster of version 1.19 was seen to:
 - A read without a consistency asks the copy of the node that was called, and after the fan-out delay another one.
   `QUORUM` asks more than half of the copies, `MAJORITY` and `ALL` want all of them. Points on which the answers
   differ are left out.
-- What the cluster cannot do at the moment is the gRPC status INTERNAL.
-- A node that was away learns late which collections and aliases there are.
+- A call that the cluster cannot carry out at the moment gets the gRPC status INTERNAL.
+- A node that was unavailable learns the collections and aliases late.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from causeway_testing.servers import free_ports
 T = TypeVar("T")
 
 LAYOUT = Layout(replicas=3, write_consistency=2)
-"""As many copies as nodes, and writes that each deciding read meets."""
+"""As many copies as nodes, and a write consistency that no deciding read misses."""
 
 FORWARD_SECONDS = 9.4
 """The time after which a node of a real cluster gives up waiting for another one: three attempts of three seconds
@@ -43,16 +43,16 @@ _CONSENSUS_SECONDS = 0.2
 
 
 class Node(Server):
-    """A node; see `Server`.
+    """A node. See `Server`.
 
     Attributes:
         is_up: Whether its process runs.
         thawed: Cleared while its process is frozen.
-        outdated: Collections of which its copy has missed a write.
-        lag: Seconds after which a write reaches its copy.
+        outdated: The collections of which its copy has missed a write.
+        lag: The seconds after which a write reaches its copy.
         is_cut_off: Whether it does not reach the other nodes, although clients reach it.
         is_behind: Whether it does not learn of collections and aliases until `Cluster.catch_up`.
-        excluded: Collections and nodes that it sends no more writes to.
+        excluded: The collections and nodes to which it sends no more writes.
     """
 
     def __init__(self, cluster: "Cluster", port: int) -> None:
@@ -72,7 +72,7 @@ class Node(Server):
         self._cluster = cluster
 
     async def change(self, apply: Apply[T]) -> T:
-        """Change collections or aliases on all nodes: those that are away learn it when they return."""
+        """Change collections or aliases on all nodes. Unavailable nodes get the change when they return."""
         if self.is_cut_off:
             raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
         changed = await apply(self.client)
@@ -111,7 +111,7 @@ class Node(Server):
         raise Internal("1 of 1 read operations failed")
 
     async def points(self, request: Any, ask: Apply[list[models.Record]]) -> list[models.Record]:
-        """Read points from as many copies as the consistency says."""
+        """Read points from as many copies as the consistency requires."""
         consistency = request.read_consistency
         if consistency.WhichOneof("value") != "type":
             return await self.read(request, ask)
@@ -131,7 +131,7 @@ class Node(Server):
         return [point for point in given[0] if all(other.get(point.id) == point for other in others)]
 
     async def answer(self, ask: Apply[T]) -> T:
-        """Return what its copy says, once it is not frozen any more."""
+        """Return its copy's answer when it is not frozen."""
         await self.thawed.wait()
         return await ask(self.client)
 
@@ -153,7 +153,7 @@ class Cluster:
 
     @property
     def hosts(self) -> list[str]:
-        """The nodes' hosts with their ports."""
+        """Return the nodes' hosts with their ports."""
         return [f"127.0.0.1:{node.port}" for node in self.nodes]
 
     async def kill(self, node: Node) -> None:
@@ -164,7 +164,7 @@ class Cluster:
             node.serving = None
 
     async def start(self, node: Node) -> None:
-        """Start a node's process, which gets what it has missed."""
+        """Start a node's process, which gets the missed writes."""
         if not node.is_behind:
             await self.catch_up(node)
         node.is_up = True
@@ -172,16 +172,16 @@ class Cluster:
         node.serving = await listen(node, node.port)
 
     def freeze(self, node: Node) -> None:
-        """Stop a node's process as SIGSTOP does: its connections stay, and nothing is answered."""
+        """Freeze a node's process like SIGSTOP: its connections stay open without an answer."""
         node.thawed.clear()
 
     async def thaw(self, node: Node) -> None:
-        """Let a frozen process go on."""
+        """Let a frozen process continue."""
         node.thawed.set()
         await self.recover(node)
 
     def cut_off(self, node: Node) -> None:
-        """Part a node from the others, but not from its clients. It does not notice."""
+        """Separate a node from the others, but not from its clients. It does not notice."""
         node.is_cut_off = True
 
     async def join(self, node: Node) -> None:
@@ -190,7 +190,7 @@ class Cluster:
         await self.catch_up(node)
 
     async def catch_up(self, node: Node) -> None:
-        """Have a node know all collections and aliases, and hold what it has missed."""
+        """Give a node all collections, aliases and missed writes."""
         node.is_behind = False
         missed, node.missed = node.missed, []
         for apply in missed:
@@ -198,7 +198,7 @@ class Cluster:
         await self.recover(node)
 
     async def recover(self, node: Node) -> None:
-        """Copy what a node has missed from another one."""
+        """Copy the missed writes of a node from another one."""
         for name in list(node.outdated):
             source = next(each for each in self.nodes if each is not node and name not in each.outdated)
             if await source.client.collection_exists(name):
@@ -208,7 +208,7 @@ class Cluster:
             each.excluded = {excluded for excluded in each.excluded if excluded[1] is not node}
 
     def readable(self, collection: str, first: Node) -> list[Node]:
-        """Return the nodes whose copies may be read, the one that was called first."""
+        """Return the nodes whose copies may be read, starting with the called one."""
         if first.is_cut_off:
             return [first]
         nodes = sorted((node for node in self.nodes if not node.is_cut_off), key=lambda node: node is not first)
@@ -226,7 +226,7 @@ class Cluster:
         """Send a write to the node that leads it, and return this node.
 
         Raises:
-            Internal: That node is away.
+            Internal: That node is unavailable.
         """
         name, ordering = request.collection_name, request.ordering.type
         alive = [node for node in self.nodes if name not in node.outdated and (name, node) not in caller.excluded]
@@ -249,7 +249,7 @@ class Cluster:
             leader.outdated.add(name)
 
     async def write(self, request: Any, apply: Apply[Any]) -> Any:
-        """Bring a write to all copies; see the module's text.
+        """Apply a write to all copies. See the module's docstring.
 
         Raises:
             Internal: Too few copies have taken it.
@@ -290,7 +290,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(count: int = 3, forward_seconds: float = 1.0) -> AsyncIterator[Cluster]:
-    """A cluster on free ports of this machine."""
+    """Run a cluster on free ports of this machine."""
     cluster = Cluster(count, forward_seconds)
     for node in cluster.nodes:
         await cluster.start(node)
@@ -304,7 +304,7 @@ async def running(count: int = 3, forward_seconds: float = 1.0) -> AsyncIterator
 async def opened(
     cluster: Cluster, try_seconds: float = 5.0, layout: Layout = LAYOUT, lease: float = 30.0
 ) -> AsyncIterator[QdrantStore]:
-    """A retriever's store on a cluster. It prefers the nodes in their order."""
+    """Open a retriever's store on a cluster. It prefers the nodes in their order."""
     connection = Connection.to("http://qdrant", None, 20.0, hosts=cluster.hosts, try_seconds=try_seconds)
     connection._nodes.sort(key=lambda node: cluster.hosts.index(f"127.0.0.1:{node._server['server.port']}"))
     store = await QdrantStore.open(connection, layout, lease)
@@ -315,7 +315,7 @@ async def opened(
 
 
 async def _first(tasks: Sequence["asyncio.Task[T]"], count: int) -> list["asyncio.Task[T]"]:
-    """Return the first tasks that succeed, fewer than wanted where too many fail."""
+    """Return the first tasks that succeed, or fewer than wanted if too many fail."""
     succeeded: list[asyncio.Task[T]] = []
     pending: set[asyncio.Task[T]] = set(tasks)
     while pending and len(succeeded) < count:

@@ -1,12 +1,12 @@
-"""For tests: the stand-in of a Qdrant cluster as a program, which takes what the server's program takes.
+"""The stand-in for a Qdrant cluster as a program with the interface of the server's program.
 
 Each node is a process that may be killed or frozen. It passes bytes on to a process that holds the data of all
-nodes, `qdrant_cluster.Cluster`, and tells it every few milliseconds that it goes on. The first node starts that
-process, which outlives the nodes for a while as a disk does, and listens where the first node's peers find it.
+nodes, `qdrant_cluster.Cluster`, and sends it a sign of life every few milliseconds. The first node starts that
+process, which continues for a while after the nodes, like a disk, and listens at the first node's peer address.
 
-Understood are ``QDRANT__SERVICE__HOST``, ``…__GRPC_PORT``, ``…__HTTP_PORT``, ``QDRANT__STORAGE__STORAGE_PATH``,
-``QDRANT__CLUSTER__ENABLED``, ``QDRANT__CLUSTER__P2P__PORT``, ``--uri`` and ``--bootstrap``. Of HTTP it answers what
-tells the states of peers and copies.
+The program reads ``QDRANT__SERVICE__HOST``, ``…__GRPC_PORT``, ``…__HTTP_PORT``, ``QDRANT__STORAGE__STORAGE_PATH``,
+``QDRANT__CLUSTER__ENABLED``, ``QDRANT__CLUSTER__P2P__PORT``, ``--uri`` and ``--bootstrap``. Over HTTP it reports
+the states of peers and copies.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Data:
     """The process that holds the data of all nodes.
 
     Args:
-        count: Of nodes.
+        count: The number of nodes.
     """
 
     def __init__(self, count: int) -> None:
@@ -48,7 +48,7 @@ class Data:
         self._alone = asyncio.Event()
 
     async def run(self, host: str, port: int) -> None:
-        """Serve the nodes until all have left, or have been gone for long."""
+        """Serve the nodes until all have stopped, or have been unavailable for long."""
         server = await asyncio.start_server(self._attach, host, port)
         async with server:
             while True:
@@ -81,7 +81,7 @@ class Data:
                 self._alone.set()
 
     async def _follow(self, node: Node, reader: asyncio.StreamReader) -> bool:
-        """Freeze and thaw a node with its process, until that ends; whether it took its leave."""
+        """Freeze and thaw a node with its process until the process ends. Return whether it stopped regularly."""
         while True:
             try:
                 async with asyncio.timeout(_FROZEN_SECONDS):
@@ -97,7 +97,7 @@ class Data:
                 return bool(beats)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request of HTTP: peers, collections, or the state of each copy of a collection."""
+        """Answer a request over HTTP: peers, collections, or the state of each copy of a collection."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             path = head.split()[1].split("/")
@@ -119,7 +119,7 @@ class Data:
 
 
 async def serve(environment: Mapping[str, str], uri: str | None, bootstrap: str | None) -> None:
-    """Be a node until a signal ends the process."""
+    """Run as a node until a signal ends the process."""
     host = environment.get("QDRANT__SERVICE__HOST", "127.0.0.1")
     storage = Path(environment.get("QDRANT__STORAGE__STORAGE_PATH", "storage"))
     clustered = environment.get("QDRANT__CLUSTER__ENABLED", "false") == "true"
@@ -200,7 +200,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def main() -> None:
-    """Run a node, or with ``--data`` the process that holds the data."""
+    """Run a node, or with ``--data`` the process with the data."""
     parser = argparse.ArgumentParser(description="A stand-in of a Qdrant server, for tests.")
     parser.add_argument("--uri")
     parser.add_argument("--bootstrap")

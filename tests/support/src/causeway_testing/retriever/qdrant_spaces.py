@@ -1,8 +1,8 @@
-"""For tests: what the stand-in refuses of a collection that many indexes share.
+"""The calls that the stand-in refuses for a collection that many indexes share.
 
-A call that reaches points must name one incarnation of an index: in its filter, in the corpus that words are
-counted in, in the points that it writes and in the condition of the write. Exceptions are reading by ids, whose
-answer the reader looks through, listing the points that tell which indexes there are, and listing all marks.
+A call on points must name one incarnation of an index: in its filter, in the corpus of word counts, in the points
+that it writes and in the condition of the write. Exceptions are reads by ids, whose answers the reader checks, and
+lists of the entries of indexes and of marks.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ def check(name: str, request: Any) -> None:
     """Check a call.
 
     Args:
-        name: Of the call.
-        request: Its message.
+        name: The name of the call.
+        request: The message of the call.
 
     Raises:
-        ValueError: It reaches points of many indexes.
+        ValueError: The call reaches points of many indexes.
     """
     if "-space." not in getattr(request, "collection_name", ""):
         return

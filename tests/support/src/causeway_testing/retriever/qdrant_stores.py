@@ -1,4 +1,4 @@
-"""For tests: stores of several processes on one stand-in of a Qdrant server."""
+"""Stores of several processes on one stand-in for a Qdrant server, for tests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from causeway_testing.retriever.qdrant import Server, serving
 
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 LEASE = 1.0
-"""Seconds of a lease, few enough that a test can wait for its end."""
+"""The seconds of a lease, short enough for a test to wait for its end."""
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def opened(server: Server, layout: Layout | None = None, lease: float = LE
 
 @asynccontextmanager
 async def two(lease: float = LEASE) -> AsyncIterator[tuple[QdrantCollection, QdrantCollection]]:
-    """Give one collection as two processes have it."""
+    """Yield one collection as two processes have it."""
     async with serving() as server, opened(server, lease=lease) as one, opened(server, lease=lease) as other:
         mine = await one.create(SPEC)
         await mine.publish()
