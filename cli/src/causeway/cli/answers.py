@@ -26,13 +26,13 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the platform can answer, and which part of it cannot."""
+    """Whether the platform can answer, and the states of its services."""
 
     ready: bool
     services: tuple[ServiceState, ...]
 
     @classmethod
-    def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":  # reads as its fields do
+    def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":  # in the order of the fields
         """Parse the body of ``/readyz?verbose``."""
         return cls(
             ready,
@@ -47,7 +47,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read; ``page`` is 0 and ``part`` is empty if it concerns none."""
+    """A part of a file that could not be read; ``page`` is 0 and ``part`` is empty if they do not apply."""
 
     message: str
     page: int = 0

@@ -43,7 +43,7 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorSpec:
-    """A detector that a request asks for.
+    """A detector of a request.
 
     ``params`` is a JSON object; empty means ``{}``.
     """
@@ -81,7 +81,7 @@ class DetectionContext:
 
 @dataclass(frozen=True, slots=True)
 class DetectorInfo:
-    """A detector that requests can ask for.
+    """An available detector.
 
     ``params_schema`` is a JSON Schema. ``library``: see `BuiltIn`.
     """
@@ -174,7 +174,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a choice's text may be released, and the findings in the part that is released now.
+    """The position up to which a choice's text may be released, and the findings in the newly released part.
 
     After the action block, no more text of any choice may be released. ``judged``: the text is complete and was
     judged to its end.

@@ -34,7 +34,7 @@ class Policy:
 NO_POLICY = Policy((), "")
 
 
-Asked = list[tuple[str, dict[str, Any]]]
+Requested = list[tuple[str, dict[str, Any]]]
 """Detectors and their parameters."""
 
 
@@ -54,7 +54,7 @@ class Scanner(BaseModel):
         return {_spelt(key): each for key, each in value.items()} if isinstance(value, dict) else value
 
     @abstractmethod
-    def asked(self) -> Asked:
+    def requested(self) -> Requested:
         """Return the detectors that do the work of the scanner."""
 
 
@@ -65,8 +65,8 @@ class RegexScanner(Scanner):
     is_blocked: Literal[True] = True
     match_type: Literal["search", "all", "fullmatch"] = "search"
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         whole = self.match_type == "fullmatch"
         patterns = [rf"\A(?:{pattern})\z" if whole else pattern for pattern in self.patterns]
         return [("regex", {"regex": patterns})]
@@ -80,8 +80,8 @@ class BanSubstringsScanner(Scanner):
     case_sensitive: bool = False
     contains_all: Literal[False] = False
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         said = {"substrings", "match_type", "case_sensitive"}
         return [("ban_substrings", self.model_dump(include=said))]
 
@@ -91,8 +91,8 @@ class SecretsScanner(Scanner):
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [("secrets", {})]
 
 
@@ -106,8 +106,8 @@ class SensitiveScanner(Scanner):
         ["email", "phone", "credit_card", "ip_address"], min_length=1
     )
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [
             ("regex", {"regex": [_SENSITIVE[name]], "replacement": f"<{name.upper()}>"})
             for name in dict.fromkeys(self.detectors)
@@ -117,8 +117,8 @@ class SensitiveScanner(Scanner):
 class InvisibleTextScanner(Scanner):
     """``invisible_text``."""
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [("invisible_text", {})]
 
 
@@ -128,8 +128,8 @@ class JsonScanner(Scanner):
     required_elements: int = Field(0, ge=0)
     repair: bool = True
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [("file_type", {"file_type": ["json-within"], "required_elements": self.required_elements})]
 
 
@@ -139,8 +139,8 @@ class TokenLimitScanner(Scanner):
     limit: int = Field(4096, ge=1)
     encoding_name: Literal["cl100k_base", "o200k_base"] = "cl100k_base"
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [("token_limit", {"limit": self.limit, "encoding": self.encoding_name})]
 
 
@@ -150,8 +150,8 @@ class ReadingTimeScanner(Scanner):
     max_time: float = Field(gt=0)
     truncate: bool = False
 
-    def asked(self) -> Asked:
-        """See `Scanner.asked`."""
+    def requested(self) -> Requested:
+        """See `Scanner.requested`."""
         return [("reading_time", {"max_time": self.max_time})]
 
 
@@ -211,7 +211,7 @@ def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], objec
         action = Action[(scanner.action or file.action).upper()]
         own = [
             DetectorSpec(detector_id, action, params=msgspec.json.encode(params))
-            for detector_id, params in scanner.asked()
+            for detector_id, params in scanner.requested()
         ]
         try:
             check(own)

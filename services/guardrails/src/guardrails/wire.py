@@ -60,7 +60,7 @@ _CHUNKINGS = {
 
 
 def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
-    """Return the detectors that a request asks for.
+    """Return the detectors of a request.
 
     Raises:
         InvalidRequest: An action is unknown; names the field.
@@ -123,7 +123,7 @@ def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
 
 
 def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
-    """Return the message that asks for a detector."""
+    """Return the message for a requested detector."""
     return pb.DetectorConfig(
         detector_id=spec.detector_id,
         action=_ACTION_VALUES[spec.action],

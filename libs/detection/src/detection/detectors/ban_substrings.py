@@ -45,7 +45,7 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
 
     def build(params: BanSubstringsParams) -> PatternDetector:
         if sum(map(len, params.substrings)) > _MOST_CHARACTERS:
-            raise BadParam("substrings", f"more than {_MOST_CHARACTERS} characters in all")
+            raise BadParam("substrings", f"more than {_MOST_CHARACTERS} characters in total")
         whole_words = params.match_type == "word"
         spellings = [spelling for substring in params.substrings for spelling in _spellings(substring)]
         words = spellings if params.case_sensitive else map(_folded, spellings)

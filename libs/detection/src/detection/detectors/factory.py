@@ -42,7 +42,7 @@ class DetectorFactory(Protocol):
 
     @property
     def detector_id(self) -> str:
-        """The name by which requests ask for the detector."""
+        """The name of the detector in requests."""
         ...
 
     def make(self, raw: bytes) -> ConfiguredDetector:
@@ -67,7 +67,7 @@ class BuiltIn(Generic[P]):
     """The factory of a built-in detector.
 
     Attributes:
-        detector_id: The name by which requests ask for the detector.
+        detector_id: The name of the detector in requests.
         description: The purpose of the detector, in one sentence.
         params: The type of its parameters.
         build: Makes a detector; raises `BadParam` for an invalid value that the type allows.

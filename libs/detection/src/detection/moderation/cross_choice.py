@@ -49,13 +49,13 @@ class CrossChoice:
             for at, number in enumerate(sorted(self._parts)):
                 self._parts[number].place = at
             texts = [Window(0, self._parts[number].text) for number in sorted(self._parts)]
-            self.task = asyncio.create_task(self._asked(texts))
-            self.task.add_done_callback(self._told)
+            self.task = asyncio.create_task(self._judged(texts))
+            self.task.add_done_callback(self._finished)
 
-    async def _asked(self, texts: Sequence[Window]) -> _Found:
+    async def _judged(self, texts: Sequence[Window]) -> _Found:
         return spread(await ask(self.rule, texts, self._context))
 
-    def _told(self, task: "asyncio.Task[_Found]") -> None:
+    def _finished(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():
             task.exception()  # read the exception, because `collect` may not be called again
         self._ready()

@@ -207,8 +207,8 @@ class GrowingText:
         for cleared in self._clearable():
             self._cleared = cleared
             self._hold.left(cleared)
-            steps.append(self._progress(self._told(), ()))
-        findings = self._told() if self._pending else ()
+            steps.append(self._progress(self._ready_findings(), ()))
+        findings = self._ready_findings() if self._pending else ()
         ended = self._finished and not finished
         if findings or failures or (ended and self._cleared == before):
             steps.append(self._progress(findings, failures))
@@ -249,12 +249,12 @@ class GrowingText:
     def _waits_for(self, rule: Rule, *, whole: bool) -> bool:
         return rule.protects or (self._all_hold and not whole)
 
-    def _told(self) -> tuple[Finding, ...]:
+    def _ready_findings(self) -> tuple[Finding, ...]:
         ready: list[Finding] = []
         waiting: list[Finding] = []
         for finding in self._pending:
             end = finding.detection.end
-            told = self._finished and self._cleared == self._length if end is None else end <= self._cleared
-            (ready if told else waiting).append(finding)
+            is_ready = self._finished and self._cleared == self._length if end is None else end <= self._cleared
+            (ready if is_ready else waiting).append(finding)
         self._pending = waiting
         return arranged(ready)

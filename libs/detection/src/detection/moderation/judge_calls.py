@@ -26,21 +26,21 @@ async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) 
     judge = rule.detector
     assert isinstance(judge, Judge)
     blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
-    asked = [(index, window) for index, window in enumerate(windows) if blank or window.text.strip()]
+    nonblank = [(index, window) for index, window in enumerate(windows) if blank or window.text.strip()]
     answers: list[list[Detection]] = [[] for _ in windows]
-    if not asked:
+    if not nonblank:
         return answers
     with working(rule.detector_id) as work:
         if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, context.passages)):
             raise NotAsked
         try:
             async with asyncio.timeout(judge.seconds):
-                found = await judge.judge([window.text for _, window in asked], context)
+                found = await judge.judge([window.text for _, window in nonblank], context)
         except TimeoutError:
             raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
         if any(found):
             work.outcome = FOUND
-    for (index, window), detections in zip(asked, found, strict=True):
+    for (index, window), detections in zip(nonblank, found, strict=True):
         answers[index] = [_placed(detection, window.start) for detection in detections]
     return answers
 

@@ -123,7 +123,7 @@ class SeenText:
         self._given = 0  # length of the text that `second` got
         self._reply = b""
         self._cleared = 0
-        self._told: list[Finding] = []  # findings of `first` that `second` has not cleared
+        self._uncleared: list[Finding] = []  # findings of `first` that `second` has not cleared
         self._failed: set[Failure] = set()
 
     @property
@@ -186,7 +186,7 @@ class SeenText:
 
     def _left(self, step: Progress) -> str:
         """Return the text that the first rules clear, with replacements."""
-        self._told += step.findings
+        self._uncleared += step.findings
         parts, done = [], self._taken
         for start, end, replacement in unions(sorted(step.findings, key=place)):
             self._cuts.add(start, end, replacement)
@@ -207,9 +207,9 @@ class SeenText:
             return replace(step, cleared_until=self._cleared, findings=tuple(findings), failures=failures)
         all_of_it = step.cleared_until == self._given
         self._cleared = self._taken if all_of_it else self._cuts.cleared(step.cleared_until)
-        told = [each for each in self._told if (each.detection.end or 0) <= self._cleared]
-        self._told = [each for each in self._told if (each.detection.end or 0) > self._cleared]
-        both = arranged(sorted([*findings, *told], key=place))
+        cleared = [each for each in self._uncleared if (each.detection.end or 0) <= self._cleared]
+        self._uncleared = [each for each in self._uncleared if (each.detection.end or 0) > self._cleared]
+        both = arranged(sorted([*findings, *cleared], key=place))
         action = max((each.action for each in both), default=Action.NONE)
         return replace(step, cleared_until=self._cleared, findings=both, action=action, failures=failures)
 

@@ -79,7 +79,7 @@ class Session:
         Use with ``contextlib.aclosing``, which stops the detectors at once.
 
         Args:
-            batches: Pieces; not read while too much text waits for detectors.
+            batches: The pieces. None is read while too much text waits for detectors.
             workers: The threads that scan long pieces.
 
         Raises:
@@ -102,16 +102,16 @@ class Session:
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
         reading: asyncio.Task[Sequence[Piece] | None] | None = None
-        told = asyncio.create_task(self._ready.wait())
+        ready = asyncio.create_task(self._ready.wait())
         ended = False
         try:
             while not ended or self._busy():
                 if not ended and reading is None and self._waiting() <= _AHEAD:
                     reading = asyncio.create_task(_next(batches))
-                await asyncio.wait({told} if reading is None else {told, reading}, return_when="FIRST_COMPLETED")
-                if told.done():
+                await asyncio.wait({ready} if reading is None else {ready, reading}, return_when="FIRST_COMPLETED")
+                if ready.done():
                     self._ready.clear()
-                    told = asyncio.create_task(self._ready.wait())
+                    ready = asyncio.create_task(self._ready.wait())
                     yield self.settle()
                 if not self.blocked and reading is not None and reading.done():
                     taken, reading = reading.result(), None
@@ -124,7 +124,7 @@ class Session:
                 if self.blocked:
                     return
         finally:
-            told.cancel()
+            ready.cancel()
             self.close()
             if reading is not None:
                 reading.cancel()
@@ -240,4 +240,4 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
 
 
 def _complete(choice: int) -> InvalidRequest:
-    return InvalidRequest(f"Choice {choice} is complete and takes no further piece.", field="piece.choice")
+    return InvalidRequest(f"Choice {choice} is complete and does not accept another piece.", field="piece.choice")

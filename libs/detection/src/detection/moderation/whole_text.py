@@ -88,7 +88,7 @@ async def _of_rule(
     detector = rule.detector
     if isinstance(detector, Judge):
         try:
-            return await _asked(rule, detector, texts, context)
+            return await _detections(rule, detector, texts, context)
         except Exception as error:  # a failed detector must not fail the request
             return [error] * len(texts)
 
@@ -108,7 +108,7 @@ async def _of_rule(
     return await workers.run(size <= detector.inline_limit, scan)
 
 
-async def _asked(
+async def _detections(
     rule: Rule, judge: Judge, texts: Sequence[str], context: DetectionContext
 ) -> list[list[Detection]]:
     chunks: Sequence[Sequence[Window]]

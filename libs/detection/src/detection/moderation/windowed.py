@@ -41,7 +41,7 @@ class Windowed:
         self._limit = limit
         self._ready = ready
         self._queue: list[Window] = []
-        self._asked: list[Window] = []
+        self._judging: list[Window] = []
         self._task: asyncio.Task[list[list[Detection]]] | None = None
         self._last = False
 
@@ -50,7 +50,7 @@ class Windowed:
         """The number of code points of complete windows that are not judged, while the text still grows."""
         if self._last:
             return 0
-        return self._windows.waiting + sum(len(window.text) for window in (*self._asked, *self._queue))
+        return self._windows.waiting + sum(len(window.text) for window in (*self._judging, *self._queue))
 
     @property
     def busy(self) -> bool:
@@ -90,8 +90,8 @@ class Windowed:
             return []
         task, self._task = self._task, None
         found = task.result()
-        self.decided = self._asked[-1].start + len(self._asked[-1].text)
-        self._asked = []
+        self.decided = self._judging[-1].start + len(self._judging[-1].text)
+        self._judging = []
         self._ask()
         return [detection for detections in found for detection in detections]
 
@@ -110,11 +110,11 @@ class Windowed:
 
     def _ask(self) -> None:
         if self._queue and self._task is None:
-            self._asked, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
-            self._task = asyncio.create_task(ask(self.rule, self._asked, self._context))
-            self._task.add_done_callback(self._told)
+            self._judging, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
+            self._task = asyncio.create_task(ask(self.rule, self._judging, self._context))
+            self._task.add_done_callback(self._finished)
 
-    def _told(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
+    def _finished(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
         if not task.cancelled():
             task.exception()  # read the exception, because `collect` may not be called again
         self._ready()

@@ -28,7 +28,7 @@ class Resources:
         open_embedder: Opens the embedding model; detectors call it on first use.
         model_seconds: Time limit of a request to a model.
         check_processes: The processes that parse texts.
-        pii_processes: The processes that find names; None: there is no detector `pii`.
+        pii_processes: The processes that find names; None: the detector `pii` is not available.
     """
 
     limits: Limits

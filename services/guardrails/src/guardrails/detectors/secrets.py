@@ -32,7 +32,7 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class SecretsParams(Params, frozen=True, kw_only=True):
-    """Parameters of the detector: only those of all detectors."""
+    """Parameters of the detector; it has only the common ones."""
 
 
 def secrets(limits: Limits) -> BuiltIn[SecretsParams]:

@@ -94,7 +94,7 @@ class RemoteChunker:
             self._failure = self._failed("its server failed or cannot be reached", http_status(error))
         except DetectorFailed as error:
             self._failure = error
-        except Exception:  # a defect; without this, the text would wait for its chunks for ever
+        except Exception:  # a defect; without this, the text would wait for its chunks without end
             _log.exception("chunker failed", chunker=self._config.name)
             self._failure = self._failed("it failed unexpectedly", 500)
 
@@ -113,7 +113,7 @@ class RemoteChunker:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
-        with contextlib.suppress(CausewayError):  # the reader raises the error, after the answers before it
+        with contextlib.suppress(CausewayError):  # the reader raises the error after the earlier answers
             await self._write_pieces(call)
 
     async def _write_pieces(self, call: rpc.Exchange) -> None:

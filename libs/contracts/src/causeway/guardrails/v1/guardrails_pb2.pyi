@@ -321,8 +321,7 @@ class DetectTextRequest(_message.Message):
     @_builtins.property
     def surroundings(self) -> Global___Surroundings:
         """The context of the texts. A detector of conversations judges the conversation once, and its findings belong to
-        the
-        last text. For output, it judges one conversation for each text, with the text as the assistant's latest
+        the last text. For output, it judges one conversation for each text, with the text as the assistant's latest
         message.
         """
 
@@ -497,8 +496,7 @@ class DetectorFailure(_message.Message):
     """The HTTP status of a remote detector's answer, 504 for a time-out; 0 without a status."""
     not_asked: _builtins.bool
     """The detector was not called, because there are no passages to compare the text with. This has no effect if it
-    would
-    only report.
+    would only report.
     """
     def __init__(
         self,
@@ -662,13 +660,11 @@ class DetectResponse(_message.Message):
     """The text is cleared up to this code point; never decreases."""
     action: Global___Action.ValueType
     """Block: no further text of any choice may be released. Redact: the spans of the findings must be replaced before
-    the
-    release. Unspecified without findings.
+    the release. Unspecified without findings.
     """
     judged: _builtins.bool
     """The choice is complete and judged to its end, and no further answer follows. If a text beside the content is
-    judged
-    and not cleared, no detector that redacts or blocks judges it.
+    judged and not cleared, no detector that redacts or blocks judges it.
     """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
@@ -766,15 +762,15 @@ class JudgingLimits(_message.Message):
     DETECTIONS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     longest_text: _builtins.int
-    """Most characters of one request's texts, or of one piece of a growing text."""
+    """Maximum number of characters of one request's texts, or of one piece of a growing text."""
     held_back: _builtins.int
-    """Most characters of a sentence, or of a possible match, that are held back."""
+    """Maximum number of characters of a sentence, or of a possible match, that are held back."""
     held_whole: _builtins.int
-    """Most characters of a text that is held back as a whole."""
+    """Maximum number of characters of a text that is held back as a whole."""
     detections: _builtins.int
-    """Most detections of a detector in one text."""
+    """Maximum number of detections of a detector in one text."""
     seconds: _builtins.float
-    """Most seconds of a detector for one text or piece."""
+    """Maximum number of seconds of a detector for one text or piece."""
     def __init__(
         self,
         *,

@@ -105,7 +105,7 @@ class _Reading:
         self._search = search.copy()
         self._first, self._text = search.kept  # the text that may have detections, and its position
         self._view = View(self._text[-1:], search.length)
-        self._told: dict[Detection, list[int]] = {}  # how often each search found it: the text's, the view's
+        self._counts: dict[Detection, list[int]] = {}  # how often each search found it: the text's, the view's
 
     @property
     def decided(self) -> int:
@@ -127,7 +127,7 @@ class _Reading:
     def is_over(self, search: Search) -> bool:
         """Return whether both searches will find the same from here on; drop old entries."""
         decided = min(search.decided, self.decided)
-        self._told = {each: counts for each, counts in self._told.items() if place(each)[0] >= decided}
+        self._counts = {each: counts for each, counts in self._counts.items() if place(each)[0] >= decided}
         if not search.goes_on_like(self._search):
             return False
         return self._view.is_same_behind(self._view.length - len(search.kept[1]))
@@ -140,7 +140,7 @@ class _Reading:
     def _untold(self, found: Sequence[Detection], by: int) -> list[Detection]:
         new = []
         for each in found:
-            counts = self._told.setdefault(each, [0, 0])
+            counts = self._counts.setdefault(each, [0, 0])
             counts[by] += 1
             if counts[by] > counts[1 - by]:
                 new.append(each)

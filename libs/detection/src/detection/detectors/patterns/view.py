@@ -57,7 +57,7 @@ _RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the view of a text is certainly the text itself, even if the text goes on."""
+    """Return whether the view of a text is certainly the text itself, even if the text continues."""
     if text.isascii():
         return True
     suspect = _SUSPECT.search(text)
