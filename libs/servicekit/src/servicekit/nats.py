@@ -82,7 +82,7 @@ async def connect(
         _log.info("nats is back", server=server)
 
     try:
-        # Without this time-out, the client would also repeat its first attempt for ever.
+        # Without this time-out, the client would also repeat its first attempt without end.
         async with asyncio.timeout(connect_timeout):
             await client.connect(
                 url,
@@ -93,7 +93,7 @@ async def connect(
                 allow_reconnect=True,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.25,  # type: ignore[arg-type]  # the client accepts any number
-                # A peer that vanished is noticed after one minute instead of six.
+                # This detects a vanished peer after one minute instead of six.
                 ping_interval=20,
                 max_outstanding_pings=2,
                 pending_size=1024 * 1024,

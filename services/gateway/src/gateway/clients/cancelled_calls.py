@@ -1,7 +1,7 @@
 """Cancelled calls of agents, sent between replicas of the gateway over NATS.
 
-The next request of a client may reach another gateway than the one that runs its call. Nothing is stored: a call
-that no gateway knows has ended.
+The next request of a client may reach another gateway than the one that runs its call. Nothing is stored. If no
+gateway knows a call, the call has ended.
 """
 
 import asyncio

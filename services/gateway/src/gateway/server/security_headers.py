@@ -10,9 +10,9 @@ from gateway.server.responses import NOSNIFF
 
 _ALWAYS = (NOSNIFF, (b"referrer-policy", b"no-referrer"))
 _POLICY = b"content-security-policy"
-# For data: it may load nothing, and no page may show it in a frame.
+# The policy of data: a page with it may load nothing, and no other page may show it in a frame.
 _DATA = b"default-src 'none'; frame-ancestors 'none'"
-# For the interface's description: script, style and data come from this host or from the page itself.
+# The policy of the API's description: scripts, styles and data come from this host or from the page itself.
 _PAGE = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
