@@ -251,6 +251,13 @@ def test_a_profile_called_default_replaces_the_deployments() -> None:
     assert frontends.resolve("/a/chat") == (named[1], "/chat")
 
 
+def test_a_profile_needs_no_mount_beside_the_console() -> None:
+    """The console's path `/` has an empty first segment, which is not the mount of a profile without one."""
+    served = Served(segments=frozenset({"", "chat"}))
+    profiles = parse(b"frontends: [{name: default}, {name: help, hosts: [a.example]}]", "f.yaml", BASE, served)
+    assert [each.mount for each in profiles] == ["", ""]
+
+
 def test_the_documented_examples_are_valid() -> None:
     """The documentation's examples can be loaded, and its table has every key."""
     root = Path(__file__).resolve().parents[4]

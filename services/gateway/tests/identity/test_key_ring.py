@@ -55,7 +55,7 @@ def test_a_key_that_is_revoked_is_refused_at_once() -> None:
         ring.caller(KEY)
 
 
-def test_a_key_ends_at_its_time() -> None:
+def test_an_expired_key_is_refused() -> None:
     """An expired key is refused without a change of the ring."""
     now = 100.0
     ring = KeyRing(lambda: now)

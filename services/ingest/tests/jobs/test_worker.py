@@ -203,7 +203,7 @@ async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
     assert not rig.queue.dead
 
 
-async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
+async def test_a_job_fails_after_the_longest_outage(rig: Rig) -> None:
     """After the longest wait the job becomes a dead letter with the reason of its wait."""
     rig.originals.failures = 1
     job = rig.upload("a.txt")
@@ -217,7 +217,7 @@ async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
     assert "waited" in failure.message
 
 
-async def test_a_clock_that_was_set_back_gives_nothing_up(rig: Rig) -> None:
+async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:
     """A job whose wait begins in the future continues to wait, and is done after the outage."""
     rig.originals.failures = 4
     job = rig.upload("a.txt")
@@ -278,7 +278,7 @@ async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
     assert outcomes[good.job_id] == (Outcome.STORED,)
 
 
-async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
+async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(rig: Rig) -> None:
     """A delivery beyond the last attempt is not tried, because its workers died during the earlier ones."""
     job = make_job(b"x")
     rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)

@@ -104,7 +104,7 @@ def _problems(
     seen: dict[tuple[str, str], str] = {}
     for at, profile in enumerate(profiles):
         key = ("frontends", at)
-        if profile.mount in served.segments:
+        if profile.mount and profile.mount in served.segments:
             yield (*key, "mount"), f"the gateway's own paths begin with '{profile.mount}'"
         if served.dialects is not None and profile.dialect and profile.dialect not in served.dialects:
             yield (*key, "dialect"), f"unknown dialect; the dialects are {', '.join(sorted(served.dialects))}"
