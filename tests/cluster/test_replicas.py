@@ -95,7 +95,7 @@ async def test_an_update_loses_no_answer(asker: Any, pods: Any, service: str) ->
     assert set(ended) == {"whole"}
 
 
-async def test_a_lost_machine_takes_only_its_own_answers_along(asker: Any, pods: Any) -> None:
+async def test_a_lost_machine_interrupts_only_its_own_answers(asker: Any, pods: Any) -> None:
     """If all pods of a machine are killed, only their own answers are lost. Jobs succeed, and the platform soon
     recovers.
     """

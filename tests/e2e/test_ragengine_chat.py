@@ -318,7 +318,7 @@ def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("index", [INDEX, ""])
-def test_a_model_servers_429_stays_one(recorded: Recorded, index: str, stream: bool) -> None:
+def test_a_429_of_a_model_server_reaches_the_client(recorded: Recorded, index: str, stream: bool) -> None:
     """The client raises RateLimitError with the model server's message and wait."""
     with pytest.raises(openai.RateLimitError, match="Too many requests") as caught:
         recorded.openai.chat.completions.create(

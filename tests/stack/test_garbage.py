@@ -103,7 +103,7 @@ async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> 
         yield running
 
 
-async def test_servers_of_others_that_answer_rubbish(
+async def test_external_servers_that_send_invalid_answers(
     beside_rubbish: Any, rubbish: Rubbish, record_property: Callable[[str, object], None]
 ) -> None:
     """For any invalid answer, the client gets the platform's error in bounded time. If an optional reranker fails,
@@ -151,7 +151,7 @@ async def test_servers_of_others_that_answer_rubbish(
     await stack.settled(before)
 
 
-async def test_an_embedding_server_that_answers_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> None:
+async def test_an_embedding_server_that_sends_invalid_answers(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> None:
     """A job waits with the reason while the embedding server answers incorrectly, and succeeds afterwards."""
     file = tmp_path / "embeddings.yaml"
     file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=rubbish.port))

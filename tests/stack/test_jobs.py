@@ -101,7 +101,7 @@ async def test_a_new_version_is_there_without_a_gap(stack: Any) -> None:
     assert set(found) == {1}
 
 
-async def test_what_is_away_costs_no_attempt(start_stack: Any, tmp_path: Path) -> None:
+async def test_an_unavailable_server_costs_no_attempt(start_stack: Any, tmp_path: Path) -> None:
     """While the retriever hangs, the job waits and says so. It succeeds afterwards, although only one attempt is
     allowed.
     """
@@ -152,7 +152,7 @@ async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_p
         assert len(await names(stack, "tides")) == 3
 
 
-async def test_what_was_given_up_is_sent_again(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
+async def test_a_failed_job_can_be_sent_again(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
     """Jobs become dead letters after a long outage, and can be sent again. They do not replace a newer version."""
     port, environment = embedding
     environment["CAUSEWAY_INGEST_OUTAGE_SECONDS"] = "0.5"

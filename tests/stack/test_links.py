@@ -41,7 +41,7 @@ async def asked(gateway: Any, at_first: Callable[[], Awaitable[None]] | None = N
         return response.status_code, line
 
 
-async def test_links_that_are_slow_or_lie_or_break(
+async def test_slow_wrong_and_broken_connections(
     stack: Any, links: dict[str, Link], record_property: Callable[[str, object], None]
 ) -> None:
     """Slow links only delay the answer. A corrupt or broken link causes an error in bounded time, the next question
@@ -84,7 +84,7 @@ async def test_links_that_are_slow_or_lie_or_break(
         await gateway.settled(before)
 
 
-async def test_a_gateway_and_a_worker_that_the_broker_is_parted_from(
+async def test_a_gateway_and_a_worker_cut_off_from_nats(
     stack: Any, record_property: Callable[[str, object], None]
 ) -> None:
     """While a gateway and a worker cannot reach the broker, the gateway answers questions and refuses uploads, and

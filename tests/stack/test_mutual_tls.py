@@ -233,7 +233,7 @@ async def refusal(
     return code
 
 
-async def test_all_of_it_with_certificates(site: Site, http: httpx.AsyncClient) -> None:
+async def test_the_stack_with_mutual_tls(site: Site, http: httpx.AsyncClient) -> None:
     """Documents are ingested and questions are answered. A caller without a certificate of the authority, or with
     another service's name, is refused. New certificates are used without a restart.
     """

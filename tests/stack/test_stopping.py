@@ -86,7 +86,7 @@ async def ends(process: asyncio.subprocess.Process) -> int | None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM], ids=lambda sign: sign.name)
-async def test_without_nats_jobs_keep_nobody(pair: Pair, sign: signal.Signals) -> None:
+async def test_running_jobs_do_not_delay_the_end_without_nats(pair: Pair, sign: signal.Signals) -> None:
     """A gateway and a worker end in time if NATS is frozen, killed or stopped at the same moment during jobs."""
     job = await pair.upload("first.md")
     await pair.upload("second.md")

@@ -261,7 +261,7 @@ sequences = st.integers(1, 2**32 - 1)
 
 
 @given(moments, sequences, moments, sequences)
-def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, other: int, place: int) -> None:
+def test_generations_are_ordered_by_stream_and_sequence(epoch: int, sequence: int, other: int, place: int) -> None:
     """The later stream's job is newer, and within a stream the later job. Each generation fits into 64 bits."""
     unused: Any = None
     one = IngestTransport(unused, unused, unused, unused, unused, epoch).generation(sequence)

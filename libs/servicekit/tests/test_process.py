@@ -138,7 +138,7 @@ async def test_a_signal_ends_it_in_order(start: Start) -> None:
         assert complaint not in err
 
 
-async def test_a_thread_that_is_stuck_does_not_hold_it_up(start: Start) -> None:
+async def test_a_stuck_thread_does_not_delay_the_exit(start: Start) -> None:
     """A thread that cannot end, such as a name lookup, is left behind, and the process ends normally."""
     service = await start("stuck")
     await service.ready()
