@@ -151,7 +151,9 @@ async def test_external_servers_that_send_invalid_answers(
     await stack.settled(before)
 
 
-async def test_an_embedding_server_that_sends_invalid_answers(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> None:
+async def test_an_embedding_server_that_sends_invalid_answers(
+    start_stack: Any, tmp_path: Path, rubbish: Rubbish
+) -> None:
     """A job waits with the reason while the embedding server answers incorrectly, and succeeds afterwards."""
     file = tmp_path / "embeddings.yaml"
     file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=rubbish.port))
