@@ -12,7 +12,7 @@ def rows(root: Path) -> list[list[str]]:
     table = table[: table.index("\n## ")]
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert found[0] == ["stage", "field", "rendered in", "held by"]
+    assert found[0] == ["stage", "field", "rendered in", "tested by"]
     return found[1:]
 
 
