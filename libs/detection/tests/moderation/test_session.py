@@ -27,8 +27,6 @@ from detection.moderation.rules import Rule, redacted
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.whole_text import judge
-from guardrails.detectors.counting import token_limit
-from guardrails.detectors.secrets import secrets
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import InvalidRequest
@@ -38,7 +36,6 @@ _CATALOGUE = Catalogue(
     [
         regex(Limits(held=100)),
         ban_substrings(_LIMITS),
-        secrets(_LIMITS),
         invisible_text(_LIMITS),
         prompt_injection(_LIMITS),
     ],
@@ -281,7 +278,6 @@ _SECRETS = [
     ("regex", {"regex": ["us-phone-number"]}, "(555) 123-4567"),
     ("regex", {"regex": [r"sk-[a-z0-9]{6}"]}, "sk-ab12cd"),
     ("regex", {"regex": ["iban"]}, "NO9386011117947"),
-    ("secrets", {}, "://u:pa55w0rd@"),
     ("invisible_text", {"replacement": "[REDACTED]"}, "\u200b\U000e0041\u200b"),
     ("prompt_injection", {}, "do anything now"),
     ("regex", {"regex": [r"🔑é\p{Han}+"]}, "🔑é数据数据"),
@@ -390,13 +386,13 @@ def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
     """Detectors of whole answers do not judge these texts. If no other rule judges such a text, it stays
     uncleared.
     """
-    limit = Catalogue([token_limit()], 4).rules([_spec("token_limit", Action.BLOCK, {"limit": 1})])
+    whole = Rule("whole", ScriptedDetector("mail"), Action.BLOCK, OnError.BLOCK, "#", about_answer=True)
     patterns = _rules(_regex(Action.REDACT, "email"))
     text = "mail ann@example.org, please"
 
-    [step] = Session((*limit, *patterns)).feed([Piece(7, text, last=True, beside=True)])
+    [step] = Session((whole, *patterns)).feed([Piece(7, text, last=True, beside=True)])
     assert (step.choice, step.cleared_until, step.action, step.judged) == (7, len(text), Action.REDACT, True)
-    [step] = Session(limit).feed([Piece(7, text, last=True, beside=True)])
+    [step] = Session((whole,)).feed([Piece(7, text, last=True, beside=True)])
     assert (step.cleared_until, step.action, step.judged) == (0, Action.NONE, True)
     reporting = _rules(_regex(Action.REPORT, "email"))
     [step] = Session(reporting).feed([Piece(7, text, last=True, beside=True)])
