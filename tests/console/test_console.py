@@ -265,11 +265,11 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     expect(page.get_by_label("Access list")).to_contain_text("annbob")
     visited.check()
     page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("button", name="Delete permanently").click()
     expect(page.get_by_role("link", name=re.compile("garden"))).to_contain_text("0 documents")
     page.get_by_role("button", name="Settings").click()
     page.get_by_role("button", name="Delete the index").click()
-    page.get_by_role("button", name=re.compile("for good")).click()
+    page.get_by_role("button", name=re.compile("permanently")).click()
     expect(page.get_by_role("link", name=re.compile("garden"))).to_have_count(0)
 
 

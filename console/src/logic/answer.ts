@@ -64,7 +64,7 @@ export function passagesOf(context: ChatContext): Passage[] {
   return Array.isArray(found) ? (found as Passage[]) : []
 }
 
-/** Return the query that was searched for. */
+/** Return the query that the search used. */
 export function queryOf(context: ChatContext): string {
   const said = thought(context, 'Generated search query')?.description
   return typeof said === 'string' ? said : ''

@@ -93,7 +93,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
             <>
               <Button onClick={() => setSure(false)}>Keep it</Button>
               <Button kind="danger" onClick={onDelete}>
-                Delete for good
+                Delete permanently
               </Button>
             </>
           ) : (

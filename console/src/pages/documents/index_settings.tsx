@@ -134,7 +134,7 @@ export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open
         <div className="actions">
           {sure ? (
             <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate()}>
-              Delete {index.documents} documents for good
+              Delete {index.documents} documents permanently
             </Button>
           ) : (
             <Button kind="quiet" icon="trash" onClick={() => setSure(true)}>

@@ -46,7 +46,7 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     both = await vectors.needed("ferry", specs(small, large))
     assert numbers(await vectors.needed("ferry", specs(small, large))) == numbers(both)
     assert numbers(both)[0] == numbers(first)[0] == (await HashingEmbedder(8).embed(["ferry"]))[0].tolist()
-    assert numbers(await vectors.welcome("bridge", specs(small))) != numbers(first)
+    assert numbers(await vectors.available("bridge", specs(small))) != numbers(first)
     assert (small.asked, large.asked) == (["ferry", "bridge"], ["ferry"])
 
 

@@ -69,9 +69,9 @@ class Checks:
         """Return the turn after redaction. Detectors that only report are not called here.
 
         All messages of users and tools are judged, but only those after the latest answer can block the request: an
-        old message must not close a conversation for ever. A blocked old message does not reach the model either.
-        `Turn.detection.input_scope` can change this. A policy's detectors judge all messages, also those of the
-        system and the assistant, and what the request sends to the model beside its messages.
+        old message must not block a conversation permanently. A blocked old message does not reach the model
+        either. `Turn.detection.input_scope` can change this. A policy's detectors judge all messages, including
+        those of the system and the assistant, and the parts of the request beside its messages that the model gets.
 
         Raises:
             BlockedQuestion: A detector blocks it.

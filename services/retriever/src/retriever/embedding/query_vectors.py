@@ -86,7 +86,7 @@ class QueryVectors:
             self._kept.put((name, text), vector, vector.nbytes + _SIGN_BYTES * len(text))
         return vectors
 
-    async def welcome(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
+    async def available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """Return the vectors as `needed` does, or fewer: none for models that are not configured.
 
         Return no vectors at all if a model fails or is slow.

@@ -157,7 +157,7 @@ class Retrieval:
         needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
         if not needed and query.skip_missing_scores:
             return {}
-        embed = self._vectors.needed if needed else self._vectors.welcome
+        embed = self._vectors.needed if needed else self._vectors.available
         with timer.time("embed"):
             return await embed(query.text, [index.spec for index in indexes])
 

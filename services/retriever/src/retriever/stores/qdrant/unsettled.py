@@ -17,7 +17,7 @@ from retriever.stores.qdrant.points import Points
 _FRESH_SECONDS = 0.25
 _SUSPECTED_SECONDS = 60.0
 _MOST_SUSPECTS = 100
-_LOOKED_AT = 20
+_CHECKED_TOGETHER = 20
 """Number of suspected documents that are checked together."""
 
 
@@ -43,7 +43,7 @@ class Unsettled:
         self._points = points
         self._records = records
         self._suspects: dict[str, float] = {}
-        self._met_abandoned = False
+        self._has_expired_marks = False
         self._reading = asyncio.Lock()
         self._until = 0.0
         self._changes = 0
@@ -63,22 +63,22 @@ class Unsettled:
     @property
     def may_be_left(self) -> bool:
         """Whether a search found stray chunks or an expired mark, which a terminated process may have left."""
-        return self._met_abandoned or bool(self._suspects)
+        return self._has_expired_marks or bool(self._suspects)
 
     async def marks(self) -> list[payload.Payload]:
         """Return the payloads of the marks, each with its document and its end."""
         found = await self._points.payloads_of_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
-        self._met_abandoned = any(map(_has_run_out, found.values()))
+        self._has_expired_marks = any(map(_has_expired, found.values()))
         return list(found.values())
 
     async def abandoned(self) -> list[str]:
         """Return documents with an expired mark or with stray chunks."""
-        left = [mark["document_id"] for mark in await self.marks() if _has_run_out(mark)]
+        left = [mark["document_id"] for mark in await self.marks() if _has_expired(mark)]
         return [*left, *[each for each in await self._strays() if each not in left]]
 
     async def _strays(self) -> list[str]:
         """Return suspected documents with stray chunks. Stop suspecting the others."""
-        some = list(self._suspects)[:_LOOKED_AT]
+        some = list(self._suspects)[:_CHECKED_TOGETHER]
         records = await self._records(some) if some else {}
         found = []
         for each in some:
@@ -110,5 +110,5 @@ class Unsettled:
             self._until = began + _FRESH_SECONDS
 
 
-def _has_run_out(mark: payload.Payload) -> bool:
+def _has_expired(mark: payload.Payload) -> bool:
     return bool(mark[schema.UNTIL] < time.time())
