@@ -8,6 +8,7 @@ from gateway.domain import Action, Detector, Detectors, Policy
 from gateway.frontends.profile_entry import AllowEntry, ProfileEntry
 from gateway.frontends.profiles import Frontend, Frontends, GuardrailsWire
 from gateway.frontends.profiles_file import FrontendsFile, Profiles, Served, parse
+from gateway.routes.table import route_table
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.yaml_file import BadFile
 
@@ -261,7 +262,8 @@ def test_a_profile_needs_no_mount_beside_the_console() -> None:
 def test_the_documented_examples_are_valid() -> None:
     """The documentation's examples can be loaded, and its table has every key."""
     root = Path(__file__).resolve().parents[4]
-    served = Served(dialects=frozenset({"2024-01", "2026-04-10"}), check_overrides=overrides.check)
+    segments = frozenset(route.first_segment for route in route_table((), console=True))
+    served = Served(segments, frozenset({"2024-01", "2026-04-10"}), overrides.check)
     example = (root / "examples" / "frontends.yaml").read_bytes()
     assert [each.name for each in parse(example, "f", BASE, served)] == ["help", "staff", "default"]
     page = (root / "docs" / "frontends.md").read_text()
