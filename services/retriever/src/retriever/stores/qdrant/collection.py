@@ -236,9 +236,7 @@ class QdrantCollection:
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records."""
-        return [
-            values["document_id"] async for values in self._points.payloads(schema.within(scope, payload.DOCUMENT))
-        ]
+        return [each["document_id"] async for each in self._points.payloads(schema.within(scope, payload.DOCUMENT))]
 
     async def count_documents(self, scope: Scope) -> int:
         """Return the number of records in scope."""
@@ -294,14 +292,14 @@ class QdrantCollection:
     async def put_settings(self, settings: IndexSettings) -> None:
         """Store the settings in the collection's point."""
         spec = replace(self.spec, settings=settings)
-        await self._say({"spec": msgspec.json.encode(spec).decode()})
+        await self._set_payload({"spec": msgspec.json.encode(spec).decode()})
         self.spec = spec
 
     async def put_note(self, note: bytes) -> None:
         """Store a note in the collection's point."""
-        await self._say(schema.kept(note))
+        await self._set_payload(schema.kept(note))
 
-    async def _say(self, values: payload.Payload) -> None:
+    async def _set_payload(self, values: payload.Payload) -> None:
         index = [self._location.index_point]
         lease = self.leases.held(self._location.index_point)
         if lease is not None:
