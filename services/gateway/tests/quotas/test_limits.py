@@ -23,6 +23,14 @@ def of(text: str, holder: Holder) -> dict[str, int]:
     return {m.value: limit for m, limit in limits.parsed(text.encode(), "quotas.yaml").of(holder).items()}
 
 
+def test_the_documented_example_is_valid() -> None:
+    """The page shows the example file, and its limits apply."""
+    root = Path(__file__).resolve().parents[4]
+    example = (root / "examples" / "quotas.yaml").read_text()
+    assert example == (root / "docs" / "quotas.md").read_text().split("```yaml\n")[1].split("```")[0]
+    assert of(example, Holder("tenant", "north"))["tokens_per_minute"] == 2_000_000
+
+
 def test_named_callers_override_the_defaults() -> None:
     """A named caller has the file's limits, and others the defaults. `null` removes a default."""
     assert of(GOOD, Holder("tenant", "south")) == {

@@ -8,6 +8,14 @@ from servicekit.errors import InvalidRequest
 GOOD = "currency: EUR\nmodels:\n  small: {input: 0.5, output: 2}\n"
 
 
+def test_the_documented_example_is_valid() -> None:
+    """The page shows the example file, and the gateway reads it."""
+    root = Path(__file__).resolve().parents[4]
+    path = root / "examples" / "prices.yaml"
+    assert path.read_text() == (root / "docs" / "usage.md").read_text().split("```yaml\n")[1].split("```")[0]
+    assert prices.load(path).current.cost("small", 1_000_000, 0) == pytest.approx(0.15)
+
+
 def test_the_cost_of_an_answer(tmp_path: Path) -> None:
     """The cost is computed from prices per million tokens. A model without a price has no cost."""
     (tmp_path / "prices.yaml").write_text(GOOD)
