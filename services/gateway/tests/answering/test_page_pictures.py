@@ -170,7 +170,7 @@ async def test_the_best_pages_that_fit_are_shown(ask: Any, fakes: Any) -> None:
     fakes.generator.window = 3 * budget.PICTURE_TOKENS
     context = await ask(WANTED | {"max_tokens": 1024})
     assert [image["url"] for image in context["data_points"]["images"]] == URLS[:1]
-    assert notes(context) == ["The model did not get the pictures of 1 more pages."]
+    assert notes(context) == ["Pages whose pictures the model did not get: 1."]
 
 
 async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes: Any) -> None:

@@ -65,7 +65,7 @@ class PagePictures:
         if not found:
             return (), NONE_KEPT
         missing = len(pages) - len(found)
-        return found, f"The model did not get the pictures of {missing} more pages." if missing else ""
+        return found, f"Pages whose pictures the model did not get: {missing}." if missing else ""
 
     async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
         # Sequentially: there are few, and each is one round trip.
