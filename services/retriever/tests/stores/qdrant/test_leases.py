@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from causeway_testing.retriever.qdrant import serving
@@ -10,6 +11,7 @@ from causeway_testing.retriever.qdrant_stores import LEASE, SPEC, kill, opened, 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.scope import EVERYTHING
 from retriever.ports.store import ChunkPoint, Terms
+from retriever.stores.qdrant.leases import keep
 from servicekit import keys
 from servicekit.errors import Unavailable
 
@@ -121,6 +123,53 @@ async def test_a_late_removal_spares_a_newer_version() -> None:
         await removal
         assert len(await theirs.chunks_of(Version("d", 3), 0, 10)) == 3
         assert await theirs.count_chunks(EVERYTHING) == 3
+
+
+async def test_a_late_renewal_does_not_bring_back_a_lease() -> None:
+    """A process pauses for longer than its lease. Meanwhile another one writes the document and gives up its lease.
+    The first process renews its own lease before it notices, but may write nothing.
+    """
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server))
+        other = await stack.enter_async_context(opened(server))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        await kill(one)
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.remove_chunks("d", None)
+        await theirs.unmark("d")
+        await mine.leases.renew()
+        with pytest.raises(Unavailable, match="taken over"):
+            await mine.put_record(Document("d", generation=1))
+        assert await theirs.versions() == {}
+        assert await theirs.marked() == []
+
+
+async def test_leases_of_several_indexes_are_renewed_together() -> None:
+    """The renewal of one index does not wait for the renewal of another one, which a hanging node may hold up."""
+    async with serving() as server, opened(server, lease=30.0) as store:
+        collections = [await store.create(replace(SPEC, name=name)) for name in ("notes", "letters")]
+        for each in collections:
+            await each.publish()
+            await each.mark("d")
+        both = asyncio.Barrier(2)
+        renewed: list[str] = []
+
+        async def together(name: str) -> None:
+            if name == "Upsert":
+                await both.wait()
+                renewed.append(name)
+
+        server.before = together
+        await keep([each.leases for each in collections])
+        server.before = None
+        assert renewed == ["Upsert"] * 2
 
 
 @pytest.mark.parametrize("generation", [0, 5], ids=["new", "replaced"])

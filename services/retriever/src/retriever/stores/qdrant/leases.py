@@ -16,6 +16,7 @@ import structlog
 from qdrant_client import AsyncQdrantClient, models
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
+from retriever.concurrency.together import together
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.connection import Calls
@@ -99,7 +100,7 @@ class Leases:
         """
         began, until = time.monotonic(), self._end()
         with contextlib.suppress(DeadlineExceeded, Unavailable):  # the read below tells whether it was applied
-            await self._write([lease], schema.free_for(self.holder, time.time()), until)
+            await self._write([lease], schema.free_for(self.holder, time.time()), until, models.UpdateMode.UPSERT)
         lease.until = began + self._seconds * 0.8  # the rest is for clocks that differ
         if lease.id not in await self._mine([lease.id], until):
             return False
@@ -154,7 +155,8 @@ class Leases:
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
-            await self._write(leases, schema.has(schema.held_by(self.holder)), 1.0)
+            mine = schema.has(schema.held_by(self.holder))
+            await self._write(leases, mine, 1.0, models.UpdateMode.UPDATE_ONLY)
 
     async def renew(self) -> None:
         """Renew all held leases. Leases that another process has taken over become invalid."""
@@ -167,8 +169,10 @@ class Leases:
             began, until = time.monotonic(), self._end()
             # Do not restore leases that were given up meanwhile.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
+            holder = schema.has(schema.held_by(self.holder))
             with contextlib.suppress(DeadlineExceeded, Unavailable):
-                await self._write(held, schema.has(schema.held_by(self.holder)), until)
+                # A lease that another process took over and gave up again must stay lost.
+                await self._write(held, holder, until, models.UpdateMode.UPDATE_ONLY)
             mine = await self._mine([lease.id for lease in held], until)
             for lease in held:
                 if lease.id in mine:
@@ -177,7 +181,9 @@ class Leases:
                     _log.warning("a lease was lost", collection=self._collection)
                     lease.until = 0.0  # it is kept, so that its user notices
 
-    async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float) -> None:
+    async def _write(
+        self, leases: Iterable[Lease], condition: models.Filter, until: float, mode: models.UpdateMode
+    ) -> None:
         await self._calls.write(
             AsyncQdrantClient.upsert,
             self._collection,
@@ -188,6 +194,7 @@ class Leases:
             wait=True,
             ordering=ORDERING,
             update_filter=condition,
+            update_mode=mode,
         )
 
     def _end(self) -> float:
@@ -209,9 +216,16 @@ class Leases:
 
 
 async def keep(leases: Iterable[Leases]) -> None:
-    """Renew leases. A failed renewal is tried again the next time."""
-    for each in list(leases):
-        try:
-            await each.renew()
-        except (CausewayError, Missing) as error:
-            _log.warning("leases not renewed", why=str(error))
+    """Renew leases. A failed renewal is tried again the next time.
+
+    The collections do not wait for each other: while a node of a cluster hangs, the first write of each collection
+    may take most of the time of a lease.
+    """
+    await together(*[_renewed(each) for each in leases if each])
+
+
+async def _renewed(leases: Leases) -> None:
+    try:
+        await leases.renew()
+    except (CausewayError, Missing) as error:
+        _log.warning("leases not renewed", why=str(error))
