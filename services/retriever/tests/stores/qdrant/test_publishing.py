@@ -166,6 +166,30 @@ async def test_a_change_that_comes_too_late_changes_nothing() -> None:
         assert await found(server, shared=False) == ["the ferry"]
 
 
+async def test_a_switch_is_not_repeated_after_the_lease() -> None:
+    """The lease that blocks commits expires while the switch is repeated. Other processes may commit to the old
+    collection again, so the alias stays there.
+    """
+    async with served(shared=False) as (server, bench):
+        old, made = await old_of(bench), await beside(bench)
+        await old.freeze(5.0)
+        lease = old.leases.held(old._mark_id("\0frozen"))
+        assert lease is not None
+
+        async def failing(name: str) -> None:
+            if name == "UpdateAliases":
+                lease.until = 0.0
+                raise Internal("Waiting for consensus operation commit failed. Timeout set at: 10 seconds")
+
+        before = server.calls.count("UpdateAliases")
+        server.before = failing
+        with pytest.raises(Unavailable, match="taken over"):
+            await made.publish(old)
+        server.before = None
+        assert server.calls.count("UpdateAliases") == before + 2  # one switch, sent twice
+        assert await found(server, shared=False) == ["the ferry"]
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_a_move_whose_switch_is_not_answered(shared: bool) -> None:
     """The index has all documents, whether or not the command reports success."""

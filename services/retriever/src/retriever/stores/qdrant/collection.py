@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -109,10 +110,11 @@ class QdrantCollection:
 
     async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
         """Point the alias here, and remove the other collection."""
-        if instead_of is not None:
-            instead_of._check_lease(_FROZEN)
         with self._points.there():
-            await self._location.take_alias(instead_of._location if instead_of else None)
+            if instead_of is None:
+                await self._location.take_alias(None)
+            else:
+                await self._location.take_alias(instead_of._location, partial(instead_of._check_lease, _FROZEN))
         self.leases.forget(self._location.index_point)
         if instead_of is not None:
             instead_of._points.gone = Replaced(self.spec.name)
@@ -144,14 +146,10 @@ class QdrantCollection:
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
         """Return the nearest chunks by cosine."""
-        if ids is not None and not ids:
-            return []
         return await self._searches.dense(vector, limit, scope, ids)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
         """Return the best chunks by BM25."""
-        if not terms.indices or (ids is not None and not ids):
-            return []
         return await self._searches.sparse(terms, limit, scope, ids)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:

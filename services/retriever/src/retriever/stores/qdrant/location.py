@@ -14,6 +14,7 @@ without an alias and with an expired lease. An index may also share a collection
 import asyncio
 import hashlib
 import uuid
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -138,10 +139,14 @@ class Location:
             return False
         return any(each.alias_name == self.alias for each in info.aliases)
 
-    async def take_alias(self, instead_of: "Location | None") -> None:
+    async def take_alias(self, instead_of: "Location | None", check: Callable[[], object] = lambda: None) -> None:
         """Point the alias here atomically.
 
         A change without an answer may be applied, at once or later. So this looks whether it was, and repeats it.
+
+        Args:
+            instead_of: The location that the alias points to; None: the index is new.
+            check: Called before each change. It raises if the other location may have changed meanwhile.
 
         Raises:
             Unavailable: Another process has moved the alias, or the nodes do not agree, or the cluster does not
@@ -163,6 +168,7 @@ class Location:
             if leads_to not in (None, instead_of.entry if instead_of else None):
                 failure = Unavailable("Another process has created the index meanwhile.")
                 break
+            check()
             try:
                 await self.aliases.change(self._changes(leads_to))
             except (DeadlineExceeded, Unavailable) as error:

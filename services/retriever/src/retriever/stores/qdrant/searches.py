@@ -47,10 +47,14 @@ class QdrantSearches:
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None
     ) -> list[Hit]:
         """Return the nearest chunks by cosine."""
+        if ids is not None and not ids:
+            return []
         return await self._settled(lambda marked: self._search(self._dense(vector, limit, scope, marked, ids)))
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None) -> list[Hit]:
         """Return the best chunks by BM25."""
+        if not terms.indices or (ids is not None and not ids):
+            return []
         return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
