@@ -183,6 +183,24 @@ async def test_a_node_that_failed_is_avoided() -> None:
         assert cluster.nodes[0].calls.count("Count") <= 1
 
 
+async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
+    """No node reads enough copies of a collection. A node that failed is used again as soon as it answers."""
+    async with running() as cluster, opened(cluster, 0.5) as store:
+        await (await store.create(SPEC)).publish()
+
+        async def lost(name: str) -> None:
+            if name == "Get":
+                raise Internal("2 of 2 read operations failed")
+
+        for each in cluster.nodes:
+            each.before = lost
+        node = store._connection._nodes[0]
+        node.failed("no answer in time")
+        async with asyncio.timeout(20):
+            while node.is_avoided:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.05)
+
+
 async def test_a_slow_node_is_not_preferred() -> None:
     """After a node took long to answer, the next calls go to another one."""
     async with running() as cluster, opened(cluster, 0.5) as store:

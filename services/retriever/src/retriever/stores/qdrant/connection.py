@@ -268,7 +268,9 @@ class Connection:
             answers = [await read(AsyncQdrantClient.get_aliases) for read in reads]
             mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in answers)
             for _, collection in sorted(mine & theirs)[:1]:
-                await reads[0](AsyncQdrantClient.retrieve, collection, [_NO_POINT], consistency=CONSISTENCY)
+                # If the healthy node fails as well, copies are lost, and this node is not the cause.
+                if not await _reaches_copies(reads[0], collection) and await _reaches_copies(reads[1], collection):
+                    return False
         except (Transient, Missing, CausewayError):
             return False
         return mine == theirs or not is_compared
@@ -276,6 +278,15 @@ class Connection:
     def _order(self) -> list[Node]:
         """Return the nodes, avoided ones last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
+
+
+async def _reaches_copies(read: Read, collection: str) -> bool:
+    """Return whether a node reads more than half of the copies of a collection."""
+    try:
+        await read(AsyncQdrantClient.retrieve, collection, [_NO_POINT], consistency=CONSISTENCY)
+    except (Transient, Missing, CausewayError):
+        return False
+    return True
 
 
 async def _version(read: Read) -> str:
