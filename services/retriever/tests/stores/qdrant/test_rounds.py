@@ -25,12 +25,16 @@ TEXTS = [
 ]
 
 
-_QUIET_SECONDS = 0.2
+_QUIET_TURNS = 20
+_TURN_SECONDS = 0.01
 
 
 class Rounds:
     """Count the rounds of calls to a server. It answers the calls of a round together, after no further call
     arrives.
+
+    A round ends after some short pauses without a call, not after one long pause. A process that gets no CPU for a
+    while then still takes the calls that have arrived before it ends the round.
     """
 
     def __init__(self, server: Server) -> None:
@@ -54,11 +58,13 @@ class Rounds:
         self.calls.append((name, self.count))
         if self._release is not None:
             self._release.cancel()
-        self._release = loop.call_later(_QUIET_SECONDS, self._answer)
+        self._release = loop.call_later(_TURN_SECONDS, self._answer, _QUIET_TURNS)
         await asyncio.shield(self._held)
 
-    def _answer(self) -> None:
-        if self._held is not None:
+    def _answer(self, turns: int) -> None:
+        if turns > 1:
+            self._release = asyncio.get_running_loop().call_later(_TURN_SECONDS, self._answer, turns - 1)
+        elif self._held is not None:
             self._held.set_result(None)
             self._held = None
 
