@@ -85,10 +85,11 @@ class Index:
         async with self._counting:
             if now >= self._languages_until:
                 known = sorted(LANGUAGES)
-                noted, revision = self._languages_until, self.revision
-                counts = await together(*(self.collection.count_documents(_in(each)) for each in known))
+                noted, collection = self._languages_until, self.collection
+                revision = collection.revision
+                counts = await together(*(collection.count_documents(_in(each)) for each in known))
                 self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
-                self._counted = self.collection, revision
+                self._counted = collection, revision
                 if self._languages_until == noted:
                     self._languages_until = now + _LANGUAGES_SECONDS
 

@@ -9,6 +9,7 @@ from causeway_testing.servers import eventually
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.query import Query
+from retriever.storage import files
 from retriever.stores.edge.parking import Room
 from retriever.stores.edge.shard import LiveShard
 from retriever.stores.edge.store import EdgeStore
@@ -170,6 +171,44 @@ async def test_an_index_that_is_closed_is_rebuilt_and_dropped(tmp_path: Path) ->
     await bench.indexes.delete("local", "index1")
     with pytest.raises(NotFound):
         await bench.indexes.get("local", "index1")
+    await bench.aclose()
+
+
+async def test_a_closed_index_is_opened_before_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search during the copy leaves the files in place. The engine removes files when it opens a shard."""
+    store, bench = await filled(tmp_path)
+    shard = shards(store)["index0"]
+    assert shard.park()
+    listed: list[list[Path]] = []
+
+    def copy_tree(source: Path, target: Path) -> None:
+        for _ in range(2):
+            listed.append(sorted(source.rglob("*")))
+            assert shard.shard.info().points_count == 2  # the record and the chunk
+
+    monkeypatch.setattr(files, "copy_tree", copy_tree)
+    await shard.copy(tmp_path / "copy", to_rebuild=False)
+    assert listed[0] == listed[1]
+    await bench.aclose()
+
+
+async def test_an_index_that_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is logged. The index that is opened in its place answers, and so does the index itself."""
+    store, bench = await filled(tmp_path, Room(shards=MOST))
+    await found(bench, "index4")
+    park = LiveShard.park
+
+    def fail(shard: LiveShard) -> bool:
+        if not park(shard):
+            return False
+        raise OSError("no space left")
+
+    monkeypatch.setattr(LiveShard, "park", fail)
+    for number in (0, 5, 1, 0):
+        assert await found(bench, f"index{number}") == [f"the ferry {number}"]
+    assert are_open(store) == ["index0", "index1"]
     await bench.aclose()
 
 

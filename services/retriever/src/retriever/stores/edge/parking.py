@@ -62,7 +62,7 @@ class Parking:
         for shard in shards[:-1]:
             if number <= self._room.shards and memory <= self._room.memory:
                 return
-            if shard.park():
+            if self._park(shard):
                 number, memory = number - 1, memory - shard.memory
 
     async def look(self) -> int:
@@ -71,7 +71,7 @@ class Parking:
         parked = 0
         for shard in self._least_recently_used():
             if now - shard.used_at >= _IDLE_SECONDS:
-                parked += shard.park()
+                parked += self._park(shard)
                 await asyncio.sleep(0)  # closing holds the interpreter's lock
         self.make_room()
         return parked
@@ -80,6 +80,15 @@ class Parking:
         """Stop looking for idle shards."""
         if self._looking is not None:
             await ended(self._looking)
+
+    @staticmethod
+    def _park(shard: LiveShard) -> bool:
+        """Close a shard and return whether it was closed. A failure must not fail the opening of another one."""
+        try:
+            return shard.park()
+        except Exception:
+            _log.exception("an index was not closed regularly", index=shard.spec.name)
+            return not shard.is_open
 
     def _least_recently_used(self) -> list[LiveShard]:
         return sorted((each for each in self._shards() if each.is_open), key=lambda each: each.used_at)

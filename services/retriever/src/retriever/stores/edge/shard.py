@@ -158,8 +158,8 @@ class LiveShard:
         if self._open is None or not self.published or busy:
             return False
         # Not in a thread: a concurrent caller would open the shard a second time.
-        self._open.close()
-        self._open, self._parked, self._unflushed = None, True, 0
+        shard, self._open, self._parked, self._unflushed = self._open, None, True, 0
+        shard.close()
         return True
 
     async def index_fields(self) -> None:
@@ -245,16 +245,17 @@ class LiveShard:
     async def copy(self, target: Path, *, to_rebuild: bool) -> None:
         """Copy the shard's files while writers wait.
 
-        A copy opens like a shard after a crash: the log has the points that the segments lack.
+        A copy opens like a shard after a crash: the log has the points that the segments lack. A parked shard is
+        opened before: a reader that opens it during the copy would change and remove files.
 
         Args:
             target: The directory to create.
             to_rebuild: Whether to note the documents that are written from now on, for `take_over`, until `forget`.
         """
         async with self._writing:
+            _ = self.shard
             # A thread cannot be cancelled. It would continue to write after the caller has cleaned up.
-            copying = asyncio.to_thread(files.copy_tree, self._path(self.current()), target)
-            await Shield().run(copying)
+            await Shield().run(asyncio.to_thread(files.copy_tree, self._path(self._manifest), target))
             if to_rebuild:
                 self._touched = set()
 
@@ -296,7 +297,8 @@ class LiveShard:
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    old, old_directory = None if self.is_closed else self.shard, self._path(self._manifest)
+                    # Nothing may fail now, because the manifest names the new shard. `copy` has opened the old one.
+                    old, old_directory = self._open, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
                         self._open, self._indexed = new, bool(new.info().payload_schema)
@@ -342,9 +344,7 @@ class LiveShard:
         return self._manifest
 
     def _gone(self) -> CausewayError:
-        if self._replaced:
-            return Replaced(self.spec.name)
-        return no_such_index(self.spec.name)
+        return Replaced(self.spec.name) if self._replaced else no_such_index(self.spec.name)
 
     def _path(self, manifest: Manifest) -> Path:
         return self.directory / str(manifest.generation)
