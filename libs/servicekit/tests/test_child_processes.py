@@ -49,6 +49,16 @@ async def test_a_process_that_ends(processes: Processes) -> None:
         assert ended.value.code == 3
 
 
+async def test_a_process_that_ends_while_it_is_idle(processes: Processes) -> None:
+    """Another process answers the next question: the end of an idle process is not the fault of a question."""
+    asked = processes(READY + ANSWER)
+    for _ in range(3):
+        assert await asked.ask(b"?", 30) == b"hi"
+        await asked._idle[0]._process.wait()
+        assert len(asked._idle) == 1
+    await asked.aclose()
+
+
 async def test_an_answer_that_is_too_long(processes: Processes) -> None:
     """The frame is refused by its length, before it is read."""
     with pytest.raises(ValueError, match="3 bytes"):

@@ -102,6 +102,12 @@ class Child:
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise ChildEnded(await self._process.wait()) from error
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is known to have ended."""
+        assert self._process.stdout is not None
+        return self._process.returncode is not None or self._process.stdout.at_eof()
+
     async def kill(self) -> None:
         """Kill the process with its forks."""
         with contextlib.suppress(ProcessLookupError):
@@ -144,10 +150,7 @@ class ChildProcesses:
             ChildNotStarted: A process does not start.
         """
         async with self._free:
-            if self._idle:
-                child = self._idle.pop()
-            else:
-                child = await Child.start(self._command, self._environment, self._longest)
+            child = await self._reserved()
             child.is_free = False
             try:
                 yield child
@@ -156,6 +159,15 @@ class ChildProcesses:
                     self._idle.append(child)
                 else:
                     await child.kill()
+
+    async def _reserved(self) -> Child:
+        """Return an idle process, or start one. An idle process that ended says nothing about the next question."""
+        while self._idle:
+            child = self._idle.pop()
+            if not child.has_ended:
+                return child
+            await child.kill()  # its forks
+        return await Child.start(self._command, self._environment, self._longest)
 
     async def ask(self, question: bytes, seconds: float) -> bytes:
         """Return the answer to a question, which is one frame.
