@@ -51,14 +51,12 @@ async def test_many_windows_are_several_questions(processes: ChildProcesses) -> 
     assert [[each.text for each in one] for one in found] == [[], ["Anna Meyer"], [], [], ["John Smith"]]
 
 
-async def test_a_dead_process_is_the_failure_of_one_question(processes: ChildProcesses) -> None:
-    """If the process dies, one question fails, and the next question starts another process."""
+async def test_a_process_that_ends_while_it_is_idle_fails_no_question(processes: ChildProcesses) -> None:
+    """The next question starts another process."""
     judge = slow(pii(processes, 60))
     await judge.judge(["Anna"], _AROUND)
     [idle] = processes._processes._idle
     await idle.kill()
-    with pytest.raises(DetectorFailed, match="ended"):
-        await judge.judge(["Anna"], _AROUND)
     assert (await judge.judge(["Anna Meyer came."], _AROUND))[0]
 
 
