@@ -20,7 +20,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def members(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return the members of a body that must be an object, each unparsed.
+    """Return the unparsed members of a body. The body must be an object.
 
     Raises:
         InvalidRequest: The body is not JSON, is nested too deeply, or is no object.
@@ -41,7 +41,7 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
         path: Its path in the request.
 
     Raises:
-        InvalidRequest: A number in it is out of range, or its text is not UTF-8.
+        InvalidRequest: The value has a number out of range or text that is not UTF-8, or is nested too deeply.
     """
     if raw is None:
         return None
@@ -52,7 +52,7 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
 
 
 def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
-    """Return some of a body's members, parsed; the others stay unparsed.
+    """Parse and return the members with these names.
 
     Raises:
         InvalidRequest: See `value`.
@@ -61,7 +61,7 @@ def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
 
 
 def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
-    """Return the object without some members; the others keep their bytes."""
+    """Return the object without the members with these names. The values of the others keep their bytes."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
@@ -71,7 +71,7 @@ def _reason(error: Exception) -> str:
 
 
 class Fields:
-    """An object's members. Absent, null and (for text) empty members are equal.
+    """An object's members. A null member counts as absent, and so does an empty text.
 
     Args:
         members: The object.
@@ -106,7 +106,7 @@ class Fields:
 
     def text(self, name: str) -> str:
         """Return a string; empty if absent."""
-        # Most members are absent: they cost one look-up.
+        # Most members are absent, so an absent member costs only one look-up.
         return "" if self._members.get(name) is None else self._typed(name, str)
 
     def flag(self, name: str) -> bool:
@@ -128,7 +128,7 @@ class Fields:
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Return one of some words; empty if absent."""
+        """Return a string that must be one of the allowed ones; empty if absent."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")
@@ -144,7 +144,7 @@ class Fields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings; a single string is a list of one; empty if absent."""
+        """Return the strings of a list, or a single string as a tuple of one; empty if absent."""
         value = self._members.get(name)
         if value is None or value == "":
             return ()

@@ -1,4 +1,4 @@
-"""All dialects; a new one needs a package with a registration, and a line here (docs/extending.md)."""
+"""All dialects. A new dialect needs a package with a registration, and a line here (docs/extending.md)."""
 
 from gateway.dialects.mcp import registration as mcp
 from gateway.dialects.openai import registration as openai
@@ -19,7 +19,7 @@ def registrations(
 
     Args:
         similarity_threshold: The minimum cosine similarity of a passage if an OpenAI-like request names an index.
-        responses_dialect: The dialect of responses; None: one without keys for encrypted contents.
+        responses_dialect: The dialect of responses; None: a dialect without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)
     dialect = responses_dialect or Responses(similarity_threshold)

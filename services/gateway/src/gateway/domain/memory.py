@@ -36,9 +36,9 @@ def is_name(text: str) -> bool:
 
 
 def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the latest messages within the bounds of a session; the first one is the user's.
+    """Return the latest messages within the bounds of a session. The first of them is a message of the user.
 
-    System messages come with each request, and pictures are not stored.
+    The result has no system messages, because each request has its own. It has no messages with pictures.
     """
     kept: list[Message] = []
     room = MOST_CHARACTERS

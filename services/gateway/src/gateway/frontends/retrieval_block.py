@@ -12,7 +12,7 @@ _Share = Annotated[float, Field(ge=0, le=1, strict=False)]
 
 
 def index_name(name: str) -> str:
-    """Return the name itself if an index can have it; a validator for pydantic.
+    """Check the name of an index for pydantic, and return it unchanged.
 
     Raises:
         ValueError: An index cannot have this name.
@@ -20,7 +20,7 @@ def index_name(name: str) -> str:
     try:
         return keys.index_name(name)
     except InvalidRequest:
-        message = "an index is 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
+        message = "an index name has 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
         raise ValueError(message) from None
 
 

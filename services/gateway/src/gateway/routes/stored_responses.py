@@ -39,7 +39,7 @@ class StoredResponses:
     """Continues and stores responses and conversations.
 
     Args:
-        store: Stores them.
+        store: Stores responses and conversations.
         log: Stores the events of responses.
         peers: Names the writers of this gateway.
     """
@@ -82,7 +82,7 @@ class StoredResponses:
     def keeping(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
-        """Return an answer that is appended to its conversation at its end, if it has a conversation."""
+        """Pass on the batches of an answer. Before the end, append it to its conversation, if it has one."""
         if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
@@ -185,7 +185,7 @@ class StoredResponses:
         owners = dict.fromkeys(owner for name in names for owner in owners_of_item(name))
         wanted = set(names)
         found: dict[str, Item] = {}
-        # Most items belong to responses.
+        # Most items belong to responses, so these are read first.
         for owner in sorted(owners, key=lambda name: not name.startswith(RESPONSE)):
             if wanted <= found.keys():
                 break

@@ -37,7 +37,7 @@ class Upserts:
 
     Args:
         indexes: The indexes.
-        groups: Stores small documents.
+        groups: Commits small documents together.
         words: Computes the sparse vectors.
         concurrent: Maximum number of concurrent upserts, each with two messages in memory.
         waiting: Maximum number of waiting upserts; more are refused.
@@ -273,7 +273,7 @@ def _is_same_content(stored: Document, sent: Document) -> bool:
 
 
 def _updated_fields(document: Document) -> tuple[object, ...]:
-    """Return what an update sets, except the generation. Metadata are normalised."""
+    """Return the fields that an update sets, except the generation, with normalised metadata."""
     metadata = json.dumps(json.loads(document.metadata_json or b"{}"), sort_keys=True)
     access = frozenset(document.access.oids), frozenset(document.access.groups)
     return metadata, access, document.category, document.language

@@ -13,7 +13,7 @@ MAX_TOP = 1000
 
 
 class Mode(Enum):
-    """How passages are searched."""
+    """The searches that find passages: by meaning, by words, or both."""
 
     HYBRID = "hybrid"
     VECTORS = "vectors"
@@ -107,8 +107,8 @@ class Retrieved:
 
     Attributes:
         reranker: The reranker that ordered the passages; empty if none did.
-        not_reranked: Why the requested reranker failed; empty if it did not, or if none was requested or
-            configured.
+        not_reranked: The reason why the requested reranker failed. Empty if it succeeded, or if no reranker was
+            requested or configured.
     """
 
     passages: tuple[Passage, ...]

@@ -15,7 +15,7 @@ class Hit(NamedTuple):
 
 def ranked(hits: Iterable[Hit]) -> list[Hit]:
     """Return the hits, highest score first, ties by id."""
-    # Two stable sorts by members take a third of the time of one sort with a key function.
+    # Two stable sorts, each by one member, take a third of the time of one sort with a key function.
     by_id = sorted(hits, key=_ID)
     by_id.sort(key=_SCORE, reverse=True)
     return by_id

@@ -37,7 +37,7 @@ class Indexes:
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
-        """Return the store's indexes. Settle those of a shared store now, others at their first use."""
+        """Return the store's indexes. Settle those of a shared store now, and others when they are first used."""
         indexes = cls(store)
         if store.is_shared:
             await indexes.tidy()
@@ -57,9 +57,9 @@ class Indexes:
             try:
                 await self.tidy()
             except CausewayError as error:
-                _log.warning("not tidied", why=error.message)
+                _log.warning("abandoned work was not settled", why=error.message)
             except Exception:
-                _log.exception("not tidied")
+                _log.exception("abandoned work was not settled")
 
     @property
     def is_shared(self) -> bool:
@@ -67,14 +67,14 @@ class Indexes:
         return self._store.is_shared
 
     async def noted(self) -> list[Index]:
-        """Return the indexes of all tenants that have a note, except damaged ones."""
+        """Return each index with a note, of all tenants, except damaged ones."""
         noted = [key for key, note in (await self._store.notes()).items() if note]
         if self._store.is_shared:
             return [index for key in noted if (index := await self._find(key))]
         return [index for key in noted if (index := await self._opened(*key))]
 
     def interrupted(self) -> list[Index]:
-        """Return the indexes whose rebuild a terminated process left, as `tidy` found them. Return each once."""
+        """Return the indexes with an interrupted rebuild that `tidy` found since the last call."""
         found, self._interrupted = self._interrupted, []
         return found
 
@@ -214,7 +214,7 @@ class Indexes:
             await self.discard(collection)
 
     async def replace(self, index: Index, collection: Collection) -> Index:
-        """Replace the collection of an index atomically. The caller blocks commits (`Index.lock`).
+        """Replace the collection of an index atomically. The caller must block commits (`Index.lock`).
 
         Raises:
             Conflict: The index was replaced or deleted meanwhile.
@@ -303,12 +303,12 @@ class Indexes:
         async with self._changing:
             if not index.writers and not index.published and self._indexes.get(key) is index:
                 del self._indexes[key]
-                if not self._store.is_shared:  # otherwise other processes may write to it: `Store.tidy`
+                if not self._store.is_shared:  # else others may write to it; `Store.tidy` removes it
                     await index.collection.drop()
 
 
 async def _settle_abandoned(index: Index) -> bool:
-    """Settle abandoned work. Return whether a rebuild was among it."""
+    """Settle abandoned work. Return whether it included a rebuild."""
     settled = await index.settle_abandoned()
     if settled:
         _log.info("settled after an interruption", index=index.spec.name, documents=len(settled))

@@ -2,8 +2,8 @@
 
 The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
 While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
-the chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It ends every
-upsert and deletion, successful or not, and it runs for each mark that a crash has left.
+the chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It runs at the end
+of every upsert and deletion, successful or not, and for each mark that a crash has left.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ class Index:
 
     Attributes:
         collection: The collection that stores it.
-        published: Whether it exists for readers. It does not until its first document is committed.
+        published: Whether readers can see the index. They can after its creation or its first commit.
         writers: Number of upserts under way.
-        lock: Held shared by commits, and exclusively by the replacement of the collection.
+        lock: Commits hold it shared. The replacement of the collection holds it exclusively.
     """
 
     def __init__(self, collection: Collection, *, published: bool) -> None:
@@ -64,8 +64,8 @@ class Index:
     async def languages(self) -> Mapping[str, int]:
         """Return the number of documents in each language of text search, at most a few seconds old.
 
-        For a local store, a search counts again only after a change. For a remote store, a search uses counts of up
-        to a minute ago and starts a recount in the background.
+        For a local store, a search counts again only after a change. For a remote store, a search uses counts
+        that are up to a minute old, and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
         if self.collection.remote is None:
@@ -94,18 +94,18 @@ class Index:
                     self._languages_until = now + _LANGUAGES_SECONDS
 
     def note_language(self, language: str) -> None:
-        """Note the language of a stored document. If it is new, the next search counts again."""
+        """Note the language of a stored document. If the index did not have it, the next search counts again."""
         if language not in self._languages:
             self._languages_until = -_OLD_LANGUAGES_SECONDS
 
     @contextlib.asynccontextmanager
     async def changing(self, document_id: str) -> AsyncIterator[None]:
-        """Hold the lock of a document within this process. Between processes the mark is the lock."""
+        """Hold the lock of a document within this process. The mark is the lock between processes."""
         async with self._locks.setdefault(document_id, asyncio.Lock()):
             yield
 
     def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
-        """Return the scope that the caller may see."""
+        """Return the scope of a caller: the documents that match the filter and are open to the caller."""
         return Scope(filter_, access.held_by(principal))
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 
 SAMPLE_CHUNKS = 8
-"""Number of first chunks by which a document's language is detected."""
+"""Number of chunks at the beginning of a document from which its language is detected."""
 
 
 class DocumentWords:
@@ -30,8 +30,8 @@ class DocumentWords:
     ) -> str:
         """Return the language of a document for text search, or an empty string in an index without languages.
 
-        The first that is known applies: the language of the script, of the index, the detected language, the one
-        that the document declares, the one of most documents of the index.
+        The first known language of this list applies: the language of the script, the language of the index, the
+        detected language, the language that the document declares, the language of most documents of the index.
 
         Args:
             spec: The index.

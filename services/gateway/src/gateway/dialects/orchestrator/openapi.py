@@ -35,8 +35,8 @@ RESULT: Schema = {
     "type": "object",
     "required": ["detection_type", "detection", "detector_id", "score"],
     "properties": {
-        "start": {"type": "integer", "description": "First code point; absent if it concerns the whole text"},
-        "end": {"type": "integer", "description": "After the last code point"},
+        "start": {"type": "integer", "description": "First code point; absent if the finding is about all text"},
+        "end": {"type": "integer", "description": "Position after the last code point"},
         "text": _TEXT,
         "detection_type": _TEXT,
         "detection": _TEXT,
@@ -119,8 +119,8 @@ REFUSALS = {
 
 
 def paths() -> dict[str, Schema]:
-    """Return the description of each path that FastAPI does not see."""
-    lines = {"application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object a line"}}}
+    """Return the description of each path that is not a FastAPI route."""
+    lines = {"application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object on each line"}}}
     answer: Schema = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
     return {
         "/api/v2/chat/completions-detection": _operation(

@@ -1,4 +1,4 @@
-"""Completions with detections as server-sent events: each event is one cleared chunk of one choice.
+"""Completions with detections as server-sent events. Each event has one chunk of one choice, after the detectors.
 
 Sources: ADR 005 of the guardrails orchestrator (chat completion support), or its reference implementation if the
 profile selects it.
@@ -44,8 +44,8 @@ class OrchestratorStream:
         form: The kind of completion.
         wire: The variant of the API.
         envelope: Members around the choices.
-        include_usage: The last event has the token counts.
-        continuous_usage: Every event has them.
+        include_usage: Whether the last event has the token counts.
+        continuous_usage: Whether every event has the token counts.
     """
 
     def __init__(
@@ -87,9 +87,8 @@ class OrchestratorStream:
         """Return the next bytes.
 
         Raises:
-            DetectorFailed: A detector failed that is not allowed to fail; the text cleared before has been
-                returned.
-            UpstreamRejected: The model server sent an error; the text cleared before has been returned.
+            DetectorFailed: A detector that must not fail has failed. Earlier calls returned the text before it.
+            UpstreamRejected: The model server sent an error. Earlier calls returned the text before it.
         """
         if self._failure is not None:
             raise self._failure
@@ -139,7 +138,7 @@ class OrchestratorStream:
         streaming = {info.detector_id: info.streaming for info in event.detectors}
         named = [each.detector_id for each in self._turn.detectors.output]
         self._whole = frozenset(name for name in named if not streaming.get(name, True))
-        # Without a detector that judges chunks the reference passes the model's own chunks on.
+        # If no detector judges chunks, the reference implementation passes on the chunks of the model.
         self._chunks = bool(named) and (self._strict or len(self._whole) < len(set(named)))
 
     def _detections(self, event: Detections) -> None:
@@ -170,7 +169,7 @@ class OrchestratorStream:
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
     def _begin(self, index: int, out: list[bytes]) -> None:
-        """Send the role once, if not every event has it."""
+        """Send the role once in an event of its own, unless every event has the role."""
         if not self._chunks and index not in self._begun and not self._form.joins_finish:
             self._say(index, self._form.piece(None, {}, role=True), None, out)
         self._begun.add(index)
@@ -195,7 +194,7 @@ class OrchestratorStream:
         *,
         judged: bool = False,
     ) -> None:
-        """Add an event of one choice; it waits for members that may still join it."""
+        """Build an event of one choice. If the finish of the choice can join the event, do not send it yet."""
         self._flush(out)
         choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
@@ -206,7 +205,7 @@ class OrchestratorStream:
             output = detections.entries(Direction.OUTPUT, {index: results})
             self._output_sent = True
         elif self._chunks and self._strict:
-            # Each event has the block; a choice is in it once some of its text is judged.
+            # Each event has the block. A choice is in the block after its first text.
             output = detections.entries(Direction.OUTPUT, {index: []} if self._seen.get(index) else {})
         self._open = self._envelope | {"choices": [choice]} | self._beside(output)
         if self._continuous and self._usage is not None:
@@ -220,7 +219,7 @@ class OrchestratorStream:
             out.append(_event(_encode(event)))
 
     def _beside(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Return the members beside the choices: the findings in the question are in the first event."""
+        """Return the members beside the choices. The first event has the findings in the question."""
         block: dict[str, Any] = {}
         if not self._opened:
             self._opened = True
@@ -280,7 +279,7 @@ class OrchestratorStream:
         out.append(_DONE)
 
     def _rest(self) -> dict[str, Any]:
-        """Return the findings in the whole output, after its last piece."""
+        """Return the members of the last event, with the findings in the output that no earlier event has."""
         if not self._turn.detectors.output:
             return self._beside(None) if self._warnings or not self._opened else {}
         for events in self._found.values():

@@ -54,7 +54,7 @@ class Compactions:
 
 
 class CompactionExchange(ResponsesExchange):
-    """`Exchange` of one summary: the user's messages, then the summary."""
+    """`Exchange` of one summary. The answer has the user's messages, then the summary."""
 
     compacts = True
 
@@ -79,7 +79,7 @@ class CompactionExchange(ResponsesExchange):
         return _encode(response)
 
     def _users(self) -> list[Item]:
-        """Return the user's messages that no earlier summary covers, as the detectors left them."""
+        """Return the user's messages after the last summary, with the changes of the detectors."""
         before: list[Item] = []
         for item in self.before.items:
             before = [] if item["type"] == COMPACTION else [*before, item]

@@ -1,4 +1,4 @@
-"""Members of a response that the platform makes: search results, token counts, errors."""
+"""Members of a response: search results, token counts, errors."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Unsettled documents: documents that are being written, or that have stray chunks.
 
-Searches see only one version of them. Stray chunks belong to no version: a node that hung can apply a write late,
-after the document was replaced. If a search finds one, the document is suspected. Searches see only the version of
-its record until it is settled.
+A search sees only one version of an unsettled document. Stray chunks belong to no version: a node that hung can
+apply a write after the document was replaced. If a search finds a stray chunk, it suspects the document. Until the
+document is settled, searches see only the version that the record names.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _CHECKED_TOGETHER = 20
 class Unsettled:
     """Marked and suspected documents with the generations of their records.
 
-    They are read at most every quarter of a second.
+    The class reads them at most every quarter of a second.
 
     Args:
         points: The points of the index.
@@ -52,8 +52,7 @@ class Unsettled:
         """Make the next `refresh` read again.
 
         Args:
-            document_id: A document with a chunk of another version; None: this process has changed a mark or a
-                record.
+            document_id: The document of a stray chunk. None: this process has changed a mark or a record.
         """
         self._changes += 1
         self._until = 0.0
@@ -66,7 +65,7 @@ class Unsettled:
         return self._has_expired_marks or bool(self._suspects)
 
     async def marks(self) -> list[payload.Payload]:
-        """Return the payloads of the marks, each with its document and its end."""
+        """Return the payloads of the marks: the document and the time when the mark expires."""
         found = await self._points.payloads_of_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
         self._has_expired_marks = any(map(_has_expired, found.values()))
         return list(found.values())
@@ -90,7 +89,7 @@ class Unsettled:
         return found
 
     async def refresh(self) -> Mapping[str, int | None]:
-        """Return the documents. Read them again if the last read is too old."""
+        """Return the unsettled documents. Read them again if the last read is too old."""
         if time.monotonic() >= self._until:
             async with self._reading:
                 if time.monotonic() >= self._until:
