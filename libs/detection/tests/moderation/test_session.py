@@ -2,17 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 
 import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
 from detection.detectors.ban_substrings import ban_substrings
 from detection.detectors.invisible_text import invisible_text
+from detection.detectors.patterns.detector import PatternStream
 from detection.detectors.patterns.matching import Limits
 from detection.detectors.prompt_injection import prompt_injection
 from detection.detectors.regex import regex
 from detection.domain import (
     Action,
+    Detection,
     DetectionContext,
     DetectorSpec,
     Failure,
@@ -23,6 +27,7 @@ from detection.domain import (
     Verdict,
 )
 from detection.moderation.catalogue import Catalogue
+from detection.moderation.hold_back import GrowingText
 from detection.moderation.rules import Rule, redacted
 from detection.moderation.session import Session
 from detection.moderation.thread_pool import ThreadPool
@@ -483,3 +488,44 @@ def test_findings_of_both_looks_are_told_with_their_places() -> None:
         ("ban_substrings", 16, 18, ""),
     ]
     assert client.released == " [REDACTED] "
+
+
+def test_a_thread_judges_all_of_a_long_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long piece never blocks the event loop, also where the resulting text is judged again."""
+    threads: set[threading.Thread] = set()
+    feed = PatternStream.feed
+
+    def recorded(self: PatternStream, text: str, last: bool) -> tuple[int, list[Detection]]:
+        threads.add(threading.current_thread())
+        return feed(self, text, last)
+
+    async def pieces() -> AsyncIterator[Sequence[Piece]]:
+        yield [Piece(0, "word " * 10_000, True)]
+
+    async def judged() -> list[Progress]:
+        workers = ThreadPool(1)
+        session = Session(_rules(_regex(Action.REDACT, "email", replacement="")))
+        try:
+            async with aclosing(session.run(pieces(), workers)) as run:
+                return [step async for steps in run for step in steps]
+        finally:
+            workers.close()
+
+    monkeypatch.setattr(PatternStream, "feed", recorded)
+    assert asyncio.run(judged())[-1].judged
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_text_may_begin_while_a_session_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session whose reader leaves closes without an error, although a thread still judges a new text."""
+    session = Session(_rules(_regex(Action.REDACT, "email")))
+    session.feed([Piece(0, "a")])
+    close = GrowingText.close
+
+    def closing(self: GrowingText) -> None:
+        session.feed([Piece(1, "b")])
+        close(self)
+
+    monkeypatch.setattr(GrowingText, "close", closing)
+    session.close()

@@ -92,7 +92,7 @@ class Session:
     ) -> AsyncGenerator[list[Progress], None]:
         try:
             async for pieces in batches:
-                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                yield await workers.run(self.inline(pieces), self.feed, pieces)
                 if self.blocked:
                     return
         finally:
@@ -134,6 +134,8 @@ class Session:
     def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
         """Judge pieces and return the steps; pieces of the same choice are judged together.
 
+        Without slow detectors, it may run in a thread.
+
         Raises:
             InvalidRequest: A piece belongs to a complete choice, or there are too many choices.
         """
@@ -152,7 +154,7 @@ class Session:
         return self._steps(text.settle() for text in tuple(self._texts.values()))
 
     def inline(self, pieces: Sequence[Piece]) -> bool:
-        """Return whether `scan` is fast enough for the event loop."""
+        """Return whether `feed` is fast enough for the event loop, or `scan` if there are slow detectors."""
         if not self._quick:
             return True
         size = sum(len(piece.text) for piece in pieces)
@@ -169,8 +171,11 @@ class Session:
         return steps
 
     def close(self) -> None:
-        """Stop the detectors and record their work; `run` does it at its end."""
-        for text in self._texts.values():
+        """Stop the detectors and record their work; `run` does it at its end.
+
+        A thread may still judge a piece, because threads cannot be cancelled.
+        """
+        for text in tuple(self._texts.values()):
             text.close()
 
     def _busy(self) -> bool:

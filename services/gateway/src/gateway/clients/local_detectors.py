@@ -45,6 +45,8 @@ _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 # The event loop judges at most a quarter of the text that the service's event loop judges: at most 2 ms with named
 # patterns, and 5 ms with others, on texts made to be slow.
 _SHARE = 4
+# The most pieces that the event loop judges at once, however short they are.
+_PIECES = 64
 # Detectors that are too slow for texts of this length stay with the service.
 _LEAST_INLINE = 1024
 
@@ -98,7 +100,7 @@ class LocalDetectors:
         )
         span = _tracer.start_span("detect")
         try:
-            yield _LocalWatch(session, self._limits, self._workers, deadline)
+            yield _LocalWatch(session, self._limits, self._inline, self._workers, deadline)
         finally:
             session.close()
             span.end()
@@ -145,17 +147,24 @@ class LocalLibrary:
             return None  # the service says what is wrong
         limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
         inline = min(limits) // _SHARE
-        return LocalDetectors(rules, self._limits, inline, self._workers) if inline >= _LEAST_INLINE else None
+        if inline < _LEAST_INLINE:
+            return None
+        # Each detector reads the text.
+        return LocalDetectors(rules, self._limits, inline // len(rules), self._workers)
 
 
 class _LocalWatch:
     """`ports.answering.Watch` in this process. `feed` returns all clearances; after a block, input is ignored."""
 
-    def __init__(self, session: Session, limits: JudgingLimits, workers: ThreadPool, deadline: Deadline) -> None:
+    def __init__(
+        self, session: Session, limits: JudgingLimits, inline: int, workers: ThreadPool, deadline: Deadline
+    ) -> None:
         self._session = session
         self._limits = limits
+        self._inline = inline
         self._workers = workers
         self._deadline = deadline
+        self._in_turn = 0  # code points judged since other tasks could run
         self._over = asyncio.Event()
         self._failure: CausewayError | None = None
 
@@ -169,9 +178,10 @@ class _LocalWatch:
         try:
             self._limits.check(len(text), "piece.text")
             if session.inline(pieces):
+                await self._take_turns(len(text))
                 steps = session.feed(pieces)
             else:
-                steps = session.apply(await self._workers.run(False, session.scan, pieces))
+                steps = await self._workers.run(False, session.feed, pieces)
         except CausewayError as error:  # `clearances` raises it, like an error of the service
             self._end(error)
             return ()
@@ -181,6 +191,14 @@ class _LocalWatch:
         if session.blocked:
             self._end()
         return [_clearance(step) for step in steps]
+
+    async def _take_turns(self, size: int) -> None:
+        """Let other tasks run if many pieces come at once: an answer may have hundreds of short texts."""
+        size = max(size, self._inline // _PIECES)
+        self._in_turn += size
+        if self._in_turn > self._inline:
+            self._in_turn = size
+            await asyncio.sleep(0)
 
     async def end(self) -> None:
         self._over.set()
