@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from causeway_testing.servers import eventually
 from detection.moderation.thread_pool import ThreadPool
 from detection.shared import digest
 from gateway.clients import shared_detectors
+from gateway.clients.local_detectors import LocalDetectors, LocalLibrary
 from gateway.clients.shared_detectors import SharedDetectors
 from gateway.domain import Action, Detector
 from servicekit.deadline import Deadline
@@ -166,3 +168,49 @@ def test_a_start_loads_no_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_a_set_that_cannot_be_made_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an unexpected error with one set, the service judges with it, and the gateway makes other sets."""
+    made = LocalLibrary.made
+
+    def failing(self: LocalLibrary, detectors: Sequence[Detector]) -> LocalDetectors | None:
+        if WORDS in detectors:
+            raise RecursionError
+        return made(self, detectors)
+
+    monkeypatch.setattr(LocalLibrary, "made", failing)
+    service = Service(regex=digest(), ban_substrings=digest())
+    async with sharing(service) as shared:
+        await eventually(lambda: shared.ready([EMAIL]) is not None)
+        assert shared.ready([WORDS]) is None
+        other = [replace(EMAIL, action=Action.BLOCK)]
+        await eventually(lambda: shared.ready(other) is not None)
+        assert shared.ready([WORDS]) is None
+
+
+async def test_a_set_that_was_dropped_while_it_was_made_stays_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of sets also holds if new ones come while an old one is made."""
+    monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
+    made = LocalLibrary.made
+    begun, go = threading.Event(), threading.Event()
+
+    def waiting(self: LocalLibrary, detectors: Sequence[Detector]) -> LocalDetectors | None:
+        begun.set()
+        go.wait()
+        return made(self, detectors)
+
+    service = Service(regex=digest())
+    first, second, third = ([replace(EMAIL, action=action)] for action in Action)
+    async with sharing(service) as shared:
+        await eventually(lambda: shared.ready([replace(EMAIL, allow_on_error=True)]) is not None)
+        monkeypatch.setattr(LocalLibrary, "made", waiting)
+        try:
+            shared.ready(first)
+            await asyncio.to_thread(begun.wait)
+            shared.ready(second)
+            shared.ready(third)
+        finally:
+            go.set()
+        await eventually(lambda: shared.ready(third) is not None)
+        assert len(shared._made) == 2  # the bound itself

@@ -105,8 +105,15 @@ class SharedDetectors:
         while True:
             wanted = await self._queue.get()
             made, library = self._made, self._library
-            if library is not None:
-                made[wanted] = await self._workers.run(False, library.made, wanted)
+            if library is None:
+                continue
+            try:
+                detectors = await self._workers.run(False, library.made, wanted)
+            except Exception:  # the service judges with these; others can still be made
+                _log.exception("the gateway could not make detectors of a policy")
+                continue
+            if wanted in made:  # else a newer set took its place
+                made[wanted] = detectors
 
 
 def _library(listed: "guardrails_pb2.ListDetectorsResponse", workers: ThreadPool) -> "LocalLibrary":
