@@ -20,7 +20,7 @@ _NOT_THERE = (grpc.StatusCode.NOT_FOUND,)
 """The status for something that does not exist, which is an expected answer."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
-_REMOVE_SECONDS = 60.0
+_WRITE_SECONDS = 60.0
 _PAGE = 1000
 _OF_THE_SPACE = ("embedding_model", "dimension")
 
@@ -81,7 +81,7 @@ class RetrieverIndex:
         request = retriever_pb2.UpdateDocumentRequest(
             principal=job.principal.to_proto(), index=job.index, document=document_to_message(document)
         )
-        response = await rpc.unary(self._stub.UpdateDocument, request, Deadline.after(_FIND_SECONDS))
+        response = await rpc.unary(self._stub.UpdateDocument, request, Deadline.after(_WRITE_SECONDS))
         return bool(response.outcome == retriever_pb2.UPDATE_OUTCOME_UPDATED)
 
     async def store(
@@ -126,7 +126,7 @@ class RetrieverIndex:
         request = retriever_pb2.DeleteDocumentsRequest(
             principal=job.principal.to_proto(), index=job.index, document_ids=document_ids
         )
-        response = await rpc.unary(self._stub.DeleteDocuments, request, Deadline.after(_REMOVE_SECONDS))
+        response = await rpc.unary(self._stub.DeleteDocuments, request, Deadline.after(_WRITE_SECONDS))
         return [document_from_message(each) for each in response.deleted]
 
     async def answers(self) -> bool:
