@@ -166,6 +166,31 @@ async def test_a_change_that_comes_too_late_changes_nothing() -> None:
         assert await found(server, shared=False) == ["the ferry"]
 
 
+async def test_a_change_that_comes_too_late_in_a_space() -> None:
+    """The alias leads to an incarnation whose points are removed. Searches are refused, and the replaced
+    incarnation is kept, so that an operator can switch the alias back.
+    """
+    async with served(shared=True) as (server, bench), process(server, shared=True) as other:
+        old, made = await old_of(bench), await beside(bench)
+        consensus = Consensus(server)
+        consensus.delay()
+        with pytest.raises(Unavailable):
+            await made.publish(old)
+        await made.drop()
+        consensus.recover()
+        async with asyncio.timeout(60):
+            while len(await other._space(made.location.name).held()) > 1:
+                await asyncio.sleep(0.1)
+                await other.tidy()
+        await consensus.decide()
+        with pytest.raises(Unavailable):
+            await other.find("local", INDEX)
+        for _ in range(2):  # the first run removes points, the second one the point of the index
+            await other.tidy()
+        await old.location.take_alias(made.location)
+        assert await found(server, shared=True) == ["the ferry"]
+
+
 async def test_a_switch_is_not_repeated_after_the_lease() -> None:
     """The lease that blocks commits expires while the switch is repeated. Other processes may commit to the old
     collection again, so the alias stays there.

@@ -168,14 +168,18 @@ class QdrantStore:
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
         answers = await self._aliases.read_each()
         aliased = {entry.collection for entries in answers.entries for entry in entries.values()}
-        for each in found:
+        empty: set[str] = set()
+        # Spaces come first, because they tell which indexes are empty.
+        for each in sorted(found, key=lambda each: not self._is_space(each.name)):
             alias, _, _ = each.name.rpartition(".")
             try:
-                if alias == self._layout.prefix + SPACE:
+                if self._is_space(each.name):
                     space = self._space(each.name)
-                    await self._tidy_space(space, answers)
+                    empty |= await self._tidy_space(space, answers)
                     left |= await space.left()
-                elif each.name not in aliased and alias.startswith(f"{self._layout.prefix}."):
+                elif (
+                    each.name not in aliased and self._is_own(alias) and self._aliases.index_of(alias) not in empty
+                ):
                     await self._tidy(self._location(Entry(alias, each.name)))
             except Missing:
                 continue
@@ -262,18 +266,39 @@ class QdrantStore:
         free = [each for each in begun if SharedLocation.alias_of(self._layout.prefix, spec, each) not in names]
         return free[0] if free else None
 
-    async def _tidy_space(self, space: Space, answers: AliasAnswer) -> None:
+    def _is_space(self, collection: str) -> bool:
+        return collection.rpartition(".")[0] == self._layout.prefix + SPACE
+
+    def _is_own(self, alias: str) -> bool:
+        return alias.startswith(f"{self._layout.prefix}.")
+
+    async def _tidy_space(self, space: Space, answers: AliasAnswer) -> set[str]:
+        """Remove abandoned incarnations. Return the indexes whose alias leads to an incarnation without points.
+
+        A switch that the cluster decided too late leads there. Then the replaced incarnation is kept.
+        """
         await space.seen()
         held, now = await space.held(), time.time()
         published = {entry.alias for entries in answers.entries for entry in entries.values()}
+        there = {self._incarnation(space, each.spec, each.incarnation).alias for each in held}
+        empty = {
+            index: entry.alias
+            for entries in answers.entries
+            for index, entry in entries.items()
+            if entry.collection == space.name and entry.alias not in there
+        }
+        for index, alias in empty.items():
+            _log.error("the alias of an index leads to no points (docs/qdrant.md)", index=index, alias=alias)
         for each in held:
             location = self._incarnation(space, each.spec, each.incarnation)
-            if each.until < now and location.alias not in published:
+            is_kept = location.alias in published or self._aliases.index_of(location.alias) in empty
+            if each.until < now and not is_kept:
                 await location.adapt()
                 if location.alias in answers.names:
                     await location.remove()
                 elif await location.clear(_TIDIED):
                     _log.info("removed the points of an index from a shared collection", index=each.spec.name)
+        return set(empty)
 
     async def _tidy(self, location: Location) -> None:
         until = await location.until()
