@@ -184,7 +184,9 @@ async def test_a_node_that_failed_is_avoided() -> None:
 
 
 async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
-    """No node reads enough copies of a collection. A node that failed is used again as soon as it answers."""
+    """No node reads enough copies of a collection. A node that failed is used again as soon as it answers. If it
+    fails again at once, the log gets no further lines.
+    """
     async with running() as cluster, opened(cluster, 0.5) as store:
         await (await store.create(SPEC)).publish()
 
@@ -195,10 +197,15 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
         for each in cluster.nodes:
             each.before = lost
         node = store._connection._nodes[0]
-        node.failed("no answer in time")
-        async with asyncio.timeout(20):
-            while node.is_avoided:  # noqa: ASYNC110  # no event tells
-                await asyncio.sleep(0.05)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(2):
+                node.failed("no answer in time")
+                async with asyncio.timeout(20):
+                    while node.is_avoided:  # noqa: ASYNC110  # no event tells
+                        await asyncio.sleep(0.05)
+        events = [line["event"] for line in logs if line.get("server.port") == cluster.nodes[0].port]
+        assert events.count("a Qdrant node does not answer") == 1
+        assert events.count("a Qdrant node answers again") == 1
 
 
 async def test_a_slow_node_is_not_preferred() -> None:

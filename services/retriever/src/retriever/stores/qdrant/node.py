@@ -200,8 +200,8 @@ class Node:
     def failed(self, why: str) -> None:
         """Avoid the node until it answers a probe, so that calls do not wait for it."""
         if self._probing is None:
-            self._probing = asyncio.create_task(self._probe())
-            self._warn("a Qdrant node does not answer", why)
+            is_logged = self._warn("a Qdrant node does not answer", why)
+            self._probing = asyncio.create_task(self._probe(is_logged=is_logged))
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -209,7 +209,7 @@ class Node:
             await ended(self._probing)
         await self._client.close()
 
-    async def _probe(self) -> None:
+    async def _probe(self, *, is_logged: bool) -> None:
         answers_since = math.inf
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
@@ -222,7 +222,8 @@ class Node:
             if self.is_current is None or await self.is_current(is_compared=is_compared):
                 break
         self._probing = None
-        _log.info("a Qdrant node answers again", **self._server)
+        if is_logged:
+            _log.info("a Qdrant node answers again", **self._server)
 
     async def _answers(self) -> bool:
         # A truncated response raises AttributeError.
@@ -262,12 +263,14 @@ class Node:
         _log.error("the qdrant server refuses a call", code=code.name, details=details)
         return Unavailable("The Qdrant server refuses the call.", retry_after=30)
 
-    def _warn(self, event: str, why: str) -> None:
-        """Log one warning for many calls that fail at once."""
+    def _warn(self, event: str, why: str) -> bool:
+        """Log one warning for many calls that fail at once. Return whether it is logged."""
         now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + _SILENT_SECONDS
-            _log.warning(event, why=why, **self._server)
+        if now < self._silent_until:
+            return False
+        self._silent_until = now + _SILENT_SECONDS
+        _log.warning(event, why=why, **self._server)
+        return True
 
 
 def address_of(url: str) -> tuple[str, int, bool]:
