@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
+import structlog
 from causeway.guardrails.v1 import guardrails_pb2
 from detection import domain as judging
 from detection.chunking.chunkers import Chunking as Chunks
@@ -36,6 +37,7 @@ from gateway.domain import (
 )
 from gateway.ports.answering import Clearance, Watch
 
+_log = structlog.get_logger(__name__)
 _tracer = telemetry.tracer(__name__)
 _ACTIONS = {judging.Action[action.name]: action for action in Action}
 _DIRECTIONS = {direction: judging.Direction[direction.name] for direction in Direction}
@@ -185,9 +187,10 @@ class _LocalWatch:
         except CausewayError as error:  # `clearances` raises it, like an error of the service
             self._end(error)
             return ()
-        except Exception:
+        except Exception:  # the log gets the cause, as in the service
+            _log.exception("the gateway could not judge a text")
             self._end(Internal())
-            raise
+            return ()
         if session.blocked:
             self._end()
         return [_clearance(step) for step in steps]
