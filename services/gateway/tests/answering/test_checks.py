@@ -62,7 +62,7 @@ async def test_users_and_tools_are_judged() -> None:
     """Messages of users and tools are judged. Messages of the system and the model are not."""
     guardrails = FakeGuardrails()
     asked = turn(Action.REDACT, "my secret", HISTORY)
-    asked = replace(asked, detectors=asked.detectors.as_requested())
+    asked = replace(asked, detectors=Detectors(input=(Detector("words", Action.REDACT, requested=True),)))
     checked, found = await of_input(asked, guardrails)
     assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
     assert [message.text for message in checked.history] == [
@@ -285,7 +285,7 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
 
     Each text is judged once together with the policy's.
     """
-    own = Detectors(input=(Detector("words", Action.BLOCK),)).as_requested()
+    own = Detectors(input=(Detector("words", Action.BLOCK, requested=True),))
     for history, question in ((HISTORY, "a question"), (HISTORY[:3], "")):
         guardrails = FakeGuardrails()
         asked = replace(turn(Action.REDACT, question, history), detection=LAST, detectors=own)

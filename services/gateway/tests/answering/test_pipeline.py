@@ -56,8 +56,8 @@ def passage(number: int, text: str) -> Passage:
     return Passage(f"p{number}", "docs", f"d{number}", f"{number}.md", f"{number}.md", text, 1.0 / number)
 
 
-def words(action: Action) -> tuple[Detector, ...]:
-    return (Detector("words", action),)
+def words(action: Action, *, requested: bool = False) -> tuple[Detector, ...]:
+    return (Detector("words", action, requested=requested),)
 
 
 @dataclass
@@ -854,7 +854,9 @@ async def test_a_complete_answer_is_requested_with_the_redacted_messages() -> No
             style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
             retrieval=Retrieval(),
             parameters_json=b'{"top_logprobs":1e400}',
-            detectors=Detectors(input=words(Action.REDACT), output=words(Action.REDACT)).as_requested(),
+            detectors=Detectors(
+                input=words(Action.REDACT, requested=True), output=words(Action.REDACT, requested=True)
+            ),
             original=OriginalRequest(json=body, in_one_piece=True),
         )
     )

@@ -45,6 +45,7 @@ def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
                 Action[action.upper()] if action else _DEFAULT[direction],
                 allow_on_error=on_error == "allow",
                 params_json=msgspec.json.encode(theirs),
+                requested=True,
             )
         )
     return tuple(detectors)

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 class Direction(enum.Enum):
@@ -71,15 +71,6 @@ class Detectors:
     def __add__(self, more: "Detectors") -> "Detectors":
         """Return the detectors of both; a sum is never weaker than its parts."""
         return Detectors(self.input + more.input, self.context + more.context, self.output + more.output)
-
-    def as_requested(self) -> "Detectors":
-        """Return the same detectors, marked as named by the request."""
-        return Detectors(
-            *(
-                tuple(replace(each, requested=True) for each in side)
-                for side in (self.input, self.context, self.output)
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)

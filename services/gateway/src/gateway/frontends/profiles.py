@@ -258,7 +258,7 @@ class Frontend:
                     raise PermissionDenied(f"{field}: requests may not add the detector {name!r}.", field=field)
         if self.unguarded:
             raise Unavailable(self.unguarded)
-        return self.detectors + requested.as_requested()
+        return self.detectors + requested
 
     def principal_for(self, principal: Principal, *, filter_requested: bool) -> Principal:
         """Return the principal for looking up documents.

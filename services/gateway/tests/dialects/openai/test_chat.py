@@ -500,6 +500,7 @@ def test_the_deployments_detectors_apply_to_every_request() -> None:
     assert parse({"messages": [USER]}, policy).detectors == policy
     turn = parse({"messages": [USER], "detectors": {"output": {"pii": {"action": "report"}}}}, policy)
     assert turn.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
+    assert [each.requested for each in turn.detectors.output] == [False, True]
 
 
 @pytest.mark.parametrize(
