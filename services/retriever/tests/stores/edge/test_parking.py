@@ -4,12 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+import qdrant_edge as edge
 from causeway_testing.retriever.bench import Bench
 from causeway_testing.servers import eventually
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.query import Query
 from retriever.storage import files
+from retriever.stores.edge.loading import damaged, load
+from retriever.stores.edge.manifest import Manifest
 from retriever.stores.edge.parking import Room
 from retriever.stores.edge.shard import LiveShard
 from retriever.stores.edge.store import EdgeStore
@@ -191,6 +194,30 @@ async def test_a_closed_index_is_opened_before_it_is_copied(
     monkeypatch.setattr(files, "copy_tree", copy_tree)
     await shard.copy(tmp_path / "copy", to_rebuild=False)
     assert listed[0] == listed[1]
+    await bench.aclose()
+
+
+async def test_a_closed_index_that_cannot_be_opened_is_not_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction fails before it replaces the manifest, so the index is complete when it opens again."""
+    store, bench = await filled(tmp_path)
+    shard = shards(store)["index0"]
+    collection = (await bench.indexes.get("local", "index0")).collection
+    assert shard.park()
+
+    def fail(directory: Path, manifest: Manifest) -> edge.EdgeShard:
+        if manifest.generation == 1:
+            raise damaged(directory)
+        return load(directory, manifest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("retriever.stores.edge.shard.load", fail)
+        with pytest.raises(Unavailable):
+            await collection.compact()
+    await bench.aclose()
+    bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
+    assert await found(bench, "index0") == ["the ferry 0"]
     await bench.aclose()
 
 

@@ -1,0 +1,39 @@
+"""An open index: the counts of its languages."""
+
+from typing import cast
+
+from retriever.domain.scope import Scope
+from retriever.indexes.open_index import Index
+from retriever.ports.store import Collection
+
+
+class _Counted:
+    """A collection with documents in every language or in none.
+
+    Attributes:
+        index: The index that the other collection takes over during the count.
+        other: The other collection.
+    """
+
+    remote = None
+    revision = 0
+
+    def __init__(self, documents: int) -> None:
+        self._documents = documents
+        self.index: Index | None = None
+        self.other: Collection | None = None
+
+    async def count_documents(self, scope: Scope) -> int:
+        if self.index is not None and self.other is not None:
+            self.index.collection = self.other
+        return self._documents
+
+
+async def test_a_count_belongs_to_the_collection_that_was_counted() -> None:
+    """If another collection takes over during the count, it is counted again, even if its revision is the same."""
+    former, later = _Counted(1), _Counted(0)
+    index = Index(cast("Collection", former), published=True)
+    former.index, former.other = index, cast("Collection", later)
+    assert await index.languages()
+    index.note_language("a new one")
+    assert await index.languages() == {}
