@@ -34,7 +34,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from manifests import Manifests
 
 READY_SECONDS = 180.0
-REPLICAS = 2  # of a workload whose number an autoscaler decides
+REPLICAS = 2  # of a workload that an autoscaler scales
 _PROBE_SECONDS = 1.0  # Kubernetes' default time-out of a readiness probe
 _CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
@@ -122,7 +122,7 @@ class Run:
     def _claim(self, pod: str, user: str) -> str:
         name = f"{self.name}-{pod}"
         docker("volume", "create", "--label", f"causeway.run={self.name}", name)
-        # The kubelet gives a volume to the pod's group; an engine does not. Any image with Python can do it.
+        # The kubelet gives a volume to the pod's group; an engine does not. So a container with Python does it.
         image = self.cluster.pods["gateway"]["containers"][0]["image"]
         chown = f"import os; os.chown('/volume', *map(int, '{user}'.split(':')))"
         docker(
@@ -202,7 +202,7 @@ class Run:
             print(f"--- {name}\n{said.stdout}{said.stderr}", file=sys.stderr)
 
     def stop(self) -> list[str]:
-        """Stop all containers, each service before the services that it calls; return those that failed."""
+        """Stop all containers, each service before the services that it calls; return the failed ones."""
         for workload in sorted(self.cluster.workloads, key=_CALLERS_FIRST.index):
             of_it = ("--filter", f"label=causeway.workload={workload}")
             if ids := docker("ps", "--quiet", *self._mine(), *of_it).split():
@@ -250,7 +250,7 @@ def admin_key(run: Run) -> str:
 
 @contextlib.asynccontextmanager
 async def front(run: Run) -> AsyncIterator[str]:
-    """Listen like a service's address in a cluster and yield the URL.
+    """Listen on a free port in place of a cluster's service, and yield the URL.
 
     The gateways that are ready, and are not about to stop, get the connections in turn.
     """
@@ -271,7 +271,7 @@ async def front(run: Run) -> AsyncIterator[str]:
             del ready[name]  # until its successor with the same name is ready
         staying = list(ready.values())
         first = turn % max(1, len(staying))
-        # A gateway that has just stopped refuses the connection; then the next one gets it.
+        # A gateway that has just stopped refuses the connection; then the next gateway gets it.
         for address in [*staying[first:], *staying[:first]]:
             with contextlib.suppress(OSError):
                 there = await asyncio.open_connection(address, 8080)

@@ -11,8 +11,8 @@ replace the commands `kind` and `docker`. `make setup` installs kubectl.
 
     python tools/kind.py test --context CONTEXT --namespace causeway --url https://causeway.example.com
 
-`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. If NATS asks
-for certificates, set the variable.
+`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. If NATS
+requires certificates, set the variable.
 """
 
 import argparse

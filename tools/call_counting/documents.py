@@ -1,6 +1,6 @@
 """Counts the calls of ingest and of the retriever for a small document.
 
-Ingest has its ports in memory. The retriever has an index on disk.
+The ports of ingest are in memory. The index of the retriever is on disk.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from call_counting.profiler import RPC, calls
 from call_counting.texts import text
 
 RECORDS = "records of a job: "
-"""The prefix of the names of counts of synced writes, which may not grow at all."""
+"""The prefix of the counts of records that are written and synced. These counts must not grow at all."""
 _NAME = "a small document"
 _TEXT = text(1)
 _LIMIT = 10_000
@@ -135,7 +135,7 @@ async def _storing() -> float:
         scheduler = Scheduler()
         bench = await Bench.open(EdgeStore(Path(directory), scheduler), scheduler)
         try:
-            nothing: Any = None  # what an upsert does not use
+            nothing: Any = None  # an upsert does not use these collaborators
             servicer = RetrieverServicer(bench.retrieval, bench.upserts, bench.catalogue, nothing, nothing, nothing)
             numbers = itertools.count(1)
             context = _any(LoopbackContext())
@@ -165,5 +165,5 @@ async def _requests(name: str) -> AsyncIterator[retriever_pb2.UpsertRequest]:
 
 
 def _any(port: object) -> Any:
-    """Return a port that has the methods that its users call."""
+    """Return a port as `Any`; it has all methods that are called."""
     return port

@@ -4,5 +4,5 @@ _WORDS = ["ferry", "bridge", "harbour", "bearing", "valve", "pump", "rope", "lam
 
 
 def text(seed: int) -> str:
-    """Return 150 words, which are the same for the same number."""
+    """Return 150 words, which depend only on the seed."""
     return " ".join(_WORDS[(seed * 7 + at * (seed % 5 + 1)) % len(_WORDS)] for at in range(150))

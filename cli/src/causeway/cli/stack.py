@@ -24,7 +24,7 @@ BROKER = "nats"
 GATEWAY = "gateway"
 INGEST = "ingest"
 RETRIEVER = "retriever"
-# In the order of the start; the stop is in reverse order, so that the gateway drains while all others still run.
+# In the order of the start. The stop has the reverse order, so that the gateway drains while all others still run.
 SERVICES = (RETRIEVER, "generator", "guardrails", INGEST, GATEWAY)
 
 _DRAIN_SECONDS = 8.0
@@ -42,11 +42,11 @@ class Stack:
         data_dir: The directory of all stored data, the logs, and ``stack.json`` while the stack runs.
         port: The gateway's port; 0 chooses a free one.
         auth: The authentication mode, as in the gateway's setting.
-        report: Gets one line per death and restart.
-        echo: Gets the name and each line of a process's output.
+        report: Called with a line for each death and each restart of a process.
+        echo: Called with the name of a process and a line of its output.
 
     Raises:
-        Taken: Another stack uses the directory, or another process the port.
+        Taken: Another stack uses the directory, or another process uses the port.
         CommandError: The directory cannot be written, or parts of the platform are not installed.
     """
 
@@ -182,7 +182,7 @@ class Stack:
         self._write()
 
     async def start_store(self, *, within: float) -> None:
-        """Start only the stores, the broker and the retriever, and return when both answer.
+        """Start only the broker and the retriever, which store all data, and return when both answer.
 
         Raises:
             CommandError: The start failed or took too long.
@@ -219,7 +219,7 @@ class Stack:
     async def _start(self, progress: Callable[[Mapping[str, str]], None]) -> None:
         progress(self._states)
         self._supervisor.start(self._broker)
-        await self._listens(self.ports[BROKER])  # a service without a broker would end
+        await self._listens(self.ports[BROKER])  # a service ends if it does not find the broker
         self._states[BROKER] = "ok"
         for program in self._services:
             self._supervisor.start(program)
@@ -269,7 +269,7 @@ class Stack:
     async def stop(self) -> None:
         """Stop the processes in reverse order, delete ``stack.json`` and release the directory."""
         self._ready = False
-        self._write()  # the last one; this cancels a scheduled retry
+        self._write()  # writes nothing, but cancels a scheduled retry
         try:
             await self._supervisor.stop()
         finally:
@@ -302,7 +302,7 @@ class Stack:
 
 
 def _metrics_ports() -> dict[str, int]:
-    """Return a port for the metrics of each service, upwards from the one in the environment, if set."""
+    """Return a metrics port for each service, from the port in the environment upwards; empty if it is not set."""
     first = os.environ.get("CAUSEWAY_METRICS_PORT", "")
     if not first.isdecimal():
         return {}  # the services report the invalid value

@@ -1,8 +1,8 @@
 """Reads the weights of multilingual-e5-small (MIT) from a file of 4-bit blocks.
 
-A block is 32 numbers of a row: a factor in fp16, then 16 bytes with a number from 0 to 15 in each half, from which
-8 is subtracted (Q4_0 of llama.cpp). The file begins with the model's dimensions and a tokenizer, which is skipped.
-Then follows a directory of the tensors.
+A block holds 32 numbers of a row: a factor in fp16, then 16 bytes. Each half of a byte is a number from 0 to 15;
+the value is this number minus 8, times the factor (Q4_0 of llama.cpp). The file begins with the model's dimensions
+and a tokenizer, which this module skips. A directory of the tensors comes next.
 """
 
 import struct
@@ -66,12 +66,12 @@ def read_e5(content: bytes) -> Weights:
 
 
 def _pieces(content: bytes) -> int:
-    """Return the number of the tokenizer's words; the table has more rows, which are never used."""
+    """Return the number of the tokenizer's words; the table of word vectors has more rows, which are not used."""
     (count,) = struct.unpack_from("<i", content, _TOKENIZER)
     return int(count)
 
 
-# Magic and version, seven dimensions, epsilon, numbers of a block.
+# The offset of the tokenizer: after magic and version, seven dimensions, epsilon, and the size of a block.
 _TOKENIZER: Final = 8 + 7 * 4 + 2 * 4
 
 

@@ -30,7 +30,7 @@ class PrefixedEmbedder:
     Args:
         embedder: The embedder.
         prefix: The prefix, whose tokens count against the model's limit.
-        tokens: The number of its tokens, if known.
+        tokens: The number of the prefix's tokens, if known.
 
     Raises:
         SetupError: The prefix leaves too few tokens for the text.
@@ -48,7 +48,7 @@ class PrefixedEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed prefix and text together; see `embedding.port.Embedder.embed`."""
-        check_texts(texts)  # after a prefix, a blank text would not be detected
+        check_texts(texts)  # with a prefix, a blank text would no longer be blank
         return await self._embedder.embed([self._prefix + text for text in texts])
 
     async def aclose(self) -> None:
@@ -82,7 +82,7 @@ class EmbeddingModel:
         prefix_tokens: int | None = None,
         cosine_floor: float = 0.0,
     ) -> Self:
-        """Return a model with its prefixes, and the number of their tokens if known.
+        """Return a model with its prefixes; ``prefix_tokens`` is the number of tokens of each prefix, if known.
 
         Raises:
             SetupError: A prefix leaves too few tokens for the text.
@@ -107,7 +107,7 @@ class EmbeddingModel:
     def similarity(self, cosine: float) -> float:
         """Return the similarity for a cosine, -1 to 1: 0 at the model's floor, 1 for the same text.
 
-        Similarities can be compared with thresholds, and with the best one, for every model.
+        So the same threshold, or the same share of the best similarity, fits every model.
         """
         if not self.cosine_floor:
             return cosine
@@ -115,7 +115,7 @@ class EmbeddingModel:
 
 
 class EmbeddingModels:
-    """Models by name. The first call opens connections to servers, so a server may be away at the start.
+    """Models by name. The first call opens connections to servers, so a server need not run at the start.
 
     Args:
         models: At least one; the first is the default for new indexes.
@@ -160,9 +160,9 @@ class EmbeddingModels:
         return self._models.get(name)
 
     def unknown(self, name: str) -> str:
-        """Return the error message about a model that is not configured, with the names of those that are."""
+        """Return the error message about a model that is not configured, with the names of the configured ones."""
         known = ", ".join(f"'{model.name}'" for model in self)
-        return f"No such embedding model: '{name}'. Configured are: {known}.{self.hint(name)}"
+        return f"No such embedding model: '{name}'. Configured models: {known}.{self.hint(name)}"
 
     def hint(self, name: str) -> str:
         """Return the instructions to install an unconfigured model, or an empty text if they are unknown."""

@@ -2,8 +2,7 @@
 
 A key is ``cwk_<id>_<secret>``. The id, 16 hex digits, identifies the record and is not secret. The secret is 256
 random bits in base64url. Only the key's SHA-256 is stored. A slow hash, as for passwords, is not needed: it
-protects secrets that can be guessed, but 2^256 random secrets cannot be tried. It would also slow down every
-request.
+protects secrets that can be guessed, but 256 random bits cannot be guessed. It would also slow down every request.
 """
 
 import hashlib
@@ -32,11 +31,11 @@ class ApiKey:
     Attributes:
         id: Identifies the key; may be shown and logged.
         digest: SHA-256 of the whole key, in hex.
-        name: The name for users, which ``keys`` of a front end profile refers to. A key and its replacement may
-            have the same name.
+        name: The name that users see. ``keys`` of a front end profile lists such names. A key and its replacement
+            may have the same name.
         tenant: The tenant whose documents it gives access to.
         user: The user that it represents, with the user's history and uploads.
-        oids: With ``groups``, the ids that are compared with documents' access lists.
+        oids: The ids of the user that are compared with documents' access lists, together with ``groups``.
         roles: A subset of `principal.ROLES`.
         profiles: Front end profiles that accept the key; empty: all.
         created_at: Seconds since 1970.
@@ -73,7 +72,7 @@ class ApiKey:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "ApiKey":
-        """Return a stored record; unknown members, of a newer version, are ignored.
+        """Return a stored record; members that a newer version has added are ignored.
 
         Raises:
             ValueError: The text is not a valid record.
@@ -118,7 +117,7 @@ def make(
     Without a user, the key's name is the user, so that two keys do not share history and uploads by accident.
 
     Raises:
-        InvalidRequest: Only an identity provider can name such a user.
+        InvalidRequest: The user has a prefix that belongs to an identity provider.
     """
     if keys.is_issued(user or name):
         raise InvalidRequest(

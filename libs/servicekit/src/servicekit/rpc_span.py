@@ -69,7 +69,7 @@ class CallSpan:
 def current(
     name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()
 ) -> Iterator[CallSpan]:
-    """Make a call's span the current one; the call has succeeded if the block does. See `CallSpan`."""
+    """Make a call's span the current one; if the block raises no error, the call has succeeded. See `CallSpan`."""
     going = CallSpan(name, method, expected)
     with trace.use_span(going.span, record_exception=False, set_status_on_exception=False):
         try:
@@ -87,7 +87,7 @@ def _attributes(name: str, method: Callable[..., Any]) -> dict[str, str | int]:
 
 @functools.cache
 def name_of(request: Descriptor) -> str:
-    """Return the full name of the method with a request message."""
+    """Return the full name of the method that takes this request message."""
     # Each RPC has its own request message (the contracts' linter checks this), so the message identifies the
     # method.
     [name] = [

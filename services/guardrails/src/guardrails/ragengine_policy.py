@@ -87,7 +87,7 @@ class BanSubstringsScanner(Scanner):
 
 
 class SecretsScanner(Scanner):
-    """``secrets``: the modes that show a part or a hash of a secret replace the whole secret here."""
+    """``secrets``: all modes replace the whole secret, including those that would show a part or a hash of it."""
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
@@ -100,7 +100,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data, of which each kind is replaced by its name."""
+    """``sensitive``: personal data; the name of its kind replaces each finding."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
@@ -115,7 +115,7 @@ class SensitiveScanner(Scanner):
 
 
 class InvisibleTextScanner(Scanner):
-    """``invisible_text``."""
+    """``invisible_text``: has no options."""
 
     def requested(self) -> Requested:
         """See `Scanner.requested`."""
@@ -134,7 +134,7 @@ class JsonScanner(Scanner):
 
 
 class TokenLimitScanner(Scanner):
-    """``token_limit``."""
+    """``token_limit``: the encoding determines the tokens of a text."""
 
     limit: int = Field(4096, ge=1)
     encoding_name: Literal["cl100k_base", "o200k_base"] = "cl100k_base"
@@ -145,7 +145,7 @@ class TokenLimitScanner(Scanner):
 
 
 class ReadingTimeScanner(Scanner):
-    """``reading_time``, in minutes: a too long answer is always blocked, even if ``truncate`` is set."""
+    """``reading_time``, in minutes: an answer that is too long is always blocked, even if ``truncate`` is set."""
 
     max_time: float = Field(gt=0)
     truncate: bool = False
@@ -185,7 +185,7 @@ class _File(BaseModel):
 
 
 def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloadable[Policy]:
-    """Load the policy of a file, which is read again when it changes.
+    """Load a policy file; the file is read again when it changes.
 
     Args:
         path: The file.
@@ -202,7 +202,8 @@ def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], objec
     """Return the policy of a file.
 
     Raises:
-        BadFile: Not YAML, an unknown scanner or key, or an invalid value; the message names the line and the key.
+        BadFile: The file is not YAML, or has an unknown scanner or key, or an invalid value. The message names the
+            line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)

@@ -61,8 +61,8 @@ def demo(
 ) -> None:
     """Start the platform, ingest the sample corpus, ask three questions, and stop.
 
-    It uses three routes for the questions. It uses a temporary directory and free ports. The demo fails if an
-    answer does not cite its source; then it keeps the directory with the logs.
+    Each question uses another route. The demo uses a temporary directory and free ports. If an answer does not cite
+    its source, the demo fails and keeps the directory with the logs.
     """
     if not corpus.is_dir():
         raise CommandError(f"the sample corpus is not at {corpus}; run this in the project's root, or use --corpus")
@@ -150,7 +150,7 @@ async def _openai(url: str, out: Console, question: str) -> Answer:
     """Ask like any OpenAI client, with one additional member: ``index_name``."""
     body = {"messages": [{"role": "user", "content": question}], "index_name": _INDEX}
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
-        await http.get("/healthz")  # connects, which must not count as time of the answer
+        await http.get("/healthz")  # connects; this must not count as time of the answer
         begin = time.perf_counter()
         response = await http.post("/v1/chat/completions", json=body)
         total_ms = (time.perf_counter() - begin) * 1000

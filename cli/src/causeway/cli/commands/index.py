@@ -206,8 +206,8 @@ def rebuild(
     """Rebuild an index in the background, for another model or language.
 
     Until the rebuild replaces the index in one step, the index answers and accepts documents. If you repeat the
-    command with --wait, it follows the running rebuild; Ctrl-C ends only the waiting. Exit code 1 if it failed.
-    With --json it prints one object as in GET /indexes/{index}/rebuild.
+    command with --wait, it follows the running rebuild; Ctrl-C ends only the waiting. The exit code is 1 if the
+    rebuild failed. With --json it prints one object as in GET /indexes/{index}/rebuild.
     """
     wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)

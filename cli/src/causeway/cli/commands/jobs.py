@@ -57,8 +57,8 @@ def jobs(
 ) -> None:
     """List jobs, or manage them.
 
-    The most recently changed jobs come first; the commands below manage them. With --json it prints one object per
-    job, as in GET /jobs/{id}.
+    The most recently changed jobs come first. The commands below manage jobs. With --json the command prints one
+    object per job, as in GET /jobs/{id}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -88,7 +88,7 @@ def lanes(
 ) -> None:
     """Show how many of your jobs are in each lane of the queue.
 
-    A job waits in the first lane that has room. With --json it prints one object per lane.
+    A job waits in the first lane that has room. With --json the command prints one object per lane.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
@@ -114,7 +114,7 @@ def replay(
 ) -> None:
     """Send failed jobs again.
 
-    Exit code 1 if one of them was not sent.
+    The exit code is 1 if a job was not sent.
     """
     if every == bool(job_ids):
         raise UsageError("name the jobs, or use --all")
@@ -126,7 +126,7 @@ def replay(
         for job_id in found.replayed:
             render.line(out, f"sent again: {job_id}")
         for job_id in found.not_found:
-            render.line(out, f"was not given up: {job_id}", "red")
+            render.line(out, f"{job_id}: no job with this id was given up", "red")
         if not found.replayed and not found.not_found:
             render.line(out, "No job was given up.")
     if found.not_found:
@@ -143,7 +143,7 @@ def cancel(
 ) -> None:
     """Cancel jobs; their documents do not change.
 
-    Nothing of a cancelled job can be found. Exit code 1 if one of them has ended already, or is unknown.
+    Questions find no text of a cancelled job. The exit code is 1 if a job has ended already, or is unknown.
     """
 
     async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:

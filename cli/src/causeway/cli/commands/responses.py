@@ -50,7 +50,7 @@ def list_responses(
 ) -> None:
     """List the stored responses of all users, the newest first, without their texts.
 
-    With --json it prints one object per response, as in GET /responses/{id}.
+    With --json the command prints one object per response, as in GET /responses/{id}.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.responses(most))
     out = render.console()
@@ -93,7 +93,7 @@ def cancel(
 ) -> None:
     """Cancel background responses; their users can read the partial text.
 
-    Exit code 1 if one of them has ended already, does not run in the background, or is unknown.
+    The exit code is 1 if a response has ended already, does not run in the background, or is unknown.
     """
 
     async def stop(library: Library, response_id: str) -> None:
@@ -114,7 +114,7 @@ def delete(
 ) -> None:
     """Delete responses with their events, irrevocably.
 
-    Exit code 1 if one of them is unknown.
+    The exit code is 1 if a response is unknown.
     """
     what = render.counted(len(response_ids), "response")
     if not yes and not confirmed(f"Delete {what} permanently?", f"say --yes to delete {what}"):

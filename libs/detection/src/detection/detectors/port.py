@@ -37,9 +37,9 @@ class DetectorStream(Protocol):
     """The state of a detector for one growing text."""
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
-        """Judge the next piece; must not be called after the last one.
+        """Judge the next piece; the caller must not call it after the last piece.
 
-        Over all pieces, the detections are the same as those of `Detector.detect` for the whole text.
+        The detections of all pieces together equal those of `Detector.detect` for the whole text.
 
         Returns:
             The length of the decided text in code points, and the detections that became certain with this piece.
@@ -57,7 +57,7 @@ class Detector(Protocol):
 
     @property
     def inline_limit(self) -> int:
-        """The length in code points up to which a text is judged on the event loop, because it is fast enough."""
+        """The maximum length, in code points, of a text that is judged on the event loop; longer texts block it."""
         ...
 
     def detect(self, text: str) -> list[Detection]:
@@ -80,10 +80,10 @@ class Judge(ABC):
 
     Attributes:
         kind: The kind of input that it takes.
-        chunking: The kind of its windows.
+        chunking: The way to split texts into windows.
         seconds: Time limit of one answer. After that, the detector has failed.
-        cross_choice: It judges all choices of an answer together, and its findings count for each of them.
-        judges_blank: It also judges empty texts and texts of white space; only for whole texts.
+        cross_choice: Whether it judges all choices of an answer together, and its findings count for each of them.
+        judges_blank: Whether it also judges empty texts and texts of white space; applies only to whole texts.
     """
 
     kind: DetectorKind

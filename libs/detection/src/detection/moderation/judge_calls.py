@@ -14,7 +14,7 @@ _TIMEOUT = 504
 
 
 async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
-    """Return the detections of a rule's `Judge` in each window, with positions in the text of the windows.
+    """Return the detections of a rule's `Judge` in each window, with positions in the whole text.
 
     Blank windows are skipped, except for conversations (a message may consist of tool calls only) and for detectors
     that judge blank texts.

@@ -33,12 +33,12 @@ def simple_configuration(
 
     Args:
         base_url: The server's base URL; None: no server.
-        api_key: Its key.
-        names: Public and server's name of each of its models.
-        context_window: For all of them; None: from the server.
-        pictures: All of them accept pictures.
-        tools: All of them call tools.
-        default: Name of the default model; empty: the extractive one.
+        api_key: The key for the server.
+        names: The public name of each model, and its name on the server.
+        context_window: The context window of these models; None: the server tells it.
+        pictures: Whether these models accept pictures.
+        tools: Whether these models call tools.
+        default: Name of the default model; empty: the extractive model.
 
     Raises:
         InvalidRequest: The settings contradict each other.

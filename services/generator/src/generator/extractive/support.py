@@ -1,9 +1,9 @@
 """Decides whether a source answers a question.
 
-The decision uses the question and one source, never the other sources: a further source can add an answer and
-cannot remove one. It is based on the share of the question's words that one of the passages has, and on the cosine
-of question and source, if the retriever knows it. The weights were set on the development questions of
-``make eval``, with the bundled embedding model; the final questions are only scored.
+The decision uses the question and one source, never the other sources. So another source can add an answer,
+but cannot remove one. The decision depends on the share of the question's words in the best passage, and on the
+cosine of question and source, if the retriever knows it. The weights were chosen with the development questions of
+``make eval`` and the bundled embedding model. The final questions had no influence on them.
 """
 
 import re
@@ -17,19 +17,19 @@ from generator.extractive.terms import subject, words
 
 _NAME = 1.6  # the weight of a name; other words weigh 1
 _COMMON = 0.4  # the weight of a word that most questions could have
-# The factor of a word of the question that is …
-_IN_CONTEXT = 0.75  # … in a heading above the passage, or in its table's header
-_BEFORE = 0.6  # … in the sentence before it
-_RELATED = 0.7  # … there with another ending
-_ELSEWHERE = 0.35  # … elsewhere in the source
+# Factors for a word of the question, by the place where the source has the word:
+_IN_CONTEXT = 0.75  # in a heading above the passage, or in its table's header
+_BEFORE = 0.6  # in the sentence before the passage
+_RELATED = 0.7  # in the passage or its headings, with another ending
+_ELSEWHERE = 0.35  # elsewhere in the source
 _COSINE = 3.0  # the weight of a cosine of 1
 _ENOUGH = 1.0
 _ENOUGH_WORDS = 0.25  # the sufficient share if no cosine is known
 _LEAST_WORDS = 2
-_TELLING = 0.5  # from this cosine on a source may answer without a word of the question
+_TELLING = 0.5  # a source with at least this cosine may answer without a word of the question
 
-_STEM = 4  # letters that words with different endings have in common
-_ENDING = 4  # letters by which their lengths differ at most
+_STEM = 4  # minimum number of first letters that related words share
+_ENDING = 4  # maximum difference of their lengths
 _WORD = re.compile(r"[\w'\u2019-]+")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _COMMON_WORDS = frozenset(
@@ -48,7 +48,7 @@ def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool
 
     Args:
         question: The question.
-        source: With its cosine, if it is known.
+        source: The source, with its cosine if known.
         passages: The passages of the source.
     """
     terms = dict.fromkeys(subject(question))
@@ -86,7 +86,7 @@ def _share(weights: dict[str, float], passage: Passage, there: AbstractSet[str])
 
 
 def _is_related(word: str, others: Iterable[str]) -> bool:
-    """Return whether one of the words has another ending: ``elects`` and ``election``."""
+    """Return whether one of the others differs from the word only in its ending, as ``elects`` and ``election``."""
     if len(word) < _STEM or not word.isalpha():
         return False
     beginning = word[: max(_STEM, len(word) - _ENDING + 1)]
@@ -94,7 +94,7 @@ def _is_related(word: str, others: Iterable[str]) -> bool:
 
 
 def _names(question: str) -> set[str]:
-    """Return the words written like names: with a capital within a sentence, or of letters and figures."""
+    """Return the words that look like names: capitalized within a sentence, or with letters and digits."""
     found: set[str] = set()
     for sentence in _SENTENCE.split(question):
         for place, word in enumerate(_WORD.findall(sentence)):

@@ -18,13 +18,13 @@ class OpenAIModel:
     """A model of a server with chat completions.
 
     Args:
-        name: Its public name.
+        name: The public name of the model.
         server: The server; other models may share it.
         server_name: The server's name of the model.
-        tokens: Counts for it.
-        window: Its context window; None: from the server.
-        headers: Sent in addition to the server's.
-        reasoning: As in `request_body`.
+        tokens: Counts the tokens of the model.
+        window: The context window; None: the server tells it.
+        headers: Headers that are sent in addition to the server's.
+        reasoning: See `request_body`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OpenAIModel:
         self._reasoning = reasoning
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """See the port. Members without a type of the platform are passed on as JSON."""
+        """See `generator.ports.Model.generate`. Members that have no type in the platform are passed on as JSON."""
         reader: ChunkReader | ChunkRelay
         plain, in_one_piece = False, True
         if isinstance(prompt, OpenAIRequest):
@@ -64,7 +64,7 @@ class OpenAIModel:
                 answer = await reply.whole()
                 if in_one_piece:
                     yield Event(EventKind.COMPLETION, raw_json=whole(answer))
-                else:  # one piece; some servers send it although a stream was requested
+                else:  # some servers send one piece although a stream was requested
                     for event in reader.read(answer):
                         yield event
                 return
@@ -76,11 +76,11 @@ class OpenAIModel:
                 raise ended_early("ended its answer early")
 
     async def context_window(self) -> int:
-        """Return the configured window, else that of the server's list of models."""
+        """Return the configured context window, or else the one in the server's list of models."""
         return await self._server.window(self._server_name) if self._window is None else self._window
 
     async def created(self) -> int:
-        """Return the time in the server's list of models."""
+        """Return the creation time in the server's list of models."""
         return await self._server.created(self._server_name)
 
     async def ready(self) -> bool:

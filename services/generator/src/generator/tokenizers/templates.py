@@ -1,7 +1,8 @@
 """Chat templates, which turn messages into the text that a model reads.
 
-They are Jinja, as Hugging Face stores them with a tokenizer:
-https://huggingface.co/docs/transformers/chat_templating. They run in a sandbox, because models bring them.
+They are Jinja templates, as Hugging Face stores them with a tokenizer:
+https://huggingface.co/docs/transformers/chat_templating. They come with a model and are untrusted, so they run in a
+sandbox.
 """
 
 import datetime
@@ -23,7 +24,7 @@ PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""For a model without a template: roles and texts."""
+"""The template for a model without its own: roles and texts."""
 
 _CONFIG = "tokenizer_config.json"
 _BESIDE = "chat_template.jinja"
@@ -42,7 +43,7 @@ class ChatTemplate:
         special: The names and texts of the tokenizer's special tokens, ``bos_token`` and others.
 
     Raises:
-        ValueError: It is no valid template.
+        ValueError: The source is not a valid template.
     """
 
     def __init__(self, source: str = PLAIN, special: Mapping[str, str] | None = None) -> None:
@@ -72,7 +73,7 @@ class ChatTemplate:
             ) from error
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return `render` without the token that begins every text: a server that tokenizes a text adds it."""
+        """Return `render` without the ``bos_token``: a server that tokenizes a text adds this token itself."""
         return self.render(messages).removeprefix(self._special.get("bos_token", ""))
 
 
@@ -80,11 +81,11 @@ def load_template(where: str) -> ChatTemplate:
     """Load a template.
 
     Args:
-        where: Its source (any text with a brace), a ``tokenizer_config.json``, a directory with one (a
-            ``chat_template.jinja`` in it has priority), or any other file with a source; empty for `PLAIN`.
+        where: One of: the source (any text with a brace), a ``tokenizer_config.json``, its directory, another file
+            with the source, or an empty text for `PLAIN`. In a directory, ``chat_template.jinja`` has priority.
 
     Raises:
-        ValueError: It does not exist, or cannot be read.
+        ValueError: The file does not exist, or cannot be read.
     """
     if not where or "{" in where:
         return ChatTemplate(where or PLAIN)
@@ -102,7 +103,7 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
     """Return the template in a tokenizer's directory, if there is one.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The template cannot be read.
     """
     directory = tokenizer.parent
     config = directory / _CONFIG
@@ -112,7 +113,7 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
 
 
 def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return messages in the format of templates, only texts.
+    """Return messages in the format of templates, which contains only texts.
 
     Raises:
         InvalidRequest: A message has content that a plain prompt cannot contain; the error has its path.
@@ -152,7 +153,7 @@ def _of_directory(directory: Path, config: Path) -> ChatTemplate:
     if beside.is_file():
         return ChatTemplate(beside.read_text(encoding="utf-8"), _special(config))
     found = _config(config).get("chat_template")
-    if isinstance(found, list):  # several, by name
+    if isinstance(found, list):  # several templates with names
         found = next((each.get("template") for each in found if each.get("name") == "default"), None)
     if found:
         return ChatTemplate(str(found), _special(config))

@@ -20,7 +20,8 @@ _ANSWER = "text_output"
 _OUTPUT_TOKENS = "num_output_tokens"
 _INPUT_TOKENS = "num_input_tokens"
 _FINISH_REASON = "finish_reason"
-# Boolean inputs that some models have: for streaming, an answer without the prompt, and token counts.
+# Boolean inputs that some models have. They request a stream, an answer without the prompt, the finish reason, and
+# token counts.
 _SWITCHES = (
     "stream",
     "exclude_input_in_output",
@@ -92,8 +93,8 @@ class Described:
     """A model's contract.
 
     Attributes:
-        window: Its context window in tokens from the parameter ``context_window`` of its configuration; 0 without
-            it.
+        window: The context window in tokens: the parameter ``context_window`` of the configuration, or 0 if it is
+            not set.
     """
 
     inputs: Mapping[str, _Input]
@@ -122,9 +123,9 @@ class Described:
         return made + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
-        """Return the tensor of stop words; none if the model has no such input, or does not need an empty one.
+        """Return the tensor of stop words, if the model has this input and needs it.
 
-        Without the input, the generator itself cuts the answer. Older ensembles require the input.
+        If the model has no such input, the generator itself cuts the answer. Older ensembles require the input.
         """
         name = self._first(names)
         if name is None or (not words and self.inputs[name].optional):

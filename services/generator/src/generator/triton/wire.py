@@ -1,4 +1,4 @@
-"""Tensors in Triton's wire format. Importing it loads Triton's client.
+"""Tensors in Triton's wire format. Importing this module loads Triton's client.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md
 """
@@ -44,7 +44,9 @@ def _input(tensor: Tensor) -> InferInput:
 
 
 def elements(response: Any) -> dict[str, list[Any]]:
-    """Return the elements of each output of a response, for any shape: strings as bytes, and whole numbers.
+    """Return the elements of each output of a response: strings as bytes, and integers.
+
+    The shapes and the outputs of other types are ignored.
 
     Raises:
         Unavailable: The bytes are invalid.
@@ -64,7 +66,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
 
 
 def _strings(raw: bytes) -> list[bytes]:
-    """Decode strings: each has its length in four bytes, little-endian, and its bytes."""
+    """Decode strings; the length of each string, four bytes in little-endian order, precedes its bytes."""
     strings, at = [], 0
     while at < len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)

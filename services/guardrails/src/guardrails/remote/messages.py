@@ -1,4 +1,4 @@
-"""Messages of the detector API, ``/api/v1/text/*``; spans are Unicode code points of the sent text."""
+"""Messages of the detector API, ``/api/v1/text/*``; spans count Unicode code points of the text that was sent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Writes chunks to the index with limits and vectors; shared by files and texts."""
+"""Embeds chunks and writes them to the index, within limits; the ingestion of files and of texts uses it."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -10,14 +10,14 @@ from ingest.domain import Chunk, Document, Job
 from ingest.ports import Batch, Index
 
 _BATCH = 32
-"""Chunks that are embedded and sent together; the contract allows 64."""
+"""Number of chunks that are embedded and sent together; the contract allows 64."""
 _STORE_SECONDS = 60.0
 _STORE_SECONDS_A_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
 """Notes that the stored document is about to become visible; see `Report.commit`."""
 Alone = Callable[[], Awaitable[bool]]
-"""Returns whether all jobs accepted before have ended; see `Delivery.alone`."""
+"""Returns whether all jobs that were accepted earlier have ended; see `Delivery.alone`."""
 Done = Callable[[int], Awaitable[None]]
 """Gets the number of chunks that were just embedded and sent."""
 
@@ -54,11 +54,11 @@ class Storing:
         """Return whether the index already has the job's document, and no older job can change it.
 
         Args:
-            job: The job with the index and the principal.
+            job: The job; it names the index and the principal.
             document: The job's document.
-            there: The version that was found.
-            alone: Called only if that version is equal. An older job may have ended in the meantime, so the index
-                is then called again.
+            there: The version that was found in the index.
+            alone: Called only if that version equals the document. An older job may have ended in the meantime, so
+                the method then reads the index again.
 
         Raises:
             Unavailable, DeadlineExceeded: The index cannot be reached.
@@ -77,7 +77,7 @@ class Storing:
         commit: Commit,
         done: Done,
     ) -> None:
-        """Embed the chunks while the index takes them; see `ports.Index.store`.
+        """Embed the chunks and send them to the index in batches; see `ports.Index.store`.
 
         If the job is cancelled before the last chunk is sent, nothing is stored and `Settled` is raised.
         """
@@ -89,7 +89,7 @@ class Storing:
 async def _embedded(
     model: IndexingModel, chunks: Sequence[Chunk], commit: Commit, done: Done
 ) -> AsyncGenerator[Batch, None]:
-    """Yield chunks with their vectors, which are computed on demand."""
+    """Yield batches of chunks with their vectors; each batch is embedded on demand."""
     for start in range(0, len(chunks), _BATCH):
         some = chunks[start : start + _BATCH]
         vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])

@@ -1,7 +1,7 @@
-"""The messages between the worker and its parsing child: MessagePack after a length of four bytes.
+"""The messages between the worker and its parsing child: a length of four bytes, then MessagePack.
 
-The worker decodes with types. So a child that a malicious document controls can send only such values, and at most
-`MAX_FRAME` bytes.
+The worker decodes only the types of this module, and at most `MAX_FRAME` bytes for each message. So a child that a
+malicious document controls cannot send other values.
 """
 
 import msgspec
@@ -22,9 +22,9 @@ class Request(msgspec.Struct, frozen=True):
         max_characters: Documents with more text are refused.
         memory: Limit on the child's address space in bytes.
         cpu_seconds: Limit on the child's CPU time.
-        max_pictures: Number of pages that get a picture, from the first on.
-        max_members: Number of files within the file to unpack, from the first on.
-        max_member_bytes: Limit on their bytes together.
+        max_pictures: Limit on the pages that get a picture; the first pages get one.
+        max_members: Limit on the files that are unpacked from this file; the first ones are unpacked.
+        max_member_bytes: Limit on the total size of the unpacked files.
         scans: How to handle images of text, a value of `scans.Scans`.
     """
 
@@ -65,7 +65,7 @@ _frame: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 def encode(message: Request | Frame) -> bytes:
-    """Return a message after its length."""
+    """Return the encoded message, preceded by its length."""
     return framed(_encoder.encode(message))
 
 

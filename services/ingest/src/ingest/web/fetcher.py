@@ -1,6 +1,6 @@
 """Downloads a URL into a file; implements `ingest.ports.Web` with aiohttp.
 
-A document's URL is untrusted, and so are its redirects. Each host name is resolved once, all its addresses are
+The URL of a document and its redirects are untrusted. Each host name is resolved once, all its addresses are
 checked, and the connection uses one of them. A redirect is checked like the first URL.
 """
 
@@ -46,7 +46,7 @@ class WebFetcher:
     """Fetches documents from allowed hosts.
 
     Args:
-        allowed: The allowed URLs; also checked for redirects.
+        allowed: The allowed URLs; redirects are checked against them, too.
         max_bytes: Longer documents are refused.
         seconds: Time limit of a download, including redirects.
         is_allowed: Returns whether the fetcher may connect to an address.
@@ -124,7 +124,7 @@ class WebFetcher:
         return Fetched(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
 
     def _check_literal(self, host: str) -> None:
-        """Check an address in a URL, which is not resolved and so not checked by the resolver."""
+        """Check the host of a URL if it is an IP address: the resolver checks only names."""
         try:
             ip_address(host)
         except ValueError:
@@ -210,11 +210,11 @@ def suffix_of(content_type: str, ending: str) -> str:
     """Return the file name suffix for a content type.
 
     Args:
-        content_type: The header; may be empty.
+        content_type: The value of the header; may be empty.
         ending: The suffix of the URL's path, with its dot; may be empty.
 
     Raises:
-        UnsupportedMedia: Such files are not supported.
+        UnsupportedMedia: Files of this content type are not supported.
     """
     message = EmailMessage()
     message["content-type"] = content_type.replace("\n", " ").replace("\r", " ")

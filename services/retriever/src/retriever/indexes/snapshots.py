@@ -177,7 +177,8 @@ def check_vectors(manifest: Manifest, models: EmbeddingModels) -> None:
         known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in models)
         raise InvalidRequest(
             f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
-            f"{manifest.dimension} numbers each. Configured are: {known}." + models.hint(manifest.embedding_model),
+            f"{manifest.dimension} numbers each. Configured models: {known}."
+            + models.hint(manifest.embedding_model),
             field="path",
         )
 

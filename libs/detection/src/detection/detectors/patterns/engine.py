@@ -1,8 +1,8 @@
-"""The regular expression engine RE2, whose time is linear in the text for every pattern.
+"""The regular expression engine RE2: for every pattern, the time of a search is linear in the length of the text.
 
-Texts are UTF-8 bytes, positions byte offsets. This module calls the wrapper's binding directly. The wrapper's
-``re``-like classes double the time of a search, which runs for every piece of every stream, and have an unbounded
-cache.
+Texts are UTF-8 bytes, and positions are byte offsets. This module calls the wrapper's binding directly, because the
+wrapper's ``re``-like classes have an unbounded cache and double the time of a search. A search runs for every piece
+of every stream.
 """
 
 from re2 import Options, _re2  # type: ignore[import-untyped]  # shipped without types
@@ -21,11 +21,11 @@ class Regex:
 
     Args:
         pattern: In RE2's syntax.
-        memory: Limit in bytes of the program and its automata.
+        memory: Limit on the memory of the compiled program and its automata, in bytes.
         group: Whether `group_at` is needed; without it searches are faster.
 
     Attributes:
-        size: Number of instructions; the worst case of a search is proportional to it times the text length.
+        size: Number of instructions. The longest search is proportional to this number times the text length.
 
     Raises:
         Unsupported: The pattern is malformed, is not a regular language, or takes too much memory.
@@ -57,7 +57,8 @@ class Regex:
 
     def matches_nothing(self) -> bool:
         """Return whether the pattern can match the empty string in some text."""
-        # An empty match depends only on its two neighbours: none, newline, word character or other.
+        # An empty match depends only on its neighbours: on each side nothing, a newline, a word
+        # character, or another character.
         neighbours = (b"", b"\n", b"a", b" ")
         return any(
             self._match(_EXACTLY, before + after, len(before), len(before))[0] != (-1, -1)

@@ -22,10 +22,10 @@ class Request(msgspec.Struct):
 
     Attributes:
         text: The text.
-        kinds: The formats that it must have, all of them.
-        required: Objects that it must contain, for ``json-within``.
+        kinds: The formats; the text must be valid in each of them.
+        required: Minimum number of JSON objects in the text, for ``json-within``.
         seconds: Limit on the CPU time of the check.
-        memory: Limit on the bytes of address space in addition to those before the check.
+        memory: Number of bytes that the check may add to the address space.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """For each format, the problem of the text; empty if the text is valid."""
+    """The problem of the text for each format; empty if the text is valid."""
 
     reasons: list[str]
 
@@ -71,7 +71,7 @@ def serve(check: Callable[[str, str, int], str] = reason) -> int:
         _, status = os.waitpid(process, 0)
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            _send(out, Failed(f"the parser ended on the text ({name})"))
+            _send(out, Failed(f"a signal ended the parser while it checked the text ({name})"))
         elif status:
             _send(out, Failed("the parser failed on the text"))
     return 0
@@ -81,7 +81,7 @@ def _answer(check: Callable[[str, str, int], str], request: Request) -> Frame:
     try:
         return Answer([check(request.text, kind, request.required) for kind in request.kinds])
     except MemoryError:
-        return Failed("the text needs more memory than a check may take")
+        return Failed("the text needs more memory than a check may use")
 
 
 def _send(out: BinaryIO, frame: Frame) -> None:

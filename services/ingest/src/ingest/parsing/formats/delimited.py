@@ -25,7 +25,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """
     text = text_of(request)
     yield Head("text/csv")
-    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the text is already in memory
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # no cell is longer than the text
     lines = clean(text).split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))

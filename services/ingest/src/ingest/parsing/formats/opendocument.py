@@ -1,4 +1,4 @@
-"""OpenDocument (ISO/IEC 26300): text by heading, sheets and slides as pages."""
+"""OpenDocument (ISO/IEC 26300): texts are split at headings; each sheet or slide is a page."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the pages: sheets, slides, or one page of a text.
+    """Yield the head and the pages: one for each sheet or slide, or a single one for a text.
 
     Raises:
         Unreadable: The document is damaged or encrypted, or has no text.
