@@ -337,7 +337,8 @@ def test_long_pieces_leave_the_event_loop(platform: Platform, monkeypatch: pytes
     run = ThreadPool.run
 
     async def counted(self: ThreadPool, at_once: bool, *arguments: Any) -> Any:
-        inline.append(at_once)
+        if arguments[0].__name__ == "feed":  # other threads may compile patterns meanwhile
+            inline.append(at_once)
         return await run(self, at_once, *arguments)
 
     async def judged() -> None:

@@ -91,7 +91,7 @@ async def test_a_snapshot_of_an_earlier_version(bench: Bench, snapshots: Snapsho
     await bench.put(Document("e", generation=2), ["ferry new"])
     await snapshots.load(LOCAL, "old", INDEX, overwrite=True)
     assert await texts(bench) == ["ferry"]
-    with pytest.raises(InvalidRequest, match=f"one of the index '{INDEX}', not of 'copy'"):
+    with pytest.raises(InvalidRequest, match=f"a snapshot of the index '{INDEX}', not of 'copy'"):
         await snapshots.load(LOCAL, "old", "copy", overwrite=True)
 
 
@@ -102,7 +102,7 @@ async def test_a_snapshot_of_another_index(bench: Bench, snapshots: Snapshots, r
     await snapshots.persist(LOCAL, INDEX, "s")
     mine = root / keys.snapshots(LOCAL.tenant)
     (mine / "s" / INDEX).rename(mine / "s" / "other")
-    with pytest.raises(InvalidRequest, match=f"one of the index '{INDEX}', not of 'other'"):
+    with pytest.raises(InvalidRequest, match=f"a snapshot of the index '{INDEX}', not of 'other'"):
         await snapshots.load(LOCAL, "s", "other", overwrite=True)
     with pytest.raises(Conflict, match=f"snapshot of the index '{INDEX}' at s/other"):
         await snapshots.persist(LOCAL, "other", "s")

@@ -59,10 +59,10 @@ def demo(
     keep: Keep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start the platform, ingest the sample corpus, ask three questions, and stop.
+    """Start the platform, ingest samples, ask questions, and stop.
 
-    Each question uses another route. The demo uses a temporary directory and free ports. If an answer does not cite
-    its source, the demo fails and keeps the directory with the logs.
+    It asks three questions about the sample corpus, each through another route. It uses a temporary directory and
+    free ports. The demo fails if an answer does not cite its source. Then it keeps the directory with the logs.
     """
     if not corpus.is_dir():
         raise CommandError(f"the sample corpus is not at {corpus}; run this in the project's root, or use --corpus")
