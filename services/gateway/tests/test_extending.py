@@ -110,6 +110,5 @@ async def test_the_document_describes_it(client: httpx.AsyncClient) -> None:
 def test_the_row_fits_the_table() -> None:
     """The page's row has the columns of the table of paths."""
     [row] = _blocks("markdown")
-    header = (_DOCS / "protocols.md").read_text().splitlines()[2]
-    assert header.startswith("| path |")
+    header = next(line for line in (_DOCS / "protocols.md").read_text().splitlines() if line.startswith("| path |"))
     assert row.strip().count("|") == header.count("|")

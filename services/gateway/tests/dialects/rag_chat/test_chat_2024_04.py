@@ -161,6 +161,7 @@ async def test_the_deployments_detectors_apply(client: httpx.AsyncClient, fakes:
         (b'{"messages":"x","context":{"overrides":{"temperature":3}}}', "context.overrides.temperature"),
         (b'{"messages":"x","context":{"overrides":{"temperature":NaN}}}', "not valid JSON"),
         (b'{"messages":"\xff"}', "messages cannot be read"),
+        (b'{"messages":"x","session_state":{"\xff":1}}', "session_state is not text in UTF-8"),
         (b'{"messages":[{"role":"user","content":3}]}', "messages[0].content"),
         (b'{"messages":[{"role":"user","content":"  "}]}', "messages[0].content"),
         (b'{"messages":[{"role":"system","content":"x"}]}', "messages[0].role"),

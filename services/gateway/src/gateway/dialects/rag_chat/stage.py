@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from servicekit.errors import CausewayError, NotFound
+from servicekit.errors import CausewayError, InvalidRequest, NotFound
 
 from gateway.dialects import json_fields, upstream_errors
 from gateway.dialects.answer import Answer, Choice
@@ -195,9 +195,17 @@ class LineDialect:
         """Return the session state unchanged, or a new name if it is missing.
 
         Clients store the conversation in the history under this name, and without a name they store nothing.
+
+        Raises:
+            InvalidRequest: The state is not UTF-8, so no answer can return it.
         """
         state_json = bytes(raw.get(self.session_state, _NULL))
         if state_json != _NULL:
+            try:
+                state_json.decode()  # the parser does not check the members that it leaves unparsed
+            except UnicodeDecodeError:
+                message = f"{self.session_state} is not text in UTF-8."
+                raise InvalidRequest(message, field=self.session_state) from None
             return msgspec.Raw(state_json)
         return msgspec.Raw(encode(turn.session.name if turn.session else new_name()))
 
