@@ -20,6 +20,7 @@ from gateway.clients.shared_detectors import SharedDetectors
 from gateway.domain import Action, Detector
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
+from structlog.testing import capture_logs
 
 EMAIL = Detector("regex", Action.REDACT, params_json=b'{"regex":["email"]}')
 WORDS = Detector("ban_substrings", Action.BLOCK, params_json=b'{"substrings":["secret"]}')
@@ -138,6 +139,23 @@ async def test_an_old_list_does_not_count() -> None:
         await eventually(lambda: shared.ready([EMAIL]) is None)
         service.down = False
         await eventually(lambda: shared.ready([EMAIL]) is not None)
+
+
+async def test_a_library_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service judges while the gateway's own library fails to load. The gateway logs the cause once."""
+    service = Service(regex=digest())
+    monkeypatch.setattr(shared_detectors, "_library", broken)
+    with capture_logs() as log:
+        async with sharing(service) as shared:
+            await settled(service, shared, [EMAIL])
+            assert shared.ready([EMAIL]) is None
+            monkeypatch.undo()
+            await eventually(lambda: shared.ready([EMAIL]) is not None)
+    assert [entry["error"] for entry in log if entry["log_level"] == "warning"] == ["no such file"]
+
+
+def broken(*_: object) -> LocalLibrary:
+    raise OSError("no such file")
 
 
 async def test_nothing_is_asked_before_it_is_wanted() -> None:

@@ -89,17 +89,25 @@ class SharedDetectors:
         asked = time.monotonic()
         try:
             listed = await self._service.listing(Deadline.after(_SECONDS))
+            library = await self._workers.run(False, _library, listed, self._workers)
         except CausewayError as error:
-            if error.message != self._problem:
-                _log.warning("the detectors of the guardrails service are unknown", error=error.message)
-            self._problem = error.message
+            self._tell("the detectors of the guardrails service are unknown", error)
+            return
+        except Exception as error:  # for example an unreadable file; the next look may succeed
+            self._tell("the gateway cannot run detectors itself", error)
             return
         self._problem = ""
-        library = await self._workers.run(False, _library, listed, self._workers)
         if not library.is_like(self._library):
             self._library, self._made = library, {}
             _log.info("detectors that the gateway runs itself for policies", detectors=sorted(library.names))
         self._listed = asked
+
+    def _tell(self, event: str, error: Exception) -> None:
+        """Log a problem unless it is the last one."""
+        problem = str(error)
+        if problem != self._problem:
+            _log.warning(event, error=problem, exc_info=None if isinstance(error, CausewayError) else error)
+        self._problem = problem
 
     async def _make(self) -> None:
         while True:
