@@ -32,7 +32,7 @@ from gateway.answering.guard import OutputGuard
 from gateway.domain import Action, Batch, Delta, Detections, Event, Finding, Finish
 from gateway.ports.answering import Clearance
 from guardrails.detectors.secrets import secrets
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 ALL = os.environ.get("CAUSEWAY_LEAKS") == "all"
@@ -242,14 +242,21 @@ def mixes(draw: st.DrawFn) -> list[Rule]:
     ]
 
 
-@given(TEXTS, st.data(), mixes(), st.sampled_from([None, *Chunking]))
+def is_subsequence(part: str, whole: str) -> bool:
+    rest = iter(whole)
+    return all(character in rest for character in part)
+
+
+@given(TEXTS, st.lists(st.integers(0, 200), max_size=12), mixes(), st.sampled_from([None, *Chunking]))
+@example("zzzqq", [], [Rule("0", ScriptedDetector("zq"), domain.Action.REDACT, domain.OnError.BLOCK, "")], None)
 @settings(max_examples=400 if ALL else 60)
 def test_a_stream_equals_the_whole_text(
-    text: str, data: st.DataObject, asked: list[Rule], chunking: Chunking | None
+    text: str, cuts: list[int], asked: list[Rule], chunking: Chunking | None
 ) -> None:
     """For any text, split and mix of windows, the released text and the findings are those of the whole text."""
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
+    pieces = [
+        text[a:b] for a, b in itertools.pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)])
+    ]
 
     async def run() -> None:
         workers = ThreadPool(1)
@@ -258,7 +265,8 @@ def test_a_stream_equals_the_whole_text(
         workers.close()
         assert said(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
         found = [each for event in events if isinstance(event, Detections) for each in event.findings]
-        assert all(each.text == text[each.start : each.end] for each in found)
+        # A finding in a text from which another one was removed has less text than its span.
+        assert all(is_subsequence(each.text, text[each.start : each.end]) for each in found)
         known = [(each.detection.start, each.detection.name, each.action.value) for each in verdict.findings]
         assert sorted(map(repr, known)) == sorted(repr((f.start, f.detection, f.action.value)) for f in found)
         assert events[-1] == Finish(0, "stop")
