@@ -1,7 +1,7 @@
 """Benchmark of gateways: requests, streams, CPU, first token and memory of Causeway and of peers.
 
-One run on one machine against one model server, a stub that answers at once or 10 ms a token. Each contender runs
-alone and is pinned, with all of its processes, to one core; the stub and the load have another.
+The model server is a stub that sends all tokens at once, or one token every 10 ms. Contenders run one after
+another, each with all of its processes pinned to one core. The stub and the load run on another core.
 
 Usage: python bench/bench_gateway.py [--quick] [--only NAME …] [--results DIR]
 """
@@ -20,7 +20,7 @@ STUBS = (Stub(64, 0.0), Stub(64, PACE), Stub(512, 0.0), Stub(512, PACE))
 
 
 def cases(stub: Stub) -> Iterator[Case]:
-    """Return the loads for a model server."""
+    """Yield the loads for a model server."""
     if stub == STUBS[0]:
         for clients in CLIENTS:
             yield Case(f"unary, {clients} clients", stream=False, clients=clients)
@@ -29,7 +29,7 @@ def cases(stub: Stub) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Run everything, and write the table, the plot and the figures."""
+    """Run the benchmark, and write the table, the plot and the figures."""
     arguments = arguments_of(__doc__)
     begin = time.monotonic()
     loads = {stub: tuple(cases(stub)) for stub in (STUBS[:2] if arguments.quick else STUBS)}

@@ -7,7 +7,7 @@ Relevant = Mapping[str, int]
 
 
 def found(ranking: Sequence[str], relevant: Relevant, k: int) -> bool:
-    """Return whether a relevant item is among the first ``k``, as for a question with one right page."""
+    """Return whether a relevant item is among the first ``k``."""
     return any(name in relevant for name in ranking[:k])
 
 
@@ -17,7 +17,7 @@ def recall(ranking: Sequence[str], relevant: Relevant, k: int) -> float:
 
 
 def reciprocal_rank(ranking: Sequence[str], relevant: Relevant, k: int = 10) -> float:
-    """Return 1 / the rank of the first relevant item, or 0 if none is among the first ``k``."""
+    """Return 1 / the rank of the first relevant item, or 0 without a relevant item among the first ``k``."""
     return next((1 / rank for rank, name in enumerate(ranking[:k], 1) if name in relevant), 0.0)
 
 

@@ -1,6 +1,6 @@
 """The lower bound: a raw ASGI application that only relays bytes with aiohttp.
 
-A Python gateway cannot do with less: it has no parsing, no contracts and no second process.
+A Python gateway cannot be cheaper: the relay has no parsing, no contracts and no second process.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import uvloop
 
 
 class Relay:
-    """Pass each POST to a model server, and its answer back in pieces."""
+    """Forwards each POST to a model server, and returns the response in pieces."""
 
     def __init__(self, target: str) -> None:
         self._target = target

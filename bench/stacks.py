@@ -1,4 +1,4 @@
-"""A platform for a benchmark: chosen services on one core, and the other programs on the other core."""
+"""A platform for a benchmark: selected services on one core, and the other programs on another core."""
 
 import asyncio
 import random
@@ -28,9 +28,9 @@ class Platform:
     """A running platform.
 
     Attributes:
-        url: The address of its gateway.
-        nats_url: The address of its broker.
-        pids: Its services by name, and the broker as ``nats``.
+        url: The URL of the gateway.
+        nats_url: The URL of the broker.
+        pids: The process ids of the services by name, and of the broker as ``nats``.
     """
 
     url: str
@@ -42,14 +42,14 @@ class Platform:
 def serving(
     services: Sequence[str], stub: Stub, *, chunks: int = 0, python: str = sys.executable
 ) -> Iterator[Platform]:
-    """Run a platform until the block is left.
+    """Run a platform for the block.
 
     Args:
-        services: The names of its services. With ``retriever`` it has a default index; with ``guardrails`` it looks
-            for two patterns in each answer.
+        services: The names of the services. With ``retriever`` the platform has a default index; with
+            ``guardrails`` it detects two patterns in each answer.
         stub: The model server.
         chunks: The size of the index.
-        python: The interpreter of the environment whose version of the services runs.
+        python: The interpreter of the environment with the services.
     """
     retriever, generator, gateway, broker, model, guardrails, ingest = free_ports(7)
     nats_url = f"nats://127.0.0.1:{broker}"

@@ -1,4 +1,4 @@
-"""Measures NATS with 100,000 stored responses: resources, start time, and time of deletion by age."""
+"""Measures NATS with many stored responses: resources, start time, and the time to delete expired responses."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _PAUSE = 0.05
 
 @contextlib.asynccontextmanager
 async def _server(directory: Path) -> AsyncIterator[tuple[Client, int, float]]:
-    """Start NATS with a directory. Return a connection, its process, and the seconds until it had its streams."""
+    """Start NATS with a directory. Yield a connection, the process id, and the seconds until the streams exist."""
     [port] = free_ports(1)
     command = Broker(directory, port).command()
     config = directory / "nats.conf"
@@ -71,12 +71,12 @@ async def _connected(port: int) -> Client:
 
 
 async def stored_responses(events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
-    """Store a response a number of times, and return the cost.
+    """Store a response many times; return the cost.
 
     Args:
         events: The events of the response.
         response: The stored form of the response.
-        count: The number of stored responses of a hundred users.
+        count: The number of stored responses; they belong to a hundred users.
     """
     with TemporaryDirectory(prefix="causeway-bench-") as directory:
         found = await _filled(Path(directory), events, response, count)
@@ -122,7 +122,7 @@ async def _filled(directory: Path, events: bytes, response: dict[str, Any], coun
 async def _store_one(
     store: NatsResponses, log: NatsResponseLog, user: Principal, events: bytes, response: dict[str, Any]
 ) -> None:
-    """Store an answer that arrives at once: its beginning, its text and its end."""
+    """Store a complete answer in three log entries: its beginning, its text and its end."""
     pieces = [piece + b"\n\n" for piece in events.split(b"\n\n")[:-1]]
     last = len(pieces) - 1
     name, deadline = f"{RESPONSE}_{new_name()}", Deadline.after(120)
@@ -141,15 +141,15 @@ async def _store_one(
 
 
 async def _aged(client: Client, pid: int) -> dict[str, float]:
-    """Make everything too old at once, and wait until it is deleted."""
+    """Lower the maximum age, so that all messages expire at once; wait until they are deleted."""
     jetstream = client.jetstream(timeout=120)
     before, begin = cpu_seconds([pid]), time.perf_counter()
     for name in _STREAMS:
         config = (await jetstream.stream_info(name)).config
-        # The window for duplicates must not be longer than the age.
+        # The duplicate window must not be longer than the maximum age.
         await jetstream.update_stream(replace(config, max_age=1.0, duplicate_window=1.0))
     for name in _STREAMS:
-        while (await jetstream.stream_info(name)).state.messages:  # noqa: ASYNC110  # the server's
+        while (await jetstream.stream_info(name)).state.messages:  # noqa: ASYNC110  # another process
             await asyncio.sleep(_PAUSE)
     return {
         "aged_s": time.perf_counter() - begin,

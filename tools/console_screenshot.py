@@ -1,8 +1,8 @@
-"""Take the picture of the console for the README: an answer beside the page that it cites.
+"""Write the picture of the console for the README: an answer and the cited page.
 
 Usage: python tools/console_screenshot.py [FILE]
 
-The program starts a platform with the sample corpus and asks a question in Chromium. Chromium must be installed.
+The program starts a platform with the sample corpus and submits a question in Chromium, which must be installed.
 """
 
 import json
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def fill(url: str) -> None:
-    """Upload the sample corpus and wait until all of it is searchable."""
+    """Upload the sample corpus and wait until all documents are searchable."""
     with httpx.Client(base_url=url, timeout=120) as http:
         files = [("file", (path.name, path.read_bytes())) for path in sorted((ROOT / "examples/corpus").iterdir())]
         accepted = http.post("/documents", data={"index": "handbook"}, files=files).raise_for_status().json()
@@ -59,7 +59,7 @@ def fill(url: str) -> None:
 
 
 def take(url: str, program: str, target: Path) -> None:
-    """Ask the question, open a source of the answer, and write the picture."""
+    """Submit the question, open a source of the answer, and write the picture."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 760}, color_scheme="light")

@@ -21,7 +21,7 @@ OURS = 'app_kubernetes_io_part_of="causeway"'
 
 @dataclass(frozen=True)
 class Panel:
-    """A graph: its title, its unit by Grafana's name, and pairs of a PromQL expression and its legend."""
+    """A graph: its title, its unit in Grafana's notation, and pairs of a PromQL expression and its legend."""
 
     title: str
     unit: str
@@ -29,7 +29,7 @@ class Panel:
 
 
 def of(metric: str, where: str = "") -> str:
-    """Return the series of a metric that belong to the chosen installation."""
+    """Return the selector of a metric's series in the selected installation."""
     labels = ", ".join(filter(None, (OURS, 'namespace="$namespace"', where)))
     return f"{metric}{{{labels}}}"
 
@@ -69,7 +69,7 @@ def most(gauge: str, by: str = "", where: str = "") -> str:
 
 
 def left(moment: str, by: str = "") -> str:
-    """Return the seconds until the earliest of several moments, by labels."""
+    """Return the seconds until the earliest of several times, by labels."""
     return f"min{f' by ({by})' if by else ''} ({of(moment)}) - time()"
 
 

@@ -50,7 +50,7 @@ def generate(target: Path) -> None:
 
 
 def differences(left: Path, right: Path) -> list[str]:
-    """Return the relative names of the files that differ or exist in one directory only."""
+    """Return the relative names of the files that differ or exist only in one directory."""
     names = {
         path.relative_to(base)
         for base in (left, right)

@@ -19,7 +19,7 @@ class Manifests:
     """The objects of an overlay.
 
     Attributes:
-        overlay: Its name.
+        overlay: The name of the overlay.
         objects: The objects for the cluster.
     """
 
@@ -54,7 +54,7 @@ class Manifests:
         return dict(found.get("data", {}))
 
     def environment(self, container: dict[str, Any]) -> dict[str, str]:
-        """Return the plain-text variables of a container, those of its config maps first."""
+        """Return the plain-text variables of a container. Its own variables override those of its config maps."""
         found: dict[str, str] = {}
         for source in container.get("envFrom", []):
             found |= self.config(source["configMapRef"]["name"])
@@ -72,7 +72,7 @@ def build(overlay: str) -> Manifests:
 
 
 def build_directory(directory: Path) -> Manifests:
-    """Build the kustomization of a directory, whose name becomes that of the overlay.
+    """Build the kustomization of a directory. The overlay has the name of the directory.
 
     Raises:
         subprocess.CalledProcessError: The build failed; kubectl has written the reason to stderr.

@@ -1,9 +1,9 @@
-"""Add an image's other content to the list of its Python packages: the embedding model, and Debian's packages.
+"""Add the embedding model and Debian's packages to the list of an image's Python packages.
 
     tools/sbom.py retriever build/sbom/retriever.json [--image causeway/retriever:0.1.0 --client docker]
 
-The list is CycloneDX, as `cyclonedx-py` writes it. Debian's packages are read from a built image; without an image,
-they are left out.
+The list is a CycloneDX file of `cyclonedx-py`. The program reads Debian's packages from a built image. Without
+--image, it omits them.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def debian_packages(image: str, client: str) -> list[Component]:
     """Return the Debian packages of an image.
 
     Raises:
-        subprocess.CalledProcessError: The image does not exist, or has no such packages; see stderr.
+        subprocess.CalledProcessError: The image does not exist, or is not based on Debian; see stderr.
     """
     command = [
         *shlex.split(client),
@@ -93,7 +93,7 @@ def _package(distribution: str, release: str, name: str, version: str, architect
 
 
 def main() -> None:
-    """Complete one list."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("service")
     parser.add_argument("list", type=Path)

@@ -1,7 +1,7 @@
 """Start Causeway with a small language model: ``make up-llm``.
 
-The model is fast and knows little. It shows real tokens without a GPU, a key or a separate download. The program
-passes further arguments to ``causeway up``.
+The model is fast and small, and its answers are often wrong. It generates tokens without a GPU, a key or a separate
+download. The program passes further arguments to ``causeway up``.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def model_server(python: Path) -> Iterator[str]:
     """Run the model's server on a free port, and yield the address of its API.
 
     Args:
-        python: Python of the environment of ``make .venv/.llm``.
+        python: The interpreter of the environment of ``make .venv/.llm``.
 
     Raises:
         RuntimeError: The server does not start.

@@ -1,1 +1,1 @@
-"""The work whose calls tools/call_counts.py counts, by process."""
+"""The workloads of tools/call_counts.py, one module for each process."""

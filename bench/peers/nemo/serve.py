@@ -1,4 +1,4 @@
-"""NeMo Guardrails' own command with its logs off: runs in its environment, where nothing of ours is."""
+"""The command of NeMo Guardrails without logs. It runs in the environment of NeMo Guardrails."""
 
 import logging
 

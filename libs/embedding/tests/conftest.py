@@ -48,7 +48,7 @@ def passages() -> list[str]:
 
 
 class EmbeddingServer(ThreadingHTTPServer):
-    """A server with the OpenAI API's embeddings, of `HashingEmbedder`, times three; it notes what it was sent.
+    """A server with the OpenAI API's embeddings, of `HashingEmbedder`, times three; it records the requests.
 
     Attributes:
         script: The first answers, in order: a status with headers, or a body.

@@ -118,7 +118,7 @@ def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
 
 
 def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    """The error message in the documentation is the real one."""
+    """The error message in the documentation equals the error message of the code."""
     with pytest.raises(BadFile) as caught:
         read(tmp_path, BLOCKS[0].replace("1024", "many").replace("EMBEDDING_KEY", "KEY"))
     assert str(caught.value).removeprefix(f"{tmp_path}/") in PAGE

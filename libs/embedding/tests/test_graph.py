@@ -69,7 +69,7 @@ async def test_the_graph_is_the_model(cache: Path, weights: dict[str, npt.NDArra
 
 
 def test_a_missing_tensor_is_an_error(weights: dict[str, npt.NDArray[np.float32]]) -> None:
-    """A file in which one tensor is missing gives no graph."""
+    """A file without one of the tensors raises an error."""
     lacking = {name: value for name, value in weights.items() if name != "encoder.layer.3.output.dense.bias"}
     with pytest.raises(KeyError, match=r"encoder\.layer\.3\.output\.dense\.bias"):
         write_graph(lacking)

@@ -69,7 +69,7 @@ def test_a_missing_cache_names_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [GRAPH, TOKENIZER])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_a_damaged_cache_is_named(cache: Path, tmp_path: Path, name: str, damage: str) -> None:
-    """If a file is truncated or missing, the error says what to delete, and has the cause."""
+    """If a file is truncated or missing, the error names the directory to delete, and has the cause."""
     directory = entry(tmp_path, "int8")
     shutil.copytree(entry(cache, "int8"), directory)
     file = directory / name

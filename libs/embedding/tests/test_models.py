@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: str | None, says: s
 
 
 def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
-    """The error says how to build the model, with and without a file."""
+    """The error names the command that builds the model, with and without a file."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("models: [{kind: minilm}]")
     for file in (None, path):

@@ -113,7 +113,7 @@ async def test_rows_follow_the_order_of_the_texts(embedder: Embedder) -> None:
 
 
 async def test_texts_about_the_same_are_near(embedder: Embedder) -> None:
-    """A question is nearer to its own passage than to another one."""
+    """A question is nearer to its own passage than to another passage."""
     question, answer, other = await embedder.embed(
         ["When does the ferry leave?", TEXTS[0], "Receipts are handed in within thirty days."]
     )

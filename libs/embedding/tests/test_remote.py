@@ -107,7 +107,7 @@ async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Calla
 
 
 async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
-    """The next attempt does not begin before the time that the server asked for."""
+    """The next attempt does not begin before the retry time of the server."""
     embedding_server.script = [(429, {"retry-after": "0.5"})]
     embedder = remote()
     begun = time.monotonic()
@@ -206,7 +206,7 @@ async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[.
 
 
 async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path) -> None:
-    """The model of deploy/triton gives the vectors of the bundled model, so an index may use both."""
+    """The model of deploy/triton returns the vectors of the bundled model, so that an index may use both models."""
     served = make(
         EmbeddingConfig(
             "triton",

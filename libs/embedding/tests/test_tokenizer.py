@@ -9,7 +9,7 @@ from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 
 def test_an_approximation_counts_rather_more(passages: list[str], cache: Path) -> None:
-    """No paragraph of a hundred English ones has more tokens in the model's own tokenizer."""
+    """For a hundred English paragraphs, the approximation is never below the count of the tokenizer."""
     own, approximate = FileTokenizer(entry(cache, "int8") / TOKENIZER), ApproximateTokenizer()
     assert [text for text in passages if approximate.count(text) < own.count(text)] == []
 

@@ -31,7 +31,7 @@ def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
-    """The vocabulary of another model is refused, because it would give wrong vectors without an error."""
+    """The vocabulary of another model is refused, because its vectors would be wrong without an error."""
     forged = tmp_path / "tokenizer.json"
     forged.write_text("{}")
     with pytest.raises(WeightsMismatch, match=str(forged)):
@@ -39,7 +39,7 @@ def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_missing_distribution_is_named() -> None:
-    """If the distribution is missing, the error says which one to install."""
+    """If the distribution is missing, the error names it."""
     with pytest.raises(WeightsMissing, match="no-such-distribution"):
         find_model_files("no-such-distribution")
 

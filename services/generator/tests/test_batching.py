@@ -104,7 +104,7 @@ async def test_bytes_bound_the_buffer_too() -> None:
 
 
 async def test_a_failure_comes_after_what_was_good() -> None:
-    """The events before a failure are read first, and then it is raised."""
+    """The failure is raised after the earlier events."""
     answer = batched(
         FakeModel(script=[text("a"), text("b"), ValueError("broken")]).generate(PROMPT),
         most_events=99,

@@ -28,7 +28,7 @@ class Clocks:
     ("share", "interval"), [(0.0, 0.0), (0.03, 0.0), (0.04, 0.05 / 3), (0.05, 0.05), (1.0, 0.05), (4.0, 0.05)]
 )
 async def test_the_interval_grows_with_the_share_of_a_core(share: float, interval: float) -> None:
-    """The interval grows with the load from 0 to the longest one."""
+    """The interval grows with the load from 0 to the longest pause."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, share, seconds=30.0)
@@ -89,7 +89,7 @@ async def test_all_streams_share_a_tick() -> None:
 
 @virtual_time
 async def test_a_stream_that_ends_its_pause_leaves_the_others_theirs() -> None:
-    """Cancelling the pause of one stream does not end that of another."""
+    """Cancelling the pause of one stream does not end the pause of another stream."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0)

@@ -1,4 +1,4 @@
-"""The example detector of docs/extending.md works as the page says."""
+"""The example detector of docs/extending.md has the behaviour that the page describes."""
 
 import importlib.util
 import inspect

@@ -97,7 +97,7 @@ def test_the_default_file_of_the_references_chart() -> None:
 
 
 async def test_what_it_does() -> None:
-    """The detectors of a policy redact and block as the file says. A text that is too long cannot be redacted."""
+    """The detectors of a policy redact and block as configured. A text that is too long cannot be redacted."""
     workers = ThreadPool(1)
     rules = _CATALOGUE.rules(_parse(_FILE).output)
     texts = ["Mail a@b.co, code 12345\u200b.", "The Secret Project.", "word " * 60]

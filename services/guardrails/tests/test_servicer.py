@@ -178,7 +178,7 @@ async def _detect(stub: Stub, *requests: pb.DetectRequest) -> list[pb.DetectResp
 
 
 async def test_detect(stub: Stub) -> None:
-    """Each piece gets an answer with the cleared position before the next piece is sent."""
+    """Each piece has a response with the cleared position before the client sends the next piece."""
     call = stub.Detect()
     await call.write(_config(_regex("email")))
     await call.write(_piece("Hi "))
@@ -221,7 +221,7 @@ async def test_a_burst(stub: Stub) -> None:
 
 
 async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer) -> None:
-    """Pieces that wait while an answer is sent get one answer together."""
+    """Pieces that wait while a response is sent have one response together."""
 
     async def requests() -> AsyncIterator[pb.DetectRequest]:
         yield _config(_regex("email"))
@@ -287,7 +287,7 @@ async def test_list_detectors(stub: Stub) -> None:
 async def test_who_wants_to_know_them_only_does_not_wait_for_their_health(
     stub: Stub, detector: DetectorStub
 ) -> None:
-    """If the caller does not want the health, the list does not contain it."""
+    """On request, the list omits the health."""
     detector.status = 503
     request = pb.ListDetectorsRequest(principal=_PRINCIPAL, without_health=True)
     listed = (await stub.ListDetectors(request)).detectors
@@ -333,7 +333,7 @@ async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorS
 
 
 async def test_release_by_sentences(stub: Stub) -> None:
-    """On request, each answer releases one sentence."""
+    """On request, each response releases one sentence."""
     config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_regex("email")], chunking=pb.CHUNKING_SENTENCE)
     pieces = [_piece("One. Two. Thr"), _piece("ee", last=True)]
     responses = await _detect(stub, pb.DetectRequest(config=config), *pieces)
@@ -388,7 +388,7 @@ async def test_policy(stub: Stub) -> None:
 
 
 class _Source:
-    """Gives numbers as fast as they are asked for, up to a count; may fail or wait at the end."""
+    """Yields numbers as fast as they are requested, up to a count; may fail or wait at the end."""
 
     def __init__(self, count: int, *, error: Exception | None = None, endless: bool = False) -> None:
         self.given = 0

@@ -1,1 +1,1 @@
-"""The causeway command: runs the platform on one machine and talks to it over its public HTTP interface."""
+"""The causeway command: runs the platform on one machine and uses its public HTTP interface."""

@@ -12,7 +12,7 @@ async def problem(target: str) -> str | None:
     """Return None if the gRPC server at a target serves (grpc.health.v1), else the problem."""
     options = [
         ("grpc.enable_http_proxy", 0),
-        # Separate connections: shared ones wait longer and longer after each refusal.
+        # A new connection for each check: a shared connection increases its back-off after each refusal.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     async with grpc.aio.insecure_channel(target, options=options) as channel:

@@ -1,13 +1,12 @@
-"""A process group that cannot outlive this process, even after SIGKILL."""
+"""A process group that ends with this process, even if SIGKILL ends this process."""
 
 import subprocess
 from collections.abc import Sequence
 
-# The guard waits for the end of its standard input. Only this process holds the other end of the pipe, and the
-# kernel closes it when this process ends for any reason. Then the guard kills its process group: itself and all
-# members, including grandchildren. The guard is a shell, because a shell is small and exists on every POSIX system.
-# PR_SET_PDEATHSIG is no alternative: it exists only on Linux, does not reach grandchildren, and fires when a thread
-# ends.
+# The guard waits for the end of its standard input, a pipe from this process. When this process ends for any
+# reason, the kernel closes the pipe. Then the guard kills its process group: itself and all members, including
+# grandchildren. The guard is a shell, because a shell is small and exists on every POSIX system. PR_SET_PDEATHSIG
+# exists only on Linux, does not reach grandchildren, and also sends the signal when a thread ends.
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
 
 
@@ -15,7 +14,7 @@ class Lifeline:
     """A process group that programs join; `close`, or the end of this process, kills the group.
 
     Args:
-        held: File descriptors that stay open until the group has ended, such as a lock of the data directory.
+        held: File descriptors that remain open until the group has ended, such as a lock of the data directory.
     """
 
     def __init__(self, held: Sequence[int] = ()) -> None:

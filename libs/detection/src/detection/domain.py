@@ -1,4 +1,4 @@
-"""The domain types: detections, the actions that follow from them, and growing texts.
+"""The domain types: detections, actions for detections, and growing texts.
 
 Positions are Unicode code points of the text, never bytes or UTF-16 units.
 """
@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 
 
 class Action(IntEnum):
-    """The action that a finding leads to; a greater value is stricter."""
+    """The action for a finding; a greater value is stricter."""
 
     NONE = 0
     REPORT = 1
@@ -26,7 +26,7 @@ class Direction(Enum):
 
 
 class DetectorKind(Enum):
-    """The kind of input that a detector takes; the values are the names of the detector API."""
+    """The kind of input that a detector accepts; the values are the names of the detector API."""
 
     CONTENTS = "text_contents"
     CHAT = "text_chat"
@@ -43,10 +43,7 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorSpec:
-    """A detector of a request.
-
-    ``params`` is a JSON object; empty means ``{}``.
-    """
+    """The configuration of a detector in a request. ``params`` is a JSON object; empty means ``{}``."""
 
     detector_id: str
     action: Action = Action.REPORT
@@ -56,17 +53,17 @@ class DetectorSpec:
 
 @dataclass(frozen=True, slots=True)
 class DetectionContext:
-    """The input of a detector besides the texts.
+    """The further input of a detector, in addition to the texts.
 
     Attributes:
         direction: Whether the texts are a question, passages or an answer.
-        passages: The sources of the texts; with ``urls``, the addresses of documents.
+        passages: The source passages of the texts; if ``urls`` is true, the URLs of documents.
         prompt: The prompt that the texts answer.
         messages: The conversation as a JSON list; empty if there is no conversation.
         tools: The tools of the conversation as a JSON list; empty if it has no tools.
         headers: The caller's headers, in lower case.
-        replies: For each text, a JSON object with the members of its message other than the content. May have
-            fewer entries than there are texts.
+        replies: For each text, a JSON object with the members of its message except the content. The tuple may be
+            shorter than the list of texts; then the last texts have no entry.
     """
 
     direction: Direction = Direction.OUTPUT
@@ -83,7 +80,7 @@ class DetectionContext:
 class DetectorInfo:
     """An available detector.
 
-    ``params_schema`` is a JSON Schema. ``library``: see `BuiltIn`.
+    ``params_schema`` is a JSON Schema. See `BuiltIn` for ``library``.
     """
 
     detector_id: str
@@ -97,7 +94,7 @@ class DetectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a detector; ``reason`` is for the client, and empty for a healthy detector."""
+    """The health of a detector. ``reason`` is a message for the client; it is empty for a healthy detector."""
 
     healthy: bool
     reason: str = ""
@@ -107,7 +104,7 @@ class Health:
 class Detection:
     """One result of a detector.
 
-    ``start`` and ``end`` (exclusive) are both absent if the detection is about the whole text. ``extra`` is a JSON
+    ``start`` and ``end`` (exclusive) are both None if the detection refers to the whole text. ``extra`` is a JSON
     object with further members, or empty.
     """
 
@@ -122,10 +119,10 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A detection and the action for it.
+    """A detection and its action.
 
-    If spans to be redacted overlap, their union is replaced once, by the replacement of the first span. The
-    replacements of the other spans are empty.
+    If spans to redact overlap, the replacement of the first span replaces their union once. The replacements of the
+    other spans are empty.
     """
 
     detection: Detection
@@ -138,8 +135,9 @@ class Finding:
 class Failure:
     """The failure of a detector.
 
-    ``message`` is for the client. ``status`` is the status of a remote detector's response, or 0. ``not_asked``:
-    the detector was not called, because there was nothing to compare the text with.
+    ``message`` is for the client. ``status`` is the HTTP status of a remote detector's response, or 0.
+    ``not_asked`` is true if the detector was not called because the request has no passages to compare the text
+    with.
     """
 
     detector_id: str
@@ -150,7 +148,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for a whole text; ``redacted_text`` is empty unless the action is to redact."""
+    """The result for a whole text. ``redacted_text`` is set only for the action redact."""
 
     action: Action
     findings: tuple[Finding, ...] = ()
@@ -159,10 +157,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece to append to a choice's text.
+    """The next piece of a choice's text.
 
-    ``reply`` comes with the last piece, see `DetectionContext.replies`. ``beside``: the text is not the content of
-    the answer, but tool arguments or reasoning.
+    The last piece has the ``reply``; see `DetectionContext.replies`. ``beside`` is true if the text contains tool
+    arguments or reasoning, not the content of the answer.
     """
 
     choice: int
@@ -174,10 +172,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The position up to which a choice's text may be released, and the findings in the newly released part.
+    """A step of a choice: the text up to ``cleared_until`` may be released; ``findings`` are those in its new part.
 
-    After the action block, no more text of any choice may be released. ``judged``: the text is complete and was
-    judged to its end.
+    After a step with the action block, no more text of any choice may be released. ``judged`` is true if the
+    text is complete and the detectors have judged all of it.
     """
 
     choice: int

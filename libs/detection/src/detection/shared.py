@@ -1,4 +1,4 @@
-"""The detectors that every process with this library can run, and how two processes know that they run the same.
+"""The detectors that every process with this library can run, and the digest of their code.
 
 The guardrails service lists these detectors with the digest. A gateway with the same digest and the same limits
 gets the same results as the service.
@@ -31,10 +31,11 @@ _ENGINES = ("google-re2", "msgspec")
 
 @dataclass(frozen=True, slots=True)
 class JudgingLimits:
-    """The limits within which texts are judged.
+    """The limits on texts, held-back text and searches.
 
     Attributes:
-        longest: Code points of one request's texts, or of one piece of a growing text.
+        longest: The maximum number of code points of all texts of a request together, or of one piece of a growing
+            text.
         holding: The limits on held-back text.
         patterns: The limits of the detectors that search for patterns.
     """
@@ -47,7 +48,7 @@ class JudgingLimits:
         """Check the size of texts.
 
         Raises:
-            PayloadTooLarge: The texts are too long; names the field.
+            PayloadTooLarge: The texts are too long; the error names the field.
         """
         if size > self.longest:
             raise PayloadTooLarge(f"`{name}` is longer than {self.longest} characters.", field=name)
@@ -66,7 +67,7 @@ def shared_detectors(limits: Limits) -> Sequence[BuiltIn[Any]]:
 
 @functools.cache
 def digest() -> str:
-    """Return a digest of the code that judges: this library, the sentences, the engines and Python's own tables."""
+    """Return a digest of this library, the sentence splitter, the engines and the version of Unicode in Python."""
     code = hashlib.sha256()
     for package in (detection, text):
         root = Path(str(package.__file__)).parent

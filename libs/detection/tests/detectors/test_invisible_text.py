@@ -49,7 +49,7 @@ def test_needed(text: str) -> None:
 
 
 def test_replacement() -> None:
-    """Invisible text is removed unless the parameters say otherwise."""
+    """Redaction removes invisible text. A replacement in the parameters takes its place."""
     kind = invisible_text(Limits())
     assert kind.make(b"").replacement == ""
     assert kind.make(json.dumps({"replacement": "?"}).encode()).replacement == "?"

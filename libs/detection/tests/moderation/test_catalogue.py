@@ -63,7 +63,7 @@ def test_number_of_detectors(count: int) -> None:
 
 
 def test_the_latest_are_kept() -> None:
-    """The catalogue keeps the detectors of the latest parameters, and drops the least recently used one first."""
+    """The catalogue keeps recently used detectors, and removes the least recently used detector first."""
     catalogue = _catalogue(size=2)
 
     def detector(word: str) -> object:

@@ -121,7 +121,7 @@ async def test_text_waits_for_the_verdict_of_its_sentence(workers: ThreadPool) -
 
 
 async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool) -> None:
-    """The session asks one question at a time. The next question has all windows that became complete, except blank
+    """The session makes one call at a time. The next call has all windows that became complete, except blank
     ones.
     """
     detector = ScriptedJudge("secret")
@@ -221,8 +221,9 @@ async def test_the_hold_back_limit(workers: ThreadPool, chunking: Chunking) -> N
 
 
 async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
-    """While too much text waits for a detector, the session takes no further piece. Later it takes all, and loses
-    none.
+    """While too much text waits for a detector, the session reads no further piece.
+
+    Later it reads all pieces, and loses none.
     """
     detector = ScriptedJudge("secret")
     detector.gate.clear()

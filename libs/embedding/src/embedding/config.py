@@ -16,24 +16,24 @@ class EmbeddingConfig:
             OpenAI API's ``/embeddings``; ``triton`` is a model on a Triton server with one input of strings and one
             output of FP32 vectors.
         cache_dir: For ``minilm`` and ``e5``: the directory of the cache.
-        workers: For ``minilm`` and ``e5``: texts that are embedded concurrently.
-        address: Of a server: base URL with its version (``http://127.0.0.1:8000/v1``), or Triton's ``host:port``.
-        model: The server's name for the model.
-        name: The name in the records of indexes, so that vectors of different models are never compared; empty:
-            ``model``.
-        dimension: Length of its vectors.
-        max_tokens: Maximum number of tokens of a text; longer texts are truncated.
-        tokenizer: Its ``tokenizer.json``; None: an approximation that usually counts too many tokens.
+        workers: For ``minilm`` and ``e5``: the number of texts that are embedded concurrently.
+        address: For a server: the base URL with the version (``http://127.0.0.1:8000/v1``), or Triton's
+            ``host:port``.
+        model: The model's name on the server.
+        name: The name that indexes record, so that vectors of different models are not compared; empty: ``model``.
+        dimension: The length of the vectors.
+        max_tokens: The maximum number of tokens of a text; longer texts are truncated.
+        tokenizer: The model's ``tokenizer.json``; None: an approximation that usually counts too many tokens.
         ask_dimension: For ``openai``: send the dimension, for models that can shorten their vectors.
-        api_key: None if the server needs no key.
+        api_key: The key; None if the server needs no key.
         tls: For ``triton``: whether the connection is encrypted.
-        ca_file: For ``triton``: the authorities of the server's certificate; None: the system's.
-        batch: Maximum number of texts of a request.
-        concurrency: Limit of concurrent requests.
-        tries: Attempts of a request if the server is busy or cannot be reached.
-        timeout: Seconds for each attempt.
-        query_prefix: The prefix of queries, if the model was trained with one (``query: ``).
-        passage_prefix: The prefix of passages, if the model was trained with one.
+        ca_file: For ``triton``: the file of the trusted certificate authorities; None: the system's authorities.
+        batch: The maximum number of texts of a request.
+        concurrency: The maximum number of concurrent requests.
+        tries: The maximum number of attempts of a request if the server is busy or cannot be reached.
+        timeout: The time-out of each attempt in seconds.
+        query_prefix: The prefix that queries had in the model's training (``query: ``); empty: none.
+        passage_prefix: The prefix that passages had in the model's training; empty: none.
         cosine_floor: The typical cosine of unrelated texts.
     """
 

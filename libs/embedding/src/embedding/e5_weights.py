@@ -1,8 +1,8 @@
 """Reads the weights of multilingual-e5-small (MIT) from a file of 4-bit blocks.
 
-A block holds 32 numbers of a row: a factor in fp16, then 16 bytes. Each half of a byte is a number from 0 to 15;
-the value is this number minus 8, times the factor (Q4_0 of llama.cpp). The file begins with the model's dimensions
-and a tokenizer, which this module skips. A directory of the tensors comes next.
+A block has 32 numbers of a row: a factor in fp16, then 16 bytes. Each half of a byte is a number from 0 to 15. The
+value is (number - 8) times the factor (Q4_0 of llama.cpp). The file begins with the model's dimensions and a
+tokenizer, which this module skips. A directory of the tensors follows.
 """
 
 import struct
@@ -38,10 +38,10 @@ Blocks = tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]
 
 
 def read_e5(content: bytes) -> Weights:
-    """Return the tensors by their names in the original safetensors file; word vectors stay in blocks.
+    """Return the tensors by their names in the original safetensors file; word vectors remain in blocks.
 
     Args:
-        content: The content of the file, whose hash was checked.
+        content: The content of the file, with a checked hash.
     """
     assert content.startswith(_MAGIC), "the file's hash was checked"
     words = _pieces(content)
@@ -66,12 +66,12 @@ def read_e5(content: bytes) -> Weights:
 
 
 def _pieces(content: bytes) -> int:
-    """Return the number of the tokenizer's words; the table of word vectors has more rows, which are not used."""
+    """Return the number of pieces of the tokenizer. The table of word vectors has further, unused rows."""
     (count,) = struct.unpack_from("<i", content, _TOKENIZER)
     return int(count)
 
 
-# The offset of the tokenizer: after magic and version, seven dimensions, epsilon, and the size of a block.
+# The offset of the tokenizer, after magic and version, seven dimensions, epsilon, and the size of a block.
 _TOKENIZER: Final = 8 + 7 * 4 + 2 * 4
 
 

@@ -1,4 +1,4 @@
-"""Makes the embedder of a configuration."""
+"""Opens the embedder of a configuration."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from embedding.port import Embedder
 
 
 def make(config: EmbeddingConfig) -> Embedder:
-    """Return the embedder of a configuration; it belongs to the event loop that first uses it.
+    """Return the embedder of a configuration; all calls must run in the event loop of the first call.
 
     Raises:
-        SetupError: The configuration is incomplete; the message names what is missing.
+        SetupError: The configuration is incomplete; the message names the missing values.
     """
-    # Imported on use: the graph's runtime takes 40 MB, Triton's client 15 MB.
+    # Imported on use, because the runtime of graphs takes 40 MB, and Triton's client 15 MB.
     if config.kind in ("minilm", "e5"):
         if config.cache_dir is None:
             raise SetupError("A local embedding model needs the directory of its cache.")

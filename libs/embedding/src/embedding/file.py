@@ -20,14 +20,14 @@ class _Entry(BaseModel):
 
 
 class MiniLmEntry(_Entry):
-    """The bundled model. Its name is fixed, so that its indexes are never taken for those of another model."""
+    """The bundled model. Its name is fixed, so that its indexes are not used with another model."""
 
     kind: Literal["minilm"]
     name: Literal["all-minilm-l6-v2"] = MODEL
 
 
 class E5Entry(_Entry):
-    """The optional multilingual model. Its name is fixed too."""
+    """The optional multilingual model, also with a fixed name."""
 
     kind: Literal["e5"]
     name: Literal["multilingual-e5-small"] = MULTILINGUAL
@@ -50,7 +50,7 @@ class _RemoteEntry(_Entry):
 
 
 class OpenAIEntry(_RemoteEntry):
-    """A model of a server with the OpenAI API."""
+    """A model on a server with the OpenAI API."""
 
     kind: Literal["openai"]
     url: Url
@@ -58,7 +58,7 @@ class OpenAIEntry(_RemoteEntry):
 
 
 class TritonEntry(_RemoteEntry):
-    """A model of a Triton Inference Server."""
+    """A model on a Triton Inference Server."""
 
     kind: Literal["triton"]
     url: Target
@@ -70,7 +70,7 @@ Entry = Annotated[MiniLmEntry | E5Entry | OpenAIEntry | TritonEntry, Field(discr
 
 
 class EmbeddingsFile(_Entry):
-    """The whole file; the first model is the default unless one is named."""
+    """The whole file; without ``default``, the first model is the default."""
 
     default: str = ""
     models: tuple[Entry, ...] = Field(min_length=1)
@@ -82,8 +82,8 @@ class Configured:
 
     Attributes:
         document: The document, for error messages.
-        models: In the order of the file.
-        default: Name of the model for new indexes.
+        models: The configurations, in the order of the file.
+        default: The name of the model for new indexes.
     """
 
     document: Document
@@ -95,12 +95,12 @@ def read(path: Path, environ: Mapping[str, str]) -> Configured:
     """Return the content of a file.
 
     Args:
-        path: The file; paths in it are relative to its directory.
-        environ: Variables that it may refer to.
+        path: The file. Relative paths in it are resolved against its directory.
+        environ: The environment variables that the file may reference.
 
     Raises:
-        BadFile: It is invalid; the message has file, line and key.
-        OSError: It cannot be read.
+        BadFile: The content is invalid; the message names the file, the line and the key.
+        OSError: The file cannot be read.
     """
     document = Document(path.read_bytes(), str(path))
     file = document.validated(EmbeddingsFile, {"environ": environ, "folder": path.parent})

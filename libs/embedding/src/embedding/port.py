@@ -1,7 +1,9 @@
 """The port of embedding models.
 
-Adapters: `embedding.minilm` (bundled, in the process), `embedding.remote` (models of servers), `PrefixedEmbedder`
-in `embedding.models`, and `causeway_testing.embedding` (for tests). All pass the contract tests in test_port.py.
+Adapters: `embedding.minilm` and `embedding.e5` (in the process), `embedding.remote` (on servers),
+    `PrefixedEmbedder`
+in `embedding.models`, and `causeway_testing.embedding` (for tests). All adapters pass the contract tests in
+test_port.py.
 """
 
 from collections.abc import Sequence
@@ -14,13 +16,13 @@ from embedding.errors import UnembeddableText
 
 
 class Tokenizer(Protocol):
-    """Splits text like a model. Pure, callable from any thread.
+    """Splits text into the tokens of a model. Any thread may call it.
 
-    Special tokens that a model adds ([CLS], [SEP]) are neither counted nor located, and nothing is truncated. A
-    text that spells a special token is data: its characters are tokenized like any others.
+    The result has no special tokens that a model adds ([CLS], [SEP]), and is not truncated. The name of a special
+    token in a text is plain text.
 
     Raises:
-        ValueError: The text contains lone surrogates, so it is not Unicode.
+        ValueError: The text contains lone surrogates, which are not valid Unicode.
     """
 
     def count(self, text: str) -> int:
@@ -30,18 +32,15 @@ class Tokenizer(Protocol):
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the span of each token: ``(start, end)`` in code points, end exclusive.
 
-        No span is empty; neither starts nor ends decrease. Neighbours may share a code point (a model may split a
-        Hangul syllable into three tokens). So a text can be cut between two tokens only if the first one ends at or
-        before the start of the second one.
+        No span is empty. Starts and ends never decrease. Neighbouring spans may share a code point, because a model
+        may split a Hangul syllable into three tokens. A text can be cut between two tokens if the first token ends
+        at or before the start of the second token.
         """
         ...
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one length.
-
-    An embedder belongs to the event loop that first uses it.
-    """
+    """Converts texts to vectors of one length. All calls must run in the event loop of the first call."""
 
     @property
     def model(self) -> str:
@@ -50,40 +49,40 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Length of each vector."""
+        """The length of each vector."""
         ...
 
     @property
     def max_tokens(self) -> int:
-        """The number of a text's tokens, counted by `tokenizer`, that the model reads; the rest is cut off."""
+        """The maximum number of tokens of a text, counted by `tokenizer`; longer texts are truncated."""
         ...
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, with which a chunker fills `max_tokens`."""
+        """The model's tokenizer, with which a chunker measures texts."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embed texts, each independently of the others in the call.
+        """Embed texts, each independently of the other texts of the call.
 
-        The event loop is never blocked, few texts of a call are in flight at a time, and calls take turns: a short
-        call does not wait for a long one to end. Cancelling the call stops texts that have not started.
+        The call does not block the event loop. Concurrent calls share the model fairly: a short call does not wait
+        for the end of a long call. Cancelling the call stops texts that have not started.
 
         Args:
-            texts: Any number of texts, none of them blank.
+            texts: Any number of texts that are not blank.
 
         Returns:
             Shape ``(len(texts), dimension)``, in the order of the texts. Each row has Euclidean length 1, so the
             dot product of two rows is their cosine.
 
         Raises:
-            UnembeddableText: A text is blank or not Unicode; nothing was embedded.
+            UnembeddableText: A text is blank or not Unicode; no text was embedded.
             Unavailable: The embedder is closed, or a remote model cannot be reached.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close the embedder once running texts have ended; calls with remaining texts raise Unavailable.
+        """Wait for running texts and close the embedder; calls with remaining texts raise Unavailable.
 
         Closing twice has no effect.
         """
@@ -93,10 +92,10 @@ class Embedder(Protocol):
 def check_texts(texts: Sequence[str]) -> None:
     """Check texts before the first one is embedded.
 
-    Blank texts are refused because models give them no meaning: they would be similar to any text.
+    Blank texts are refused, because their vectors are similar to the vectors of all texts.
 
     Raises:
-        UnembeddableText: For the first text that is blank or contains lone surrogates.
+        UnembeddableText: A text is blank or contains lone surrogates; the error names the first such text.
     """
     for index, text in enumerate(texts):
         if not text or text.isspace():

@@ -1,7 +1,7 @@
 """Tokenizers of sentencepiece's unigram type; see `embedding.port.Tokenizer`.
 
-The library `sentencepiece` needs 60 MB for 250,000 pieces, while `tokenizers` needs 300 MB and five times the time
-for the same tokens. It ignores white space at the end of a text, like the models' own tokenizers.
+The library `sentencepiece` needs 60 MB for 250,000 pieces. The library `tokenizers` needs 300 MB and five times the
+time for the same tokens. Both ignore white space at the end of a text.
 """
 
 import base64
@@ -27,7 +27,7 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 class SentencePieceTokenizer:
-    """A model's tokenizer, loaded with the first text, because that takes a second.
+    """A model's tokenizer. The first text loads it, which takes a second.
 
     Args:
         path: The output of `write_model`.
@@ -42,7 +42,7 @@ class SentencePieceTokenizer:
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span of each token in code points, without the space before it; without tokens of space."""
+        """Return the span of each token in code points, without leading spaces; omit tokens that are only space."""
         _check(text)
         found: dict[str, Any] = self._processor().encode(text, return_type="offset_mapping")
         bare = ((end - len(text[start:end].lstrip()), end) for start, end in found["offsets"])
@@ -66,10 +66,10 @@ def _check(text: str) -> None:
 
 
 def write_model(tokenizer: bytes, path: Path) -> None:
-    """Write a unigram tokenizer.json in sentencepiece's format, a protobuf message.
+    """Convert a unigram tokenizer.json to sentencepiece's format, a protobuf message.
 
-    The library's generated code for the format needs a newer protobuf than the one in use, so this function writes
-    the few fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+    The library's generated code for this format needs a newer protobuf than the platform. Therefore this function
+    encodes the fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
     Args:
         tokenizer: The content of the tokenizer.json, whose first pieces are `SPECIAL`.
@@ -111,7 +111,7 @@ def _number(field: int, number: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a varint: seven bits a byte, the lowest first; all bytes but the last have the eighth bit set."""
+    """Return a varint: seven bits per byte, the lowest first; the last byte has no eighth bit."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -7,7 +7,7 @@ import tokenizers
 
 from embedding.port import is_unicode
 
-# More pieces than the tokens of a trained tokenizer for nearly any text: a medium English word is one token.
+# For nearly any text, these are more pieces than a trained tokenizer's tokens. A medium English word is one token.
 _PIECE = re.compile(r"[^\W\d_]{1,4}|\d{1,2}|\S")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
@@ -16,12 +16,12 @@ class FileTokenizer:
     """A model's tokenizer in Hugging Face's format.
 
     Args:
-        path: Its tokenizer.json.
+        path: The tokenizer.json.
     """
 
     def __init__(self, path: Path) -> None:
         self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        # A file may enable both; here the caller decides.
+        # The file may enable truncation and padding; the caller truncates.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is plain text
@@ -31,7 +31,7 @@ class FileTokenizer:
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the span of each token in code points; without empty tokens (an inserted space)."""
+        """Return the span of each token in code points; omit empty tokens (an inserted space)."""
         return [(start, end) for start, end in self._encode(text).offsets if start < end]
 
     def _encode(self, text: str) -> tokenizers.Encoding:
@@ -43,11 +43,11 @@ class FileTokenizer:
 class ApproximateTokenizer:
     """Approximates an unknown tokenizer: up to four letters, up to two digits, or one other character.
 
-    It usually counts more tokens than trained tokenizers, so a text within the limit also fits the model.
+    It usually counts more tokens than trained tokenizers, so that a text within the limit also fits the model.
     """
 
     def count(self, text: str) -> int:
-        """Return an upper estimate of the tokens of the text."""
+        """Return an estimate of the number of tokens, which is usually too high."""
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:

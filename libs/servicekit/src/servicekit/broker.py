@@ -15,9 +15,9 @@ class Broker:
     """The configuration of a nats-server.
 
     Attributes:
-        directory: The directory of its configuration and of JetStream's files.
-        port: TCP port on loopback; with -1, the server picks a free one and writes it to ``*.ports``.
-        passwords: The password of each of `permissions.USERS`, who then has the permissions of its service. None:
+        directory: The directory of the configuration and of JetStream's files.
+        port: TCP port on loopback; with -1, the server chooses a free port and writes it to ``*.ports``.
+        passwords: The password of each of `permissions.USERS`. Each user has the permissions of its service. None:
             all clients may do everything.
         extra: Further lines of the configuration.
     """
@@ -31,7 +31,7 @@ class Broker:
         """Write the configuration and return the command that runs the server in the foreground.
 
         Raises:
-            Unavailable: There is no nats-server next to the interpreter or on the path.
+            Unavailable: nats-server is neither next to the interpreter nor on ``PATH``.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"

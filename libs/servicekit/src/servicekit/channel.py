@@ -14,8 +14,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message in either direction. The limit is deliberate; gRPC's default is 4 MiB."""
 
 WINDOW_OPTIONS: tuple[tuple[str, Any], ...] = (
-    # Without these, a server may write up to 6 MiB ahead of the reader; with them, about 20 KiB. So a reader that
-    # stops reading stops the writer.
+    # Without these options, a server may write up to 6 MiB ahead of the reader; with them, about 20 KiB. A reader
+    # that stops therefore stops the writer.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 16384),
 )
@@ -33,14 +33,14 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """Return a channel that distributes its calls over all addresses of the target.
 
-    gRPC tries a call up to three times within its deadline, as long as it has received nothing. This applies to a
-    unary call that finds no server (UNAVAILABLE), and to any call that a stopping server refuses (CANCELLED; gRPC
-    buffers up to 256 KiB of a stream for this). A call that the client cancels is not retried. Time-outs are given
-    with each call, because with retries grpcio ignores the time-outs of the service configuration.
+    gRPC tries a call up to three times within its deadline, if it has received no response. It retries a unary call
+    that finds no server (UNAVAILABLE), and any call that a stopping server refuses (CANCELLED). For a stream, gRPC
+    buffers up to 256 KiB. It does not retry a call that the client cancels. Each call sets its own time-out,
+    because with retries grpcio ignores the time-outs of the service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.
-        services: Descriptors of the called services, for the names of their methods.
+        services: Descriptors of the called services, whose methods get a retry policy.
         certificates: For mutual TLS; the server's certificate must contain the target's host. None: no TLS.
     """
     options = (
@@ -48,17 +48,16 @@ def open_channel(
         *SIZE_OPTIONS,
         ("grpc.service_config", json.dumps(service_config(services))),
         ("grpc.enable_retries", 1),
-        # A service that comes back is found soon, also at another address. gRPC's default is up to two minutes.
+        # A channel finds a restarted service soon, also at another address. gRPC's default is up to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
         ("grpc.dns_min_time_between_resolutions_ms", 500),
-        # In spite of its name, this is the time limit of an attempt to connect.
+        # Despite its name, this option is the time limit of an attempt to connect.
         ("grpc.min_reconnect_backoff_ms", 5000),
-        # Services never connect through a proxy of the environment.
+        # Services never connect through a proxy from the environment.
         ("grpc.enable_http_proxy", 0),
-        # A peer that vanishes or hangs is noticed within seconds. Both time-outs are needed: if the network still
-        # acknowledges data that the process does not answer, only the second one applies, and its default is a
-        # minute.
+        # These options detect a peer that vanishes or hangs within seconds. Both time-outs are needed: only
+        # `ping_timeout_ms`, a minute by default, applies if the network acknowledges data and the process hangs.
         ("grpc.keepalive_time_ms", 3_000),
         ("grpc.keepalive_timeout_ms", 3_000),
         ("grpc.http2.ping_timeout_ms", 3_000),

@@ -18,7 +18,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline in this number of seconds."""
+        """Return the deadline after a number of seconds from now."""
         return cls(time.monotonic() + seconds)
 
     @classmethod

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds after which a server wants a retry, or None without a valid header.
 
-    The header holds seconds or a date (RFC 9110, 10.2.3).
+    The header contains seconds or a date (RFC 9110, 10.2.3).
 
     Args:
         headers: The headers of the response, with names in lower case.

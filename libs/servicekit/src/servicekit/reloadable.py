@@ -16,8 +16,8 @@ _log = structlog.get_logger(__name__)
 class Reloadable(Generic[T]):
     """The parsed content of a file, as an immutable snapshot.
 
-    A request reads `current` once and uses it to its end. If the file cannot be read or parsed, the old snapshot
-    remains in use and the problem is logged once. Only the first load raises errors.
+    A request reads `current` once and uses this snapshot to its end. If the file cannot be read or parsed, the old
+    snapshot remains in use and the problem is logged once. Only the first load raises errors.
 
     Args:
         path: The file.
@@ -52,7 +52,7 @@ class Reloadable(Generic[T]):
         return self._current
 
     def check(self) -> bool:
-        """Check the file once; return whether there is a new snapshot."""
+        """Load the file if it has changed; return whether there is a new snapshot."""
         try:
             raw = self._path.read_bytes()
         except OSError as error:
@@ -69,7 +69,7 @@ class Reloadable(Generic[T]):
         except ValueError as error:
             _log.error("configuration file is wrong; keeping the old one", path=str(self._path), error=str(error))
             return False
-        except Exception:  # a defect of the parser: the watch continues, and the log has the stack
+        except Exception:  # a defect of the parser must not end the watch; the log has the stack
             _log.exception("configuration file cannot be parsed; keeping the old one", path=str(self._path))
             return False
         _log.info("configuration reloaded", path=str(self._path))
@@ -90,5 +90,5 @@ class Reloadable(Generic[T]):
             if changed and self._on_change is not None:
                 try:
                     self._on_change(self._current)
-                except Exception:  # as above
+                except Exception:  # a defect of the callback must not end the watch
                     _log.exception("a new configuration cannot be used", path=str(self._path))

@@ -14,12 +14,12 @@ RESPONSE_RUNNERS = "response-runners"
 
 
 def response_key(tenant: str, owner: str, name: str) -> str:
-    """Return the key of a response or a conversation, whose name is an id from the gateway."""
+    """Return the key of a response or a conversation. The name is the id that the gateway assigned."""
     return f"{token(tenant)}.{token(owner)}.{name}"
 
 
 def large_response(key: str, version: str = "*") -> str:
-    """Return the subject of the pieces of a large response's version, or the pattern for all its versions.
+    """Return the subject of the pieces of one version of a large response, or the pattern for all versions.
 
     Args:
         key: The `response_key`, or `of_user` for the responses of a user.
@@ -40,20 +40,20 @@ def response_live(tenant: str, owner: str, name: str) -> str:
 
 
 def response_logs_of(tenant: str, owner: str = "") -> str:
-    """Return the pattern of the subjects of the events of a tenant's responses, or of those of one user."""
+    """Return the pattern of the subjects of the events of all responses of a tenant, or of one user."""
     return f"causeway.responses.log.{token(tenant)}.{token(owner) if owner else '*'}.*"
 
 
 def response_job(tenant: str, name: str) -> str:
-    """Return the subject of a background response."""
+    """Return the subject of the job of a background response."""
     return f"causeway.responses.job.{token(tenant)}.{name}"
 
 
 def response_jobs_of(tenant: str) -> str:
-    """Return the pattern of the subjects of a tenant's waiting and running background responses."""
+    """Return the pattern of the subjects of the jobs of a tenant's background responses."""
     return f"causeway.responses.job.{token(tenant)}.*"
 
 
 def tenant_responses(tenant: str, name: str = "*") -> str:
-    """Return the pattern of the keys of a tenant's responses and conversations, or of the one with a name."""
+    """Return the pattern of the keys of a tenant's responses and conversations: of all, or with one name."""
     return f"{token(tenant)}.*.{name}"

@@ -1,8 +1,8 @@
-"""Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, and unpacked to the same class.
+"""Errors in gRPC: packed as google.rpc.Status with an ErrorInfo, and unpacked to the same class.
 
-An error is sent in the call's trailing metadata, whose size both sides limit (`channel.SIZE_OPTIONS`). Above the
-limit it would arrive as another error, so this module limits all parts, in bytes. A model server's error page may
-be long, and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
+The call's trailing metadata contain the error. Both sides limit the size of metadata (`channel.SIZE_OPTIONS`). gRPC
+would replace a larger error with another one, so this module limits all parts, in bytes. A model server's error
+page may be long. A character has up to four bytes, or twelve if gRPC percent-encodes it.
 """
 
 import grpc
@@ -27,7 +27,7 @@ _TRAILER = "grpc-status-details-bin"
 
 
 def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Return code, message and trailing metadata for ``context.abort``."""
+    """Return the code, the message and the trailing metadata for ``context.abort``."""
     row = errors.row_of(error)
     info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
     left = _LONGEST_FACTS
@@ -45,13 +45,13 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
 
 
 def bounded(text: str, most: int) -> str:
-    """Return the beginning of a text within ``most`` bytes of UTF-8; characters without UTF-8 become ``?``."""
-    # A character has at least one byte, so the slice saves encoding the rest.
+    """Return the beginning of a text, at most ``most`` bytes of UTF-8; invalid characters become ``?``."""
+    # A character has at least one byte, so the slice avoids the encoding of a long text.
     return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def unpack(error: AioRpcError) -> CausewayError:
-    """Return the error that the other side raised, or the table's class for a code of gRPC itself."""
+    """Return the error that the service raised, or the table's class for a code of gRPC itself."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
             known = _from_details(value, error.code())
@@ -59,12 +59,12 @@ def unpack(error: AioRpcError) -> CausewayError:
                 return known
     details = error.details() or ""
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in details:
-        # gRPC has the same code for an exhausted server and for a message above the size limit.
+        # gRPC uses the same code for an overloaded server and for a message above the size limit.
         request = details.startswith(("CLIENT: Sent", "SERVER: Received"))
         return PayloadTooLarge("The request is too large.") if request else Internal()
     failure = errors.build(None, error.code(), details, {})
     if isinstance(failure, Internal):
-        # gRPC itself raised it, so no service has logged it. For example, the response was not gRPC.
+        # gRPC itself raised the error, for example because the response was not gRPC. No service has logged it.
         _log.warning("a call failed within gRPC", code=error.code().name, error=details)
     return failure
 

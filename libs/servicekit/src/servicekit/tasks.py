@@ -5,10 +5,10 @@ from typing import Any
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they have ended, in any way.
+    """Cancel tasks and wait until all have ended. Exceptions of the tasks are not raised.
 
-    Before Python 3.12, `asyncio.wait_for`, which nats-py uses, loses a cancellation that coincides with the awaited
-    result. So this function cancels repeatedly.
+    nats-py uses `asyncio.wait_for`. Before Python 3.12, it loses a cancellation that coincides with the awaited
+    result. So this function cancels the tasks repeatedly.
     """
     running = {task for task in tasks if not task.done()}
     while running:

@@ -33,7 +33,7 @@ def configure(service: str, settings: ServiceSettings) -> TracerProvider:
 def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
     """Return a provider of spans.
 
-    Without an endpoint, spans only have ids: they are recorded only if the caller's trace is recorded.
+    Without an endpoint, a span is recorded only if the caller's trace is recorded. Other spans have only ids.
     """
     provider = TracerProvider(
         resource=Resource.create(_described(f"causeway-{service}"), SCHEMA),
@@ -41,7 +41,7 @@ def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
         shutdown_on_exit=False,
     )
     if settings.otlp_endpoint:
-        # Imported here because it takes a tenth of a second and 10 MB at the start.
+        # Imported here because the import costs a tenth of a second and 10 MB.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
         exporter = OTLPSpanExporter(
@@ -59,9 +59,9 @@ def _described(name: str) -> dict[str, str]:
 
 
 def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
-    """Send the last spans; drop those that the collector has not accepted in time.
+    """Send the last spans; drop spans that the collector has not accepted in time.
 
-    The provider itself would retry each batch for ten seconds if the collector is away.
+    The provider itself would retry each batch for ten seconds if the collector is unavailable.
     """
     sending = threading.Thread(target=provider.shutdown, daemon=True)
     sending.start()

@@ -1,4 +1,4 @@
-"""The structure of plain text, for every service that cuts text: sentences.
+"""Sentence boundaries of plain text, for all services that split text.
 
-A module here depends on the standard library alone. Tokenizers, formats of documents and models do not belong here.
+The modules use only the standard library. Tokenizers, document formats and models belong to other packages.
 """

@@ -1,17 +1,18 @@
-"""Cut text into sentences.
+"""Split text into sentences.
 
 The rules simplify the sentence boundaries of Unicode (UAX #29, section 5):
 
-* ``.``, ``!``, ``?`` and ``…`` end a sentence if white space follows, or a script without spaces. Closing quotes
-  and brackets belong to the sentence that they close.
-* A full stop does not end a sentence after an abbreviation, an initial or the number of a list item, nor before a
-  lower-case letter.
-* The marks of scripts without spaces, and of Devanagari, Arabic, Burmese, Khmer, Ethiopic and Armenian, always end
-  one.
-* A line break ends a sentence unless the next line begins with a lower-case letter. A blank line always ends one.
+* ``.``, ``!``, ``?`` and ``…`` end a sentence if white space or a script without spaces follows. Closing quotes and
+  brackets belong to the sentence that they close.
+* A full stop does not end a sentence after an abbreviation, an initial or the number of a list item. It also does
+  not end a sentence before a lower-case letter.
+* The punctuation of scripts without spaces, and of Devanagari, Arabic, Burmese, Khmer, Ethiopic and Armenian,
+  always ends a sentence.
+* A line break does not end a sentence if the next line begins with a lower-case letter. All other line breaks and
+  all blank lines end a sentence.
 
-White space between two sentences belongs to the second one. A splitter therefore reports a sentence as soon as it
-has seen the beginning of the next word.
+White space between two sentences belongs to the second sentence. A splitter therefore reports a sentence when it
+has read the beginning of the next word.
 """
 
 import re
@@ -44,8 +45,7 @@ _UNSPACED = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]")
 class SentenceSplitter:
     """Finds the ends of sentences in a text that arrives in pieces.
 
-    The pieces do not matter: any division of a text yields the same sentences. The splitter keeps the text from the
-    beginning of the unfinished sentence on.
+    Any division of a text into pieces yields the same sentences. The splitter stores only the unfinished sentence.
 
     >>> splitter = SentenceSplitter()
     >>> splitter.feed("Hello there.")  # a letter may follow, as in "example.org"
@@ -62,11 +62,11 @@ class SentenceSplitter:
         self._from = 0  # where the search continues
 
     def feed(self, text: str, last: bool = False) -> list[int]:
-        """Return the ends of the sentences that became certain, in code points from the text's beginning.
+        """Return the ends of the sentences that this piece completes, in code points from the text's beginning.
 
         Args:
             text: The next piece.
-            last: Whether the text ends with this piece. Then its end is the last element, unless the text is empty.
+            last: Whether the text ends with this piece. The end of a non-empty text is then the last element.
         """
         self._text += text
         ends, start = [], 0
@@ -91,7 +91,7 @@ class SentenceSplitter:
         return ends
 
     def _is_end(self, match: re.Match[str], start: int, last: bool) -> bool | None:
-        """Return whether a sentence ends with the match; None if that depends on the next piece."""
+        """Return whether a sentence ends with the match; None if this depends on the next piece."""
         text, end = self._text, match.end()
         if end == len(text):
             return False if last else None
@@ -106,7 +106,7 @@ class SentenceSplitter:
         if word == len(text):
             return False if last else None
         if text.find("\n", end, word) >= 0:
-            return False  # the line break decides
+            return False  # the rule for line breaks applies
         following = text[word : word + _LOOK_AHEAD]
         bare = following.lstrip(_OPENING)
         if not bare and len(following) < _LOOK_AHEAD and not last:
@@ -141,7 +141,7 @@ def _trimmed(text: str, start: int, end: int) -> int:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence in code points, without the white space around it.
+    """Return the start and the end of each sentence in code points, without surrounding white space.
 
     >>> sentence_spans("The fee is approx. 3.50 EUR.  Children pay half.")
     [(0, 28), (30, 48)]
@@ -156,7 +156,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of a text, without the white space around them.
+    """Return the sentences of a text without surrounding white space.
 
     >>> sentences('Dr. Smith paid at No. 7. "Really?" he asked. No. That is all!')
     ['Dr. Smith paid at No. 7.', '"Really?" he asked.', 'No.', 'That is all!']

@@ -62,12 +62,12 @@ async def batched(
 ) -> AsyncGenerator[list[Event], None]:
     """Yield a model's events in order; each batch has all events that have arrived since the last batch.
 
-    A separate task reads the model, so that events gather while the reader handles a batch. The task pauses when a
-    full batch waits. No event waits for other events. When this generator is closed, it first stops the model. It
-    raises the model's exception after all earlier events.
+    A separate task reads the model, so that events gather while the consumer handles a batch. The task pauses while
+    the next batch is full. An event never waits for later events. Closing this generator first stops the model.
+    This generator raises the model's exception after all earlier events.
 
     Args:
-        events: The model's answer; this generator closes it at the end.
+        events: The events of the model's answer. This generator closes the source at the end.
         most_events: The maximum number of events in a batch.
         most_bytes: The approximate maximum size of a batch in bytes. A larger event forms its own batch.
     """

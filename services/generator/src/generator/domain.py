@@ -1,4 +1,4 @@
-"""The types of the generator: prompts, and the events of an answer."""
+"""The domain types of the generator: prompts, and the events of an answer."""
 
 import enum
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class ChatMessage:
 
     Attributes:
         role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
-        text: The content if it is text.
+        text: The content if it is a text.
         content_json: The content if it is a JSON array of parts. ``text`` is then empty.
-        extra_json: The other members of the message as a JSON object; empty if it has none.
+        extra_json: The other members of the message as a JSON object; empty if the message has no others.
     """
 
     role: str
@@ -28,7 +28,7 @@ class Source:
     """A passage for an answer.
 
     Attributes:
-        name: Its name in citations.
+        name: The name of the passage in citations.
         text: The text of the passage.
         score: Higher is more relevant.
         cosine: The cosine similarity of question and passage; None if it is not known.
@@ -45,8 +45,8 @@ class Conversation:
     """A prompt of the platform.
 
     Attributes:
-        messages: The messages, oldest first, at least one.
-        sources: The passages. The last message also contains them, for models that read only messages.
+        messages: At least one message, oldest first.
+        sources: The passages. The last message also contains the passages, for models that read only messages.
         parameters_json: Members of a chat completion request besides messages, model and stream, as a JSON object.
         question: The user's question without the sources.
         plain: The only message is a text that the model continues, without a chat template. The parameters are
@@ -75,7 +75,7 @@ Prompt = Conversation | OpenAIRequest
 
 
 class EventKind(enum.IntEnum):
-    """The kind of an event. The numbers are those of the contract, so that a token needs no conversion."""
+    """The kind of an event. The numbers equal the numbers of the contract, so that a token needs no conversion."""
 
     START = 1
     TEXT = 2
@@ -88,7 +88,7 @@ class EventKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts; ``exact`` if the model or its server counted them; otherwise they are estimates."""
+    """Token counts. ``exact``: the model or its server counted the tokens; otherwise the counts are estimates."""
 
     prompt_tokens: int
     completion_tokens: int

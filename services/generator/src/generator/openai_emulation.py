@@ -1,4 +1,4 @@
-"""The OpenAI API for models without such a server: parses requests, writes chunks and completions.
+"""The OpenAI API for models whose servers do not have it: parses requests, writes chunks and completions.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -48,9 +48,9 @@ class Request:
 
     Attributes:
         conversation: The platform's prompt.
-        stream: Whether the answer is sent as chunks.
-        with_usage: Whether the last chunk has the usage.
-        choices: The number of choices; 1 for an invalid number, which the model refuses.
+        stream: The client requests chunks.
+        with_usage: The client requests the usage in the last chunk.
+        choices: The number of choices; 1 if the number is invalid. The model refuses the invalid number later.
     """
 
     conversation: Conversation
@@ -60,10 +60,10 @@ class Request:
 
 
 def parse(body: bytes) -> Request:
-    """Parse a request.
+    """Parse a chat completion request.
 
     Raises:
-        InvalidRequest: It is invalid.
+        InvalidRequest: The request is invalid.
     """
     try:
         head = _head.decode(body)
@@ -89,10 +89,11 @@ def parse(body: bytes) -> Request:
 
 
 def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequest:
-    """Return the error of a document, with the path of the invalid value.
+    """Return the error of an invalid document, with the path of the invalid value.
 
     Args:
-        within: Path of the document itself.
+        error: The decoder's error.
+        within: The path of the document within the request.
     """
     message, _, path = str(error).partition(" - at ")
     missing = _MISSING.search(message)
@@ -125,8 +126,8 @@ class Writer:
 
     Args:
         model: The public name of the model.
-        identity: The answer's id.
-        created: Seconds since 1970.
+        identity: The id of the completion.
+        created: The time of the completion, in seconds since 1970.
     """
 
     def __init__(self, model: str, identity: str, created: int) -> None:

@@ -1,4 +1,4 @@
-"""The gRPC interface of the generator: converts messages to domain types and back."""
+"""The gRPC service of the generator: converts messages to domain types and back."""
 
 import asyncio
 import contextlib
@@ -169,7 +169,7 @@ def _response(batch: list[Event]) -> pb.GenerateResponse:
     response = pb.GenerateResponse()
     add = response.events.add
     for event in batch:
-        # Setting only the existing members takes half the time of passing all members to `add`.
+        # Setting only the existing members takes half as long as passing all members to `add`.
         made = add()
         made.kind = int(event.kind)  # type: ignore[assignment]  # a test compares the numbers with the contract
         if event.choice:

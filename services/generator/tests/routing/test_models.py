@@ -13,7 +13,7 @@ def route(name: str) -> Route:
 
 
 def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
-    """A model is found by its name, and the first one without a name. The error names an unknown one."""
+    """A name selects its model, and an empty name the first model. The error contains an unknown name."""
     one, two = route("one"), route("two")
     models = Models([one, two])
     assert (models.get("two"), models.get("")) == (two, one)

@@ -1,4 +1,4 @@
-"""A route chooses a deployment, and another one if the first fails."""
+"""A route selects a deployment, and another deployment after a failure."""
 
 import asyncio
 import collections
@@ -336,7 +336,7 @@ async def test_nothing_leaks_whatever_happens(
 
 
 async def test_the_window_is_the_smallest_that_is_known(route: MakeRoute) -> None:
-    """The window is the smallest known one of the deployments, unless one is configured."""
+    """The window is the configured window, or else the smallest known window of the deployments."""
     models = FakeModel("a", window=0), FakeModel("b", window=500), FakeModel("c", window=300)
     assert await route(*models).context_window() == 300
     assert await route(models[0]).context_window() == 0

@@ -28,14 +28,14 @@ MESSAGES = [ChatMessage("user", "the ferry")]
     ],
 )
 def test_the_specification_decides(spec: TokenizerSpec, kind: type, exact: bool) -> None:
-    """The specification selects the tokenizer, or else the model's name. Only a model's own tokenizer is exact."""
+    """The specification or the model's name selects the tokenizer. Only a model's own tokenizer is exact."""
     made = counter(spec)
     assert type(made) is kind
     assert made.exact is exact
 
 
 def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None:
-    """A tokenizer file or its directory uses the chat template beside it unless another one is given."""
+    """A tokenizer file or its directory uses the chat template beside it, or the configured chat template."""
     beside = [
         counter(TokenizerSpec(str(path))) for path in (tokenizer_directory, tokenizer_directory / "tokenizer.json")
     ]
@@ -59,7 +59,7 @@ def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_pat
 
 
 def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
-    """An unknown specification is refused with the known ones."""
+    """The error of an unknown specification lists the known specifications."""
     with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):
         counter(TokenizerSpec("o201k"))
     with pytest.raises(ValueError, match="neither a file"):

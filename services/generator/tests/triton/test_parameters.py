@@ -1,4 +1,4 @@
-"""Parameters of a Triton model, which takes one text."""
+"""The parameters of a Triton model, which accepts one text."""
 
 import json
 from typing import Any

@@ -1,13 +1,13 @@
-"""``causeway-guardrails``: runs the guardrails service."""
+"""The command ``causeway-guardrails``."""
 
 import os
 import sys
 
 
 def main() -> int:
-    """Run the service and return the exit code of the process."""
-    # gRPC reads this when it is loaded. Its event engine passes each received message between threads; without
-    # it each message of a stream costs less (bench/README.md).
+    """Run the service; return the exit code."""
+    # gRPC reads this variable when Python imports it. The event engine passes each received message between
+    # threads. Without the event engine, each message of a stream costs less (bench/README.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     from servicekit import process
 

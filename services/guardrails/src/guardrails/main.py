@@ -29,11 +29,11 @@ from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings
 
-_CONNECT_SECONDS = 2.0  # to a remote detector's server
+_CONNECT_SECONDS = 2.0  # time-out of a connection to a remote detector's server
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until the event is set, then let running calls finish.
+    """Serve until ``stop`` is set; then wait for running calls, at most for the grace period.
 
     Raises:
         InvalidRequest: A configuration file is invalid.
@@ -116,7 +116,7 @@ def _limits(settings: Settings) -> JudgingLimits:
 
 
 def _embedder(settings: Settings, closing: AsyncExitStack) -> Callable[[], Awaitable[Embedder]]:
-    """Return a function that opens the model on first use. Most deployments never use it, and it takes memory."""
+    """Return a function that opens the model on first use, because most deployments never use it."""
     lock = asyncio.Lock()
     opened: list[MiniLmEmbedder] = []
 

@@ -25,7 +25,7 @@ def test_languages(spoken: str) -> None:
 
 
 def test_short_texts() -> None:
-    """A text of a few letters has no language, unless the parameters ask for it."""
+    """A text of a few letters has no language. A parameter changes the limit."""
     assert quick(_KIND, languages=["fr"]).detect("OK, thanks!") == []
     assert quick(_KIND, languages=["fr"], shortest=0).detect("the house is here") != []
 

@@ -72,8 +72,8 @@ async def work(
 ) -> None:
     """Run a worker with a connection and embedding models.
 
-    The worker is healthy from here on, because it has everything that it needs at the start. It stays healthy while
-    it waits for an unavailable dependency. It fetches documents only from addresses that ``may_reach`` accepts.
+    The worker reports itself healthy once it runs, also while it waits for an unavailable dependency. It fetches
+    documents only from addresses that ``may_reach`` accepts.
     """
     transport = await nats.ingest_transport(
         client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes
@@ -159,7 +159,7 @@ async def work(
 
 
 async def _originals(settings: Settings, transport: nats.IngestTransport) -> OriginalStore:
-    """Open the store of the originals. If it does not answer, log a warning; jobs then wait for it."""
+    """Open the store of the originals. If the store is unavailable, log a warning; jobs wait for it."""
 
     async def ready() -> nats.IngestTransport:
         return transport
@@ -180,7 +180,7 @@ def _models(settings: Settings) -> EmbeddingModels:
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
-    """Connect as soon as a server answers; return None if the worker is told to stop first."""
+    """Connect as soon as a server responds. Return None if ``stop`` is set first."""
     certificates = Certificates.of(settings)
     while not stop.is_set():
         try:

@@ -28,8 +28,8 @@ def mcp(
 ) -> None:
     """Serve agents over standard input and output.
 
-    A desktop client starts this command and sends Model Context Protocol messages, one per line. The command passes
-    them on to the platform at --url.
+    A desktop client starts this command and sends Model Context Protocol messages, one per line. The command
+    forwards the messages to the platform at --url.
     """
     base = resolve_url(url, data_dir).rstrip("/")
     if not base.startswith(("http://", "https://")):
@@ -44,7 +44,7 @@ async def _serve(address: str, api_key: str) -> None:
 
 
 async def _write(line: str) -> None:
-    # A client that does not read delays only its own messages.
+    # In a thread, because a client that does not read blocks the write.
     await asyncio.to_thread(_print, line)
 
 

@@ -35,7 +35,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - begin) * 1000
     local = stack_file.read(data_dir)
-    # Only the process ids of this machine's stack are known.
+    # Process ids are known only for the stack of this machine.
     processes = local.get("services", {}) if local.get("url") == url else {}
     services: dict[str, dict[str, object]] = {
         _GATEWAY: {"status": "ok", "detail": "", "latency_ms": round(latency_ms, 1)}

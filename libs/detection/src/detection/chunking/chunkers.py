@@ -1,4 +1,4 @@
-"""Chunkers split growing texts for detectors that judge windows, and for callers that want sentences."""
+"""Chunkers split growing texts for detectors that judge windows, and for callers that request sentences."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -22,11 +22,11 @@ class Chunker(Protocol):
     """Splits one growing text."""
 
     def feed(self, text: str, last: bool) -> list[int]:
-        """Return the ends of the chunks that are now certain, in code points from the start of the text, ascending.
+        """Return the newly certain ends of chunks, ascending, in code points from the start of the text.
 
-        The chunks do not depend on how the text is divided into pieces, and together they are the text. With the
-        last piece, the end of the text is the end of a chunk, unless the text is empty. A remote chunker may return
-        ends later, in answer to empty pieces.
+        The chunks do not depend on the division of the text into pieces. Together they are the text. With the last
+        piece, the end of a text that is not empty is the end of a chunk. A remote chunker may return ends later,
+        for empty pieces.
 
         Raises:
             Exception: The text cannot be split.
@@ -39,12 +39,12 @@ class Chunker(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop the chunker; it is not called again."""
+        """Stop the chunker; no further call follows."""
         ...
 
 
 class Sentences(SentenceSplitter):
-    """Makes one chunk of each sentence and the white space before it."""
+    """Splits into sentences; a chunk begins with the white space before its sentence."""
 
     waiting = 0
 
@@ -53,7 +53,7 @@ class Sentences(SentenceSplitter):
 
 
 class Whole:
-    """Makes one chunk of the whole text."""
+    """Returns the whole text as one chunk."""
 
     waiting = 0
 
@@ -71,7 +71,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A chunk for a detector to judge; ``start`` is the position of its first code point in the text."""
+    """A chunk for a detector; ``start`` is the position of its first code point in the text."""
 
     start: int
     text: str
@@ -86,7 +86,7 @@ class Windows:
 
     Args:
         chunker: Splits the text.
-        limit: The limit on the code points of an open window.
+        limit: The maximum number of code points of a window.
 
     Attributes:
         complete: The text and its windows are complete.
@@ -117,7 +117,7 @@ class Windows:
         """Return the windows that are now complete.
 
         Raises:
-            TooLong: A window, or the incomplete rest, is longer than the limit.
+            TooLong: A complete window or the open window is longer than the limit.
             Exception: See `Chunker.feed`.
         """
         self._last = self._last or last

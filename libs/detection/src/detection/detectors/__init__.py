@@ -1,4 +1,5 @@
 """The interfaces that all detectors implement, and the detectors that only search for patterns, one module each.
 
-A detector knows only texts and its parameters. The actions for its findings belong in `detection.moderation`.
+A detector depends only on texts and its parameters. Code that maps findings to actions belongs in
+`detection.moderation`.
 """

@@ -71,7 +71,7 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
 
 
 def _spellings(substring: str) -> tuple[str, ...]:
-    """Return the substring and, if it differs, its spelling in the view that is searched."""
+    """Return the substring, and its spelling in the view of a text, which the detector also searches."""
     view = readable(substring)
     return (substring, view) if any(map(str.isalnum, view)) else (substring,)
 
@@ -82,7 +82,7 @@ def _begins_word(text: bytes, start: int, _: int) -> bool:
 
 
 def _alternation(words: Sequence[str]) -> str:
-    # The words are sorted and distinct. Common prefixes are factored out, and the longest word is preferred.
+    # The words are sorted and distinct. The expression has each common prefix once, and prefers the longest word.
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words[0], words[-1], strict=False))
     shared = "".join(character for character, _ in same)
     rests = [word[len(shared) :] for word in words]
@@ -94,5 +94,5 @@ def _alternation(words: Sequence[str]) -> str:
 
 
 def _folded(word: str) -> str:
-    # RE2 ignores case by simple folding, so only foldings of one character to one character are applied.
+    # RE2 ignores case with simple folding, so use only foldings of one character to one character.
     return "".join(next((form for form in (c.casefold(), c.lower()) if len(form) == 1), c) for c in word)

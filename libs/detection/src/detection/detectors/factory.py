@@ -1,4 +1,4 @@
-"""Factories: each one makes the detectors of one id from the parameters of requests."""
+"""The factories of detectors. A factory builds the detectors of one id from the parameters of requests."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ P = TypeVar("P", bound=Params)
 
 @functools.cache
 def _schema(params: type[Params]) -> bytes:
-    """Return the JSON Schema of parameters. It is cached because every request looks up detectors."""
+    """Return the JSON Schema of parameters; cached, because every request looks up detectors."""
     return msgspec.json.encode(msgspec.json.schema(params))
 
 
@@ -27,8 +27,9 @@ class ConfiguredDetector:
     Attributes:
         detector: The detector.
         replacement: The text that replaces the spans of its detections.
-        threshold: The lowest score of a detection that counts.
-        about_answer: The findings are about an answer as a whole: the detector does not judge texts beside it.
+        threshold: The minimum score of a detection.
+        about_answer: The findings refer to a whole answer. The detector does not judge tool arguments and
+            reasoning.
     """
 
     detector: Detector | Judge
@@ -38,7 +39,7 @@ class ConfiguredDetector:
 
 
 class DetectorFactory(Protocol):
-    """Makes the detectors of one id. Each built-in and each remote detector has one factory."""
+    """Builds the detectors of one id. Each built-in and each remote detector has one factory."""
 
     @property
     def detector_id(self) -> str:
@@ -69,13 +70,13 @@ class BuiltIn(Generic[P]):
     Attributes:
         detector_id: The name of the detector in requests.
         description: The purpose of the detector, in one sentence.
-        params: The type of its parameters.
-        build: Makes a detector; raises `BadParam` for an invalid value that the type allows.
+        params: The type of the parameters.
+        build: Builds a detector; raises `BadParam` for an invalid value that the type allows.
         streaming: The detector can judge a growing text before the text is complete.
         kind: The kind of input that the detector takes.
-        probe: Returns its health; without a probe the detector is always healthy.
+        probe: Returns the health; None: the detector is always healthy.
         about_answer: See `ConfiguredDetector`.
-        library: The digest of this library, if the detector consists of nothing else; see `shared`.
+        library: The digest of this library if the detector needs no other code; see `detection.shared`.
     """
 
     detector_id: str

@@ -11,10 +11,10 @@ _UNPROCESSABLE = 422
 
 
 class DetectorFailed(Exception):
-    """A detector cannot judge a text; the message is for the client. The request's ``on_error`` decides the effect.
+    """A detector cannot judge a text. The request's ``on_error`` decides the effect.
 
     Args:
-        message: The reason.
+        message: The reason, for the client.
         status: The HTTP status of a remote detector's refusal, or 0.
     """
 
@@ -26,7 +26,7 @@ class DetectorFailed(Exception):
 class NotAsked(DetectorFailed):
     """The detector was not called, because the request has no passages to compare the text with.
 
-    A caller that only wants reports continues without the detector, even if ``on_error`` is ``block``.
+    If the action of the rule is to report, the text passes without the detector, even if ``on_error`` is ``block``.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class DetectorStream(Protocol):
     """The state of a detector for one growing text."""
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
-        """Judge the next piece; the caller must not call it after the last piece.
+        """Judge the next piece; the last piece ends the stream.
 
-        The detections of all pieces together equal those of `Detector.detect` for the whole text.
+        The detections of all pieces together equal the detections of `Detector.detect` for the whole text.
 
         Returns:
             The length of the decided text in code points, and the detections that became certain with this piece.
-            No later detection begins in decided text. The length never decreases. After the last piece, it is the
+            No later detection begins in decided text. The length never decreases. With the last piece, it is the
             length of the whole text.
 
         Raises:
@@ -53,11 +53,11 @@ class DetectorStream(Protocol):
 
 
 class Detector(Protocol):
-    """Finds something in texts. Requests and threads share a detector, so it holds no state of a request."""
+    """Finds something in texts. Requests and threads share a detector, so it has no per-request state."""
 
     @property
     def inline_limit(self) -> int:
-        """The maximum length, in code points, of a text that is judged on the event loop; longer texts block it."""
+        """The maximum length, in code points, of a text that may be judged on the event loop."""
         ...
 
     def detect(self, text: str) -> list[Detection]:
@@ -74,16 +74,16 @@ class Detector(Protocol):
 
 
 class Judge(ABC):
-    """A slow detector: it asks a model or a server about windows of the text.
+    """A slow detector, which sends windows of the text to a model, a process or a server.
 
-    Requests share a judge, so it holds no state of a request.
+    Requests share a judge, so it has no per-request state.
 
     Attributes:
-        kind: The kind of input that it takes.
-        chunking: The way to split texts into windows.
-        seconds: Time limit of one answer. After that, the detector has failed.
-        cross_choice: Whether it judges all choices of an answer together, and its findings count for each of them.
-        judges_blank: Whether it also judges empty texts and texts of white space; applies only to whole texts.
+        kind: The kind of input.
+        chunking: The kind of windows.
+        seconds: The time limit of one call. After that, the detector has failed.
+        cross_choice: Whether one call judges all choices of an answer. The findings count for each choice.
+        judges_blank: Whether the detector also judges empty texts and white space; it applies only to whole texts.
     """
 
     kind: DetectorKind
@@ -93,28 +93,28 @@ class Judge(ABC):
     judges_blank: bool = False
 
     def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # remote chunkers use it
-        """Return a chunker for one text; it calls ``ready`` on the event loop when it has new ends."""
+        """Return a chunker for one text. The chunker calls ``ready`` on the event loop when it has new ends."""
         return self.chunking.chunker()
 
     @abstractmethod
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
-        """Return the detections in each window, in code points of the window, ordered by start.
+        """Return the detections in each window, ordered by start. Positions are code points of the window.
 
         Raises:
             DetectorFailed: The windows cannot be judged.
         """
 
     async def health(self) -> Health:
-        """Return its health; called rarely, never during a request."""
+        """Return the health of the detector; never called while a text is judged."""
         return Health(healthy=True)
 
 
 class WholeTextStream:
-    """The stream of a detector that only judges whole texts: it decides nothing before the last piece.
+    """The stream of a detector of whole texts. It decides nothing before the last piece.
 
     Args:
         detector: Judges the complete text.
-        limit: The limit on held-back code points.
+        limit: The maximum number of held-back code points.
     """
 
     def __init__(self, detector: Detector, limit: int) -> None:
@@ -135,11 +135,11 @@ class WholeTextStream:
 
 
 class WholeTextDetector:
-    """Judges complete texts; holds growing texts back until they are complete.
+    """Judges complete texts, and holds growing texts back until they are complete.
 
     Args:
         judge: Returns the detections in a text; raises `DetectorFailed`.
-        limit: The limit on held-back code points.
+        limit: The maximum number of held-back code points.
         inline_limit: See `Detector`.
     """
 

@@ -10,9 +10,9 @@ R = TypeVar("R")
 
 
 class ThreadPool:
-    """A few threads; the pattern engine releases the interpreter lock while it searches.
+    """Threads for searches; the pattern engine releases the interpreter lock during a search.
 
-    Calls wait for a free thread. The server's limit of concurrent calls bounds how many can wait.
+    Calls wait for a free thread. The server's limit of concurrent calls also limits the waiting calls.
 
     Args:
         threads: The number of threads.
@@ -22,12 +22,12 @@ class ThreadPool:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="detect")
 
     async def run(self, inline: bool, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the function's result; run it in a thread unless it is quick."""
+        """Return the function's result; run the function in a thread if ``inline`` is False."""
         if inline:
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
 
     def close(self) -> None:
-        """Wait for running calls, and drop waiting ones."""
+        """Wait for running calls, and cancel waiting calls."""
         self._pool.shutdown(wait=True, cancel_futures=True)

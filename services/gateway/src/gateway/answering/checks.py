@@ -1,4 +1,4 @@
-"""The checks of the question and of the passages before a model sees them."""
+"""Check the question and the passages with detectors before a model receives them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ _UNJUDGED: dict[int, type[BlockedQuestion]] = {429: UnjudgedForNow, 504: Unjudge
 
 
 class Checks:
-    """Lets the detectors judge the texts of a turn, and the passages for its answer."""
+    """Submits the texts of a turn, and the passages for its answer, to the detectors."""
 
     def __init__(self, guardrails: Guardrails) -> None:
         self._guardrails = guardrails
@@ -66,15 +66,16 @@ class Checks:
     async def of_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction. Detectors that only report are not called here.
+        """Return the turn after redaction. `reports` calls the detectors that only report.
 
-        All messages of users and tools are judged, but only those after the latest answer can block the request: an
-        old message must not block a conversation permanently. A blocked old message does not reach the model
-        either. `Turn.detection.input_scope` can change this. A policy's detectors judge all messages, including
-        those of the system and the assistant, and the parts of the request beside its messages that the model gets.
+        The detectors judge all messages of users and tools. Only the messages after the latest answer can block the
+        request, because an old message must not block a conversation permanently. A blocked old message does not
+        reach the model either. `Turn.detection.input_scope` can select other messages. A policy's detectors judge
+        all messages, including those of the system and the assistant. They also judge the parts of the request
+        beside its messages that the model receives.
 
         Raises:
-            BlockedQuestion: A detector blocks it.
+            BlockedQuestion: A detector blocks the turn.
         """
         if not changing(turn):
             return turn, ()
@@ -85,10 +86,10 @@ class Checks:
     async def _beside_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction of what it has beside its messages' texts.
+        """Return the turn after redaction of its parts beside the texts of its messages.
 
         Raises:
-            BlockedQuestion: A detector blocks it.
+            BlockedQuestion: A detector blocks the turn.
         """
         detectors = changing(turn)
         of_policy = tuple(each for each in detectors if not each.requested)
@@ -117,7 +118,7 @@ class Checks:
         """Return the findings of the detectors that only report on the texts of a turn.
 
         Raises:
-            BlockedQuestion: One of them failed and is not allowed to fail.
+            BlockedQuestion: A required detector failed.
         """
         _, found = await self._of_input(turn, reporting(turn), "report on input", timeline, deadline)
         return found
@@ -165,7 +166,7 @@ class Checks:
     async def of_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """Return the passages that no detector blocks: documents can contain instructions for the model."""
+        """Return the passages that no context detector blocks, because documents can contain prompt injections."""
         return await self.of_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
 
     async def of_passages(
@@ -178,7 +179,7 @@ class Checks:
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
         """Return the passages that no detector of the direction blocks.
 
-        The output detectors judge passages that are themselves the answer.
+        The direction is `OUTPUT` if the passages are the answer.
         """
         texts = [passage.text for passage in passages]
         verdicts, found = await self.judged(turn, direction, texts, timeline, deadline)
@@ -194,7 +195,7 @@ class Checks:
     async def judged(
         self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Verdict, ...], tuple[Detections, ...]]:
-        """Return a verdict for each text; no verdicts if the turn has no detectors of this direction."""
+        """Return a verdict for each text, or no verdicts if the turn has no detectors of this direction."""
         detectors = getattr(turn.detectors, direction.value)
         if not detectors or not texts:
             return (), ()
@@ -234,9 +235,9 @@ def reporting(turn: Turn) -> tuple[Detector, ...]:
 
 
 def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
-    """Return groups of detectors, each with the numbers of the messages that it judges.
+    """Return groups of detectors, each with the numbers of the messages that the group judges.
 
-    No group is empty, and no message is in two. The question's number follows those of the history.
+    No group is empty, and no message is in two groups. The question has the number after the history's last number.
     """
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
@@ -244,13 +245,13 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     if (last := _last(turn)) is not None:
         spoken = [last]
     of_policy = tuple(each for each in detectors if not each.requested)
-    # A policy judges everything that a request sends to a model, also the assistant's messages.
+    # A policy judges all messages that a request sends to a model, also the assistant's messages.
     judged = [(of_policy, [at for at in range(len(roles)) if at not in spoken]), (detectors, spoken)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 
 
 def _last(turn: Turn) -> int | None:
-    """Return the number of the only message that the request's own detectors judge; None for other scopes."""
+    """Return the number of the last message if the scope limits the detectors to that message, or None."""
     count = _count(turn)
     return count - 1 if count and turn.detection.input_scope is InputScope.LAST else None
 
@@ -261,7 +262,7 @@ def _count(turn: Turn) -> int:
 
 
 def _answered(turn: Turn) -> int:
-    """Return the number of the latest answer; only messages after it can block a request."""
+    """Return the number of the latest answer, or -1 if there is none."""
     return max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
 
 
@@ -270,7 +271,7 @@ def _text_after(verdict: Verdict, text: str) -> str:
 
 
 def _with_text(passage: Passage, text: str) -> Passage:
-    """Return the passage with another text, and with those of its captions that the text still contains."""
+    """Return the passage with another text, and with the captions that the text still contains."""
     if text == passage.text:
         return passage
     return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
@@ -302,7 +303,7 @@ def _detections(
 
 
 def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
-    """Return the findings; those that would reveal redacted text of others are marked as withheld."""
+    """Return the findings. A finding that would reveal text that another finding redacts is marked as withheld."""
     if direction is Direction.INPUT:
         return verdict.findings
     taken = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]

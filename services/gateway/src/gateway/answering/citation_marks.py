@@ -1,4 +1,4 @@
-"""Citation marks, ``[name]``, found in a streamed answer, regardless of how it is cut into pieces."""
+"""Find citation marks, ``[name]``, in a streamed answer. The pieces of the stream may divide a mark."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,15 +6,15 @@ from gateway.domain import Passage
 
 
 def names_of(passages: Iterable[Passage]) -> frozenset[str]:
-    """Return the names under which an answer may cite passages: those of their pages and of their files."""
+    """Return the names under which an answer may cite passages: the names of their pages and of their files."""
     return frozenset(name for each in passages for name in (each.sourcepage, each.sourcefile) if name)
 
 
 class MarkScanner:
     """Finds the citation marks of some names in a streamed text. Only an exact name makes a mark.
 
-    The result does not depend on how the text is cut. The scanner holds back a possible beginning of a mark until
-    the text decides whether it is a mark. It holds back at most the length of the longest mark.
+    The result does not depend on the sizes of the pieces. The scanner holds back a possible beginning of a mark
+    until the following text completes or excludes the mark. It holds back at most the length of the longest mark.
 
     Args:
         names: The names that may be cited.
@@ -36,13 +36,13 @@ class MarkScanner:
         return bool(self._held)
 
     def feed(self, piece: str) -> Sequence[tuple[str, bool]]:
-        """Return the text that the next piece decides, in order: spans of text, and whether each is a mark."""
+        """Return the spans that the next piece completes, in order, each with a flag for a mark."""
         if not self._held and "[" not in piece:
             return [(piece, False)] if piece else []
         return self._parted(self._held + piece, is_last=False)
 
     def end(self) -> Sequence[tuple[str, bool]]:
-        """Return the rest, as `feed` does, at the end of the text."""
+        """Return the remaining spans at the end of the text."""
         return self._parted(self._held, is_last=True) if self._held else []
 
     def _parted(self, text: str, *, is_last: bool) -> list[tuple[str, bool]]:

@@ -1,4 +1,4 @@
-"""Findings in the names of cited passages: a redaction there would break a citation that the caller may open."""
+"""Change findings in citation marks into reports. A redaction in a mark would break the link to the source."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from gateway.domain import Action, Finding
 
 
 def spared(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
-    """Return the findings; those that would redact only a part of a mark become reports.
+    """Return the findings, after a change of each redaction within a citation mark into a report.
 
     Args:
         findings: The findings.
@@ -29,7 +29,7 @@ def _is_within(finding: Finding, marks: Sequence[tuple[int, int]]) -> bool:
 
 
 class CitedNames:
-    """The marks of a growing text, and the findings that wait until the text shows whether they are in a mark.
+    """The citation marks of a growing text, and the findings that may be in a mark that is not complete yet.
 
     Args:
         names: The names of the passages that the caller has received.
@@ -42,7 +42,7 @@ class CitedNames:
         self._waiting: list[Finding] = []
 
     def feed(self, text: str) -> None:
-        """Take the next piece of the text."""
+        """Add the next piece of the text."""
         self._place(self._scanner.feed(text))
 
     def end(self) -> None:
@@ -54,10 +54,10 @@ class CitedNames:
         self._waiting += findings
 
     def settled(self, *, now: bool = False) -> tuple[Finding, ...]:
-        """Return the findings since the last call; nothing while a possible mark is undecided.
+        """Return the findings since the last call, or none while a redaction may be in an incomplete mark.
 
         Args:
-            now: Treat an undecided mark as ordinary text.
+            now: Treat an incomplete mark as ordinary text.
         """
         if not self._waiting or (self._waits and not now):
             return ()
@@ -65,11 +65,11 @@ class CitedNames:
         return findings
 
     def limit(self, cleared: int) -> int:
-        """Return how far the cleared text may be released."""
+        """Return the offset up to which the gateway may release cleared text."""
         return min((cleared, *(each.start for each in self._waiting if each.start is not None)))
 
     def forget(self, offset: int) -> None:
-        """Forget the marks before an offset, whose text is released."""
+        """Forget the marks before an offset, after the release of the text up to the offset."""
         while self._marks and self._marks[0][1] <= offset:
             self._marks.popleft()
 

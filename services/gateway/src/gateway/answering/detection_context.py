@@ -1,4 +1,4 @@
-"""The context of a turn's texts, for detectors that judge more than a text."""
+"""Build the context of a turn's texts for detectors that judge a text together with its conversation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
     """Return the context of a turn's texts: conversation, tools, question and passages.
 
     Args:
-        turn: The turn, as far as it is checked.
+        turn: The turn after the checks so far.
         passages: The sources of the answer.
     """
     last_question = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
@@ -30,7 +30,7 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
 
 
 def of_query(turn: Turn) -> DetectionContext:
-    """Return the context of a search query that a model made from the conversation, its source."""
+    """Return the context of a search query that a model wrote. The conversation is the query's source."""
     texts = tuple(each.text for each in turn.history if each.text)
     whole = of_turn(turn)
     return replace(whole, passages=(*texts, turn.question))

@@ -1,4 +1,4 @@
-"""Checks whether the kinds of the detectors that a request names fit their places in the request."""
+"""Check that a request names each detector in a field that supports the detector's kind."""
 
 from dataclasses import replace
 
@@ -10,17 +10,17 @@ from gateway.ports.answering import Guardrails
 
 
 class DetectorKinds:
-    """Checks requested detectors before anything else happens, so that an error can still be an HTTP status."""
+    """Checks requested detectors before the response starts, so that an error can still be an HTTP status."""
 
     def __init__(self, guardrails: Guardrails) -> None:
         self._guardrails = guardrails
 
     async def admit(self, turn: Turn, deadline: Deadline) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """Return the turn with its chunking, and all known detectors; no detectors if the turn names no kinds.
+        """Return the turn with its chunking, and all known detectors, or none if the turn needs no check of kinds.
 
         Raises:
-            NotFound: The detector does not exist.
-            Unprocessable: The detector has another kind than its place requires.
+            NotFound: A detector does not exist.
+            Unprocessable: The field of the request does not support the detector's kind.
         """
         if not (turn.detection.kinds or turn.detection.chunking is Chunking.DETECTORS):
             return turn, ()
@@ -41,7 +41,7 @@ class DetectorKinds:
 
 
 def unsupported(detector_id: str) -> Unprocessable:
-    """Return the error for a detector at a place that does not support its kind."""
+    """Return the error for a detector in a field that does not support the detector's kind."""
     return Unprocessable(
         f"detector `{detector_id}` is not supported by this endpoint", field="detectors", resource=detector_id
     )

@@ -1,4 +1,4 @@
-"""The error text of a model server, judged like an answer before a client reads it."""
+"""Let detectors judge the error text of a model server, as they judge an answer, before a client receives it."""
 
 import asyncio
 import contextlib
@@ -29,9 +29,10 @@ async def cleared(
     detectors: Sequence[Detector],
     deadline: Deadline,
 ) -> UpstreamRejected:
-    """Return the error with a text that clients may read, if some detector redacts or blocks.
+    """Return the error with a text that clients may read.
 
-    The text is withheld if detectors block it, fail, or cannot judge it.
+    The gateway withholds the text if the detectors block it, fail, or cannot judge it. Without a detector that
+    redacts or blocks, the error does not change.
     """
     if not error.body or all(each.action is Action.REPORT for each in detectors):
         return error
@@ -52,7 +53,7 @@ async def cleared(
 
 
 async def _judged(watch: Watch, document: Document) -> bool:
-    """Return whether all of a document is judged and nothing of it is blocked."""
+    """Return whether the detectors have judged the whole document and blocked no part of it."""
     feeding = asyncio.ensure_future(_feed(watch, document))
     try:
         async with contextlib.aclosing(watch.clearances()) as clearances:
@@ -68,7 +69,7 @@ async def _judged(watch: Watch, document: Document) -> bool:
 async def _feed(watch: Watch, document: Document) -> None:
     for number, text in enumerate(document.texts):
         for clearance in await watch.feed(number, text, last=True, beside=True):
-            if not clearance.blocked:  # a blocked document is never judged to its end
+            if not clearance.blocked:  # a blocked text is not recorded, so `document.judged` remains false
                 document.take(clearance.choice, clearance)
     await watch.end()
 

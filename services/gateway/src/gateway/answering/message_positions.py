@@ -1,4 +1,4 @@
-"""The positions of findings in a request, whose messages a turn reorders and joins."""
+"""Map the positions of findings in a turn to positions in the request. A turn reorders and joins messages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +9,12 @@ from gateway.domain import PART_BREAK, Detections, Finding, Turn
 def in_request(turn: Turn, found: Sequence[Detections]) -> tuple[Detections, ...]:
     """Return the findings in a turn's messages with the positions of the request's messages.
 
-    A finding that spans several messages of the question is split. A finding without a span belongs to the
-    question's last message.
+    The function splits a finding that spans several messages of the question. A finding without a span belongs to
+    the question's last message.
 
     Args:
         turn: The judged turn.
-        found: Its items are numbers of the history's messages; the question has the next number.
+        found: The findings. An item is the number of a message of the history. The question has the next number.
     """
     if not (places := turn.original.places):
         return tuple(found)
@@ -47,7 +47,14 @@ def _in_parts(turn: Turn, places: Sequence[int], found: Detections) -> list[Dete
 
 
 def _in_part(finding: Finding, begin: int, end: int, *, whole: bool) -> Finding | None:
-    """Return the part of a finding within one message of the question; one without a span only if ``whole``."""
+    """Return the part of a finding within one message of the question, or None.
+
+    Args:
+        finding: The finding in the whole question.
+        begin: The offset of the message in the question.
+        end: The offset of the message's end.
+        whole: Return a finding without a span unchanged.
+    """
     if finding.start is None or finding.end is None:
         return finding if whole else None
     start, stop = max(finding.start, begin), min(finding.end, end)

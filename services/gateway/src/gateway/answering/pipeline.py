@@ -1,4 +1,4 @@
-"""The steps that answer a turn. This module knows no protocol and no transport."""
+"""Run the steps that answer a turn, independent of protocols and transports."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -43,17 +43,17 @@ from gateway.ports.answering import Generator, Guardrails, Pictures, Prompt, Ret
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A turn that may go to a model: checked, redacted, fitted into the context window, with its passages.
+    """A turn that the gateway may send to a model: checked, redacted, fitted into the window, with its passages.
 
     Attributes:
         turn: The turn after checks and cuts.
-        selection: The selected passages; None if nothing was searched.
+        selection: The selected passages, or None without a search.
         detections: The findings in the question and in the passages.
-        query: The search query; empty if nothing was searched.
+        query: The search query, or empty without a search.
         left_out: The number of messages that do not fit the context window.
         notes: Notes for diagnosis.
         pictures: Pictures of pages, sent with the passages.
-        judged: The turn after the checks, before cuts; None: `turn`.
+        judged: The turn after the checks, before cuts. None means the same as `turn`.
     """
 
     turn: Turn
@@ -72,7 +72,7 @@ class Prepared:
 
     @property
     def passes_through(self) -> bool:
-        """Return whether the model gets the request unchanged: nothing was found, changed or must be judged."""
+        """Return whether the model gets the unchanged request: no passage, finding or detector changes it."""
         adds = self.passages or self.detections or self.turn.detectors.output or reporting(self.turn)
         original = self.turn.original
         return original.passthrough or bool(original.json and not adds)
@@ -82,11 +82,11 @@ class Pipeline:
     """Answers turns.
 
     Args:
-            retriever: Finds passages.
-            generator: Calls models.
-            guardrails: Judges texts.
-            pictures: Stores pictures of pages.
-            node_tokens: The assumed tokens of a passage before it is fetched.
+        retriever: Finds passages.
+        generator: Calls models.
+        guardrails: Judges texts.
+        pictures: Stores pictures of pages.
+        node_tokens: The assumed tokens of a passage that is not fetched yet.
     """
 
     def __init__(
@@ -115,17 +115,17 @@ class Pipeline:
     ) -> AsyncGenerator[Batch, None]:
         """Yield the events of the answer, in non-empty batches, `Done` last.
 
-        Closing the iterator stops all work for it. Nothing is yielded before the model has begun, so that an
-        earlier error can still be an HTTP status.
+        Closing the iterator cancels all work for the answer. The first batch follows the model's first output, so
+        that an earlier error can still be an HTTP status.
 
         Args:
             turn: The turn.
-            deadline: When the answer must end.
-            timeline: Notes the steps, also of an answer that fails.
+            deadline: The time by which the answer must end.
+            timeline: Records the steps, also of an answer that fails.
 
         Raises:
-            CausewayError: Any step failed; `BlockedQuestion` if the detectors block the question and the turn has
-                no answer for that.
+            BlockedQuestion: The detectors block the question, and the turn has no answer for a blocked question.
+            CausewayError: Another step failed.
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
@@ -143,7 +143,7 @@ class Pipeline:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
-                    await reports  # if a detector fails, no model is called
+                    await reports  # raises if a detector failed, so that the gateway calls no model
                 prompt = _prompt(prepared)
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
@@ -157,7 +157,7 @@ class Pipeline:
                         if opening is None:
                             yield batch
                         else:
-                            # Detectors that only report do not delay the call of the model, but its first words.
+                            # Detectors that only report delay the first output, but not the call of the model.
                             yield [*opening, *await reports, *batch]
                             opening = None
             except BlockedQuestion as blocked:
@@ -168,7 +168,12 @@ class Pipeline:
     async def _admit(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """Refuse what cannot be answered, an unknown index first; see `DetectorKinds.admit`."""
+        """Return the turn if its request can be answered, and all known detectors; see `DetectorKinds.admit`.
+
+        Raises:
+            NotFound: An index or a detector does not exist. The check of the indexes is the first check.
+            CausewayError: The request cannot be answered.
+        """
         original = turn.original
         if original.required_indexes:
             with timeline.step("find index"):
@@ -188,9 +193,9 @@ class Pipeline:
 
         Args:
             turn: The turn.
-            timeline: Notes the steps.
-            deadline: When the answer must end.
-            searches: The model itself searches, so nothing is searched here.
+            timeline: Records the steps.
+            deadline: The time by which the answer must end.
+            searches: The model itself searches, so this function does not search.
         """
         if turn.original.passthrough:
             return Prepared(turn)
@@ -200,7 +205,8 @@ class Pipeline:
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
         checks, found = self._checks.of_input(turn, timeline, deadline), None
         if turn.retrieval.indexes:
-            # Concurrently: the search stays on the platform, and nothing else starts before the verdict.
+            # The search runs concurrently, because its query does not leave the platform. All other steps wait for
+            # the verdict.
             search = self._context.search(turn, turn.query, timeline, deadline)
             (checked, found_in_input), found = await together(checks, search)
         else:
@@ -258,7 +264,7 @@ class Pipeline:
             found += () if failed is blocked else failed.detections
         events: list[Event] = [Context("", (), (), timeline.steps), *found]
         if turn.detection.blocked_is_empty:
-            # The question's tokens are counted, and no model gets it.
+            # The generator counts the question's tokens. No model receives the question.
             counted = await self._generation.count(_composed(Prepared(turn)), [], deadline)
             return [*events, counted or Usage(0, 0), Done(timeline.steps)]
         if not turn.answers_blocked:
@@ -272,7 +278,7 @@ def _prompt(prepared: Prepared) -> Prompt:
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
-    # Judged answers keep the model server's own format with all its members.
+    # If detectors judge the answer, the model server may send it in one piece, in its format with all members.
     judged = bool(turn.detectors.output)
     in_one_piece = turn.original.in_one_piece and judged
     return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not judged)

@@ -1,4 +1,4 @@
-"""Work that runs concurrently with other work of the same request, and ends with it."""
+"""Run several operations of one request concurrently."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -11,7 +11,7 @@ B = TypeVar("B")
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
-    """Run work concurrently with the block; cancel it when the block ends."""
+    """Run work concurrently with the block, and cancel it when the block ends."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -21,7 +21,7 @@ async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[
 
 
 async def together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Run both concurrently; if both fail, raise the first one's error."""
+    """Return the results of two concurrent operations. If both fail, raise the error of the first operation."""
     tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         return await tasks[0], await tasks[1]

@@ -1,4 +1,4 @@
-"""Upper bounds of token counts. If everything fits even by these bounds, no exact count is needed."""
+"""Compute upper bounds of token counts. A prompt that fits by these bounds needs no exact count."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -12,26 +12,27 @@ TEMPLATE_TOKENS = 512
 
 
 def most_tokens(text: str) -> int:
-    """Return an upper bound of the text's bytes in each normal form that a tokenizer may apply.
+    """Return an upper bound of a text's tokens.
 
-    A token has at least one byte.
+    A token has at least one byte. The bound is the maximum of the bytes in each Unicode normal form, because
+    a tokenizer may apply one.
 
     >>> most_tokens("Ferry"), most_tokens("Fähre")
     (5, 13)
     """
     if text.isascii():
         return len(text)
-    # The text or its decomposed form may be longer; their sum is longer than every form.
+    # The sum of the text and its decomposed form is longer than every normal form.
     return sum(len(form.encode("utf-8", "replace")) for form in (text, unicodedata.normalize("NFKD", text)))
 
 
 def bound(known: TokenCounts, texts: Sequence[str], prompt: Sequence[Message]) -> TokenCounts | None:
-    """Return a bound instead of each count; None if a message has more than its text.
+    """Return upper bounds in place of counts, or None if a message contains more than text.
 
     Args:
         known: The properties of the model.
-        texts: Texts that are counted one by one.
-        prompt: Messages that are counted as a conversation.
+        texts: Texts to count one by one.
+        prompt: Messages to count as a conversation.
     """
     if any(message.content_json or message.extra_json for message in prompt):
         return None

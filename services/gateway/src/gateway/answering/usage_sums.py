@@ -1,4 +1,4 @@
-"""Sums of token counts, for answers that need several calls of a model."""
+"""Add token counts of answers that need several calls of a model."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _encode = msgspec.json.encode
 
 
 def added(first: Usage, second: Usage) -> Usage:
-    """Return the sum, including the model server's details."""
+    """Return the sum of two token counts, including the model server's details."""
     raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
     summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""
     return Usage(

@@ -1,19 +1,20 @@
-"""Redactions that begin or end within a word.
+"""Keep the words around a redaction that begins or ends within a word.
 
-``tern4111111111111111`` holds no card number: the number does not begin a word. After ``[REDACTED]`` it would.
+``tern4111111111111111`` contains no card number, because the number does not begin a word. If ``[REDACTED]``
+replaces ``tern``, the number begins a word. A separator prevents this.
 """
 
 _JOINT = "_"
 
 
 def joint(kept: str, taken: str, edge: str) -> str:
-    """Return the separator between the rest of a word and a replacement, so that the rest does not become a word.
+    """Return the separator between a replacement and the rest of a word, so that the rest does not become a word.
 
     Args:
-        kept: The character beside the cut that is kept; empty at an end of the text.
-        taken: The character on the other side, which is redacted.
-        edge: The replacement's character beside the cut. No separator is needed if the replacement is empty, or has
-            a letter or a digit there.
+        kept: The remaining character beside the cut, or empty at an end of the text.
+        taken: The redacted character on the other side of the cut.
+        edge: The replacement's character beside the cut, or empty for an empty replacement. Beside a letter or
+            a digit, no separator is needed.
 
     >>> joint("4", "n", "]"), joint(" ", "n", "["), joint("4", "n", "")
     ('_', '', '')

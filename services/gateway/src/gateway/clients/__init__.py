@@ -1,4 +1,4 @@
-"""The adapters of the ports: gRPC to retriever, generator and guardrails; NATS to ingest and to stored data.
+"""The adapters of the ports. They call retriever, generator and guardrails over gRPC, and use NATS for stored data.
 
-Decisions about requests do not belong here; the fakes of the same ports are in `causeway_testing.gateway`.
+Decisions about requests do not belong here. The fakes of the same ports are in `causeway_testing.gateway`.
 """

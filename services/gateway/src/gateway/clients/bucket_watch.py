@@ -1,4 +1,4 @@
-"""A watched NATS bucket: a copy in memory follows its entries within seconds."""
+"""Watch a NATS bucket and update a copy in memory within seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,15 +18,15 @@ FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 
 
 class BucketWatch:
-    """Follows a bucket until it is closed. While NATS is unavailable the copy does not change.
+    """Watches a bucket until the block ends. While NATS is unavailable, the copy does not change.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
-        fill: Takes all entries, including deletions, at the start and after a gap.
-        change: Called with each new entry.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
+        fill: The function that receives all entries, including deletions, at the start and after a gap.
+        change: The function that receives each new entry.
         what: The contents of the bucket, for the log.
-        check: Seconds of silence after which the watch is checked for a gap: it ends silently if its server has
-            forgotten it.
+        check: Seconds without an entry after which the watch checks for a gap. A watch ends silently if its server
+            has lost it.
         retry: Seconds between attempts.
     """
 
@@ -49,7 +49,7 @@ class BucketWatch:
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Start; the copy is filled as soon as NATS answers."""
+        """Start the watch. It fills the copy as soon as NATS is available."""
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -70,12 +70,12 @@ class BucketWatch:
                     reported = text
                     _log.warning(f"{self._what} cannot be watched; the known ones stay in use", error=text)
                 await asyncio.sleep(self._retry)
-            except Exception:  # if the watch ended here, it would miss every later change
+            except Exception:  # without this clause, the watch would end and miss every later change
                 _log.exception(f"{self._what} cannot be watched; the known ones stay in use")
                 await asyncio.sleep(self._check)
 
     async def _follow(self, bucket: KeyValue) -> None:
-        """Fill the copy and keep it up to date; return if the watch has missed something."""
+        """Fill the copy and keep it up to date. Return if the watch has missed an entry."""
         async with key_value.watched(bucket) as (entries, watcher):
             self._fill(entries)
             revision = max((entry.revision or 0 for entry in entries), default=0)

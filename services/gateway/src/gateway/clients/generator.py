@@ -1,4 +1,4 @@
-"""Generator over gRPC."""
+"""Call the generator over gRPC."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -36,7 +36,13 @@ _BELIEVED_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Cached:
-    """The properties of a model from the generator's last count, and until when they are used."""
+    """The properties of a model from the generator's last count.
+
+    Attributes:
+        counting: The name of the method that counts tokens.
+        known: The properties of the model, without counts.
+        until: The time until which the gateway uses the properties, on the monotonic clock.
+    """
 
     counting: str
     known: TokenCounts
@@ -47,8 +53,8 @@ class GrpcGenerator:
     """`ports.answering.Generator` over a channel.
 
     Args:
-        channel: To the generator.
-        clock: Seconds, monotonic.
+        channel: The channel to the generator.
+        clock: Returns seconds of a monotonic clock.
     """
 
     def __init__(self, channel: grpc.aio.Channel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +68,7 @@ class GrpcGenerator:
         try:
             async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
                 async for message in messages:
-                    # Unknown kinds of a newer generator are ignored.
+                    # A newer generator may send unknown kinds of events, which the gateway ignores.
                     yield [_EVENTS[event.kind](event) for event in message.events if event.kind in _EVENTS]
         except UpstreamRejected as error:
             error.resource = prompt.model
@@ -83,7 +89,7 @@ class GrpcGenerator:
         new = [text for text, count in zip(texts, known, strict=True) if count is None]
         response = await self._count(principal, model, new, messages, deadline)
         if len(new) < len(texts) and response.counting != counting:
-            # The model's counting has changed.
+            # The model counts with another tokenizer now, so that the cached counts are invalid.
             known, new = [None] * len(texts), list(texts)
             response = await self._count(principal, model, new, messages, deadline)
         if response.counting:
@@ -104,7 +110,7 @@ class GrpcGenerator:
             principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
-        # Only existing models get here, so the number of entries is bounded.
+        # The call fails for unknown models, so that the number of entries is bounded.
         known = TokenCounts(
             (), 0, response.context_window, response.only_quotes, response.takes_pictures, response.calls_tools
         )
@@ -165,7 +171,7 @@ def _messages(messages: Iterable[Message]) -> list[generator_pb2.ChatMessage]:
     ]
 
 
-# One look-up per event: this is the hot path.
+# Each token of an answer needs only one look-up in this table.
 _EVENTS: dict[int, Callable[[generator_pb2.GenerateEvent], Event]] = {
     generator_pb2.EVENT_KIND_START: lambda event: Start(event.raw_json or b"{}"),
     generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, b"", event.raw_json),

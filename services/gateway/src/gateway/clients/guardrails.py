@@ -1,4 +1,4 @@
-"""Guardrails over gRPC."""
+"""Call the guardrails service over gRPC."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ _TO_ACTION = {action: number for number, action in _ACTIONS.items()}
 
 
 class GrpcGuardrails:
-    """`ports.answering.Guardrails` over a channel."""
+    """Implements `ports.answering.Guardrails` over a gRPC channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = guardrails_pb2_grpc.GuardrailsServiceStub(channel)
@@ -114,7 +114,7 @@ class GrpcGuardrails:
 
     async def policy(self, deadline: Deadline) -> Policy | None:
         """See `ports.answering.Guardrails`."""
-        # The policy is the deployment's own, the same for all tenants.
+        # All tenants have the policy of the deployment.
         request = guardrails_pb2.GetPolicyRequest(principal=LOCAL.to_proto())
         response: guardrails_pb2.GetPolicyResponse = await rpc.unary(self._stub.GetPolicy, request, deadline)
         if not response.block_message:
@@ -129,7 +129,7 @@ class GrpcGuardrails:
         return tuple(_info(each) for each in response.detectors)
 
     async def listing(self, deadline: Deadline) -> guardrails_pb2.ListDetectorsResponse:
-        """Return the detectors as the service lists them, with its limits."""
+        """Return the service's list of detectors and its limits."""
         return await self._listed(LOCAL, deadline, health=False)
 
     async def _listed(
@@ -143,7 +143,10 @@ class GrpcGuardrails:
 
 
 class _GrpcWatch:
-    """`ports.answering.Watch` over one call. After a block, the service ends the call and ignores later input."""
+    """Implements `ports.answering.Watch` over one call.
+
+    After a block, the service ends the call and ignores later input.
+    """
 
     def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
@@ -187,7 +190,7 @@ def _configs(detectors: Iterable[Detector]) -> list[guardrails_pb2.DetectorConfi
 def _detector(config: guardrails_pb2.DetectorConfig) -> Detector:
     return Detector(
         config.detector_id,
-        # An unknown action of a newer service counts as the strictest.
+        # The gateway treats an unknown action of a newer service as the strictest action.
         _ACTIONS.get(config.action or guardrails_pb2.ACTION_REPORT, Action.BLOCK),
         config.on_error == guardrails_pb2.ON_ERROR_ALLOW,
         config.params_json or b"{}",
@@ -208,7 +211,7 @@ def _context(context: DetectionContext) -> guardrails_pb2.Surroundings:
 def _info(detector: guardrails_pb2.Detector) -> DetectorInfo:
     return DetectorInfo(
         detector.detector_id,
-        # A detector of an unknown kind matches none of the known kinds.
+        # A newer service may list detectors whose kinds this gateway does not know.
         next((_KINDS[kind] for kind in detector.kinds if kind in _KINDS), DetectorKind.CONTENTS),
         detector.streaming,
         detector.description,

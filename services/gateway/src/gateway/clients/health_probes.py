@@ -1,4 +1,4 @@
-"""Health probes of the services that the gateway calls."""
+"""Check the health of the services that the gateway calls."""
 
 import asyncio
 from typing import Any
@@ -12,11 +12,11 @@ from gateway.clients.nats_connection import NatsLink
 
 
 class GrpcProbe:
-    """Calls a service's own health check."""
+    """Calls the gRPC health check of a service."""
 
     def __init__(self, name: str, channel: grpc.aio.Channel) -> None:
         self.name = name
-        # The package's own stub has no types.
+        # The generated stub of the package has no types.
         self._check: Any = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             health_pb2.HealthCheckRequest.SerializeToString,
@@ -35,7 +35,7 @@ class GrpcProbe:
 
 
 class NatsProbe:
-    """Measures a round trip to the broker."""
+    """Checks a round trip to the broker."""
 
     name = "nats"
 
@@ -48,7 +48,7 @@ class NatsProbe:
 
 
 class OriginalsProbe:
-    """Checks the store of the originals, if it is not NATS."""
+    """Checks a store of the originals outside NATS."""
 
     name = "originals"
 

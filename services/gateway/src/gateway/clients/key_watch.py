@@ -1,4 +1,4 @@
-"""The API keys over NATS: the bucket is watched, so that a new or revoked key has effect here within seconds."""
+"""Watch the API keys in NATS, so that a new or revoked key takes effect in the gateway within seconds."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
@@ -15,10 +15,12 @@ _log = structlog.get_logger(__name__)
 
 
 class KeyWatch:
-    """Keeps a key ring up to date. It is a `Probe`: before the keys are known the gateway can admit no caller.
+    """Keeps a key ring up to date.
+
+    The watch is also a `Probe`, because the gateway can admit no caller before it has read the keys.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         ring: The key ring.
         check: As in `BucketWatch`.
         retry: As in `BucketWatch`.
@@ -33,14 +35,14 @@ class KeyWatch:
         self._watch = BucketWatch(bucket, self._fill, self._change, what="the API keys", check=check, retry=retry)
 
     async def __aenter__(self) -> Self:
-        """Start; the ring is filled as soon as NATS answers."""
+        """Start the watch. It fills the ring as soon as NATS is available."""
         await self._watch.__aenter__()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self._watch.__aexit__(*exc)
 
-    async def check(self, deadline: Deadline) -> str | None:  # noqa: ARG002  # as the port has it
+    async def check(self, deadline: Deadline) -> str | None:  # noqa: ARG002  # the port requires it
         """See `ports.health.Probe`."""
         return None if self._ring.filled else "not read yet"
 
@@ -55,7 +57,7 @@ class KeyWatch:
 
 
 def _key(entry: KeyValue.Entry) -> ApiKey | None:
-    """Return the record; None for a revoked key and for an invalid record, which is refused like a revoked key."""
+    """Return the record, or None for a revoked key and for an invalid record. The gateway refuses both."""
     if entry.operation is not None:
         return None
     try:

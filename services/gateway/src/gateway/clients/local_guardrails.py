@@ -1,4 +1,4 @@
-"""Guardrails that judge in the gateway where they can, and else call the service."""
+"""Judge texts in the gateway if its detectors are ready, and otherwise with the guardrails service."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,12 +24,12 @@ _NONE = DetectionContext()
 
 
 class LocalGuardrails:
-    """`ports.answering.Guardrails` that judges in this process with the detectors that are ready there.
+    """`ports.answering.Guardrails` that judges in this process if all detectors of a call are ready there.
 
-    The results are those of the service, because its code judges. Only the call is missing.
+    The results do not differ from the results of the service, because the same code judges.
 
     Args:
-        service: Judges everything else.
+        service: Judges the other texts.
         shared: The detectors that this process can run.
     """
 

@@ -1,4 +1,4 @@
-"""Sessions over NATS: one key each, which expires some time after its last turn."""
+"""Store sessions in NATS. The key of a session expires some time after the session's last turn."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,7 @@ class NatsMemory:
     """`ports.memory.Memory` over a key-value bucket.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, bucket: Callable[[], Awaitable[KeyValue]]) -> None:

@@ -1,4 +1,4 @@
-"""Calls NATS and reports every failure as one kind of error."""
+"""Call NATS, measure the calls, and convert each failure to an error of `servicekit.errors`."""
 
 import asyncio
 import time
@@ -20,27 +20,27 @@ T = TypeVar("T")
 
 
 async def reached(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
-    """Return the operation's result within the deadline. A missing key or object is raised unchanged.
+    """Return the operation's result within the deadline. Errors about a missing key or object do not change.
 
     Args:
         operation: A call that has not begun.
-        deadline: When the call must end.
-        what: The name of the target, for the message and the metrics; the number of names is small.
+        deadline: The time by which the call must end.
+        what: The name of the target, for the message and the metrics. The number of names must be small.
         at_most: The maximum number of seconds, for any deadline.
 
     Raises:
-        DeadlineExceeded: The deadline has already passed; the call was not begun.
+        DeadlineExceeded: The deadline has passed before the call.
         Unavailable: NATS is unavailable, full, or too slow.
     """
     try:
         seconds = deadline.timeout(at_most)
     except DeadlineExceeded:
-        operation.close()  # else Python warns about a coroutine that was never awaited
+        operation.close()  # Python warns about a coroutine that was never awaited
         raise
     labels = {"causeway.what": what.removeprefix("The ")}
     begin = time.perf_counter()
     try:
-        # Not `wait_for`: it loses a cancellation that comes together with the result (Python 3.11).
+        # Not `wait_for`, which loses a cancellation that arrives together with the result (Python 3.11).
         async with asyncio.timeout(seconds):
             return await operation
     except (KeyNotFoundError, ObjectNotFoundError):

@@ -1,6 +1,6 @@
-"""Originals of documents from their store, with a cache on disk.
+"""Read originals of documents from their store, with a cache on disk.
 
-The store returns only whole originals, while readers of a document request its parts one after the other.
+The store returns only whole originals, while a client requests the parts of a document one after the other.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _log = structlog.get_logger(__name__)
 
 
 class CachedOriginals:
-    """`ports.documents.Originals` over their store.
+    """`ports.documents.Originals` over the store of the originals.
 
     Args:
         store: The store.
-        cache: Caches what was read.
+        cache: The cache of originals.
     """
 
     def __init__(self, store: OriginalStore, cache: FileCache) -> None:
@@ -47,7 +47,7 @@ class CachedOriginals:
 
         async def fetch(path: Path) -> None:
             with path.open("wb") as file:
-                # Not in memory, and limited in size.
+                # Without a time limit: the original may be large.
                 await reached(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:

@@ -1,4 +1,4 @@
-"""Pictures of documents' pages from the key-value bucket that ingest fills."""
+"""Read and delete pictures of documents' pages in the key-value bucket that ingest fills."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,7 +22,7 @@ class NatsPictures:
     """`ports.answering.Pictures` over a key-value bucket.
 
     Args:
-        transport: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        transport: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:

@@ -1,4 +1,4 @@
-"""A queue of waiting records: bounded in number and bytes, and fair between tenants."""
+"""Queue waiting records, with limits on their number and bytes, and fairly between tenants."""
 
 from collections import deque
 
@@ -6,18 +6,18 @@ from gateway.ports.records import Record
 
 
 class RecordQueue:
-    """Records by tenant; each tenant's records keep their order.
+    """Waiting records by tenant. The records of each tenant keep their order.
 
-    A tenant may use as much room as is still free. One tenant alone can use half of the queue, and two tenants can
-    use a third each. So the next tenant always finds some room, and no accepted record is dropped. Records are
-    taken from the tenants in turn: between two records of one tenant there is at most one record of each other
-    tenant.
+    A tenant may use as much room as is free at that moment: one tenant can use half of the queue, and two tenants
+    can use a third each. A further tenant therefore always has some room, and the queue never drops an accepted
+    record. The queue returns records round-robin: between two records of one tenant there is at most one record of
+    each other tenant.
 
     Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 
     Args:
         most: The maximum number of records.
-        size: The maximum number of bytes of their payloads.
+        size: The maximum number of bytes of the records' payloads.
     """
 
     def __init__(self, most: int, size: int) -> None:
@@ -27,11 +27,11 @@ class RecordQueue:
         self._count = self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of records that wait or are being sent."""
+        """Return the number of records that wait or were taken and are not done yet."""
         return self._count
 
     def add(self, record: Record) -> bool:
-        """Add a record; return whether there was room."""
+        """Add a record. Return False if the tenant has no room."""
         lane = self._waiting.get(record.tenant) or _Lane()
         length = len(record.payload)
         if lane.count >= self._most - self._count or lane.size + length > self._size - self._bytes:
@@ -48,25 +48,25 @@ class RecordQueue:
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
 
     def take(self, most: int) -> list[Record]:
-        """Take the next records, from each tenant in turn. They keep their room until `done` or `back`."""
+        """Return the next records, one tenant after the other. They use room until `done` or `back`."""
         taken: list[Record] = []
         while len(taken) < most:
             tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
             if tenant is None:
                 break
-            lane = self._waiting[tenant] = self._waiting.pop(tenant)  # moves it to the end of the turns
+            lane = self._waiting[tenant] = self._waiting.pop(tenant)  # moves the tenant to the end
             taken.append(lane.records.popleft())
         return taken
 
     def done(self, record: Record) -> None:
-        """Release the room of a record that was taken."""
+        """Release the room of a taken record."""
         lane = self._waiting[record.tenant]
         self._counted(lane, -1, -len(record.payload))
         if not lane.count:
             del self._waiting[record.tenant]
 
     def back(self, records: list[Record]) -> None:
-        """Put records that were taken back to the front, in their order."""
+        """Put taken records back to the front, in their order."""
         for record in reversed(records):
             self._waiting[record.tenant].records.appendleft(record)
 
@@ -78,7 +78,7 @@ class RecordQueue:
 
 
 class _Lane:
-    """The records of one tenant; those being sent count."""
+    """The records of one tenant. The count and the size include taken records."""
 
     __slots__ = ("count", "records", "size")
 

@@ -1,4 +1,7 @@
-"""All dialects. A new dialect needs a package with a registration, and a line here (docs/extending.md)."""
+"""The list of all dialects. A new dialect needs a package with a registration, and a line in this module.
+
+See docs/extending.md.
+"""
 
 from gateway.dialects.mcp import registration as mcp
 from gateway.dialects.openai import registration as openai
@@ -19,7 +22,7 @@ def registrations(
 
     Args:
         similarity_threshold: The minimum cosine similarity of a passage if an OpenAI-like request names an index.
-        responses_dialect: The dialect of responses; None: a dialect without keys for encrypted contents.
+        responses_dialect: The dialect of the Responses API; None: a dialect without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)
     dialect = responses_dialect or Responses(similarity_threshold)

@@ -1,4 +1,4 @@
-"""Detectors, and their findings."""
+"""The types of detectors and of their findings."""
 
 import enum
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ class Direction(enum.Enum):
 
 
 class Chunking(enum.Enum):
-    """Where a growing text may be cut when it is released."""
+    """The positions at which the guard may divide a growing text when it releases the text."""
 
     MINIMAL = "minimal"
     SENTENCE = "sentence"
-    DETECTORS = "detectors"  # at sentences if a detector judges sentences, else anywhere
+    DETECTORS = "detectors"  # between sentences if a detector judges sentences, otherwise at any position
 
 
 class InputScope(enum.Enum):
-    """Which messages of a conversation the input detectors judge.
+    """The messages of a conversation that the input detectors judge.
 
-    ``LAST`` limits only the detectors that the request names: a request cannot limit the detectors of a policy.
+    ``LAST`` limits only the detectors that the request names. A request cannot limit the detectors of a policy.
     """
 
-    CONVERSATION = "conversation"  # of users and tools; only those after the latest answer can block a request
+    CONVERSATION = "conversation"  # of users and tools; only messages after the latest answer can block a request
     ALL = "all"  # also the system messages
     LAST = "last"  # the last message, of any role
 
 
 class Action(enum.IntEnum):
-    """The consequence of a finding; a greater value is stricter."""
+    """The consequence of a finding. A greater value is stricter."""
 
     REPORT = 1
     REDACT = 2
@@ -48,9 +48,9 @@ class Detector:
         detector_id: The id of the detector.
         action: The consequence of its findings.
         allow_on_error: If the detector fails, the text passes.
-        params_json: Its parameters, a JSON object.
-        requested: The request names the detector; else a policy does. Two detectors that differ only in this are
-            equal.
+        params_json: The parameters of the detector, a JSON object.
+        requested: The request names the detector. Otherwise a policy names it. The comparison of two detectors
+            ignores this attribute.
     """
 
     detector_id: str
@@ -62,27 +62,27 @@ class Detector:
 
 @dataclass(frozen=True, slots=True)
 class Detectors:
-    """The detectors of each direction; a direction without detectors costs no call."""
+    """The detectors of each direction. A direction without detectors causes no call."""
 
     input: tuple[Detector, ...] = ()
     context: tuple[Detector, ...] = ()
     output: tuple[Detector, ...] = ()
 
     def __add__(self, more: "Detectors") -> "Detectors":
-        """Return the detectors of both; a sum is never weaker than its parts."""
+        """Return the detectors of both operands. The sum is at least as strict as each operand."""
         return Detectors(self.input + more.input, self.context + more.context, self.output + more.output)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named set of detectors and the message that replaces a blocked text; empty if not set."""
+    """A named set of detectors, and the message that replaces a blocked text or is empty."""
 
     detectors: Detectors = field(default_factory=Detectors)
     blocked_message: str = ""
 
 
 class DetectorKind(enum.Enum):
-    """The input of a detector; the values are the names of the ecosystem."""
+    """The kind of a detector's input. The values are the names in the detector APIs."""
 
     CONTENTS = "text_contents"
     CHAT = "text_chat"
@@ -97,12 +97,12 @@ class DetectorInfo:
     Attributes:
         detector_id: The id of the detector.
         kind: The input of the detector.
-        streaming: It can judge a growing text before the text is complete.
-        description: What it detects, in one sentence.
+        streaming: The detector can judge a growing text before the text is complete.
+        description: The purpose of the detector, in one sentence.
         params_schema_json: The JSON Schema of its parameters.
-        remote: It calls another server.
-        healthy: Whether it can judge; None if its health was not checked.
-        reason: Why it cannot judge, as a message for the client.
+        remote: The detector calls another server.
+        healthy: The detector can judge. None means that its health was not checked.
+        reason: The reason why the detector cannot judge, as a message for the client.
     """
 
     detector_id: str
@@ -120,12 +120,13 @@ class DetectionContext:
     """The context of the judged texts. A detector fails if it needs a part that is missing.
 
     Attributes:
-        passages: The sources of the texts: their text, or their addresses if ``passages_are_urls``.
-        passages_are_urls: Whether ``passages`` holds addresses.
+        passages: The texts of the sources, or the addresses of the sources if ``passages_are_urls`` is set.
+        passages_are_urls: Whether ``passages`` contains addresses.
         prompt: The prompt that the texts answer.
         messages_json: The conversation of the texts: a JSON list of messages in OpenAI's format.
-        tools_json: The tools of the conversation: a JSON list; empty: no tools.
-        headers: The caller's headers, in lower case; a detector gets those that its configuration allows.
+        tools_json: The tools of the conversation as a JSON list, or empty without tools.
+        headers: The caller's headers, in lower case. A detector receives only the headers that its configuration
+            allows.
     """
 
     passages: tuple[str, ...] = ()
@@ -138,9 +139,10 @@ class DetectionContext:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of a detector; ``start`` and ``end`` are code points, None if it concerns the whole text.
+    """A finding of a detector.
 
-    ``withheld``: clients do not get the finding, because it would reveal part of the redacted text.
+    ``start`` and ``end`` are offsets in code points. They are None if the finding concerns the whole text. Clients
+    do not receive a finding with ``withheld``, because it would reveal part of the redacted text.
     """
 
     detector_id: str
@@ -172,8 +174,9 @@ class DetectorFailure:
     Attributes:
         detector_id: The id of the detector.
         message: The reason, as a message for the client.
-        status: The HTTP status of a remote detector's answer; 504 after a time-out; 0 without an answer.
-        not_asked: There was nothing to compare the text with. A detector that only reports then has no effect.
+        status: The HTTP status of a remote detector's response, 504 after a time-out, or 0 without a response.
+        not_asked: The detector was not called, because the context that it compares with the text is missing. The
+            failure of a detector that only reports then has no effect.
     """
 
     detector_id: str

@@ -9,8 +9,8 @@ class EmbeddingModel:
     """An embedding model.
 
     Attributes:
-        dimension: The length of its vectors.
-        max_tokens: The maximum number of tokens of a text that its vector represents.
+        dimension: The number of dimensions of the model's vectors.
+        max_tokens: The maximum number of tokens of a text. A vector does not represent further tokens.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The events of an answer, in the order in which they may come."""
+"""The events of an answer."""
 
 import enum
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from gateway.domain.turn import Message, Turn
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts; ``raw_json`` is the model server's own object, if it sends one."""
+    """Token counts. ``raw_json`` is the object that the model server sent, or empty."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -27,10 +27,10 @@ class Step:
 
     Attributes:
         name: The name of the step.
-        duration_ms: Its duration in milliseconds.
-        usage: The tokens that a model used for the step, if the answer's own `Usage` does not include them.
+        duration_ms: The duration in milliseconds.
+        usage: The tokens that a model used for the step, if the `Usage` of the answer does not include them.
         inner: The steps that the called service reports.
-        start_ms: The start in milliseconds after the start of the answer; None if it is not measured. A step
+        start_ms: The start in milliseconds after the start of the answer, or None if it is not measured. A step
             that ran several times has the start of its first run.
     """
 
@@ -51,7 +51,7 @@ class Subject(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A requested step that was omitted, or a step that was added; for diagnosis."""
+    """A note for diagnosis: the gateway omitted a requested step, or changed it."""
 
     subject: Subject
     text: str
@@ -62,15 +62,15 @@ class Context:
     """The context of the answer: the first event of every answer that is not a pass-through.
 
     Attributes:
-        query: The search query; empty if nothing was searched.
+        query: The search query, or empty without a search.
         passages: The passages that fit the budget, best first.
-        prompt: The messages that the model gets.
+        prompt: The messages for the model.
         steps: The steps so far.
         left_out: The number of oldest messages that do not fit the model's context window.
         notes: Notes for diagnosis.
-        pictures: Pictures of pages that the model gets.
+        pictures: Pictures of pages for the model.
         detectors: All known detectors, if the turn names detector kinds.
-        judged: The turn after redaction; None if the detectors blocked it.
+        judged: The turn after redaction, or None if the detectors blocked the turn.
     """
 
     query: str
@@ -86,24 +86,24 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The members of the answer as a whole (``id``, ``created``, ``model``, …), one JSON object.
+    """The members of the whole answer (``id``, ``created``, ``model``, …), one JSON object.
 
-    The event may be repeated with further members.
+    An answer may have several of these events. Later events contain further members.
     """
 
     raw_json: bytes = b"{}"
 
 
-# Delta, Finish and Chunk are structs: one is made per token, and a frozen dataclass takes eight times as long.
+# Delta, Finish and Chunk are structs, because each token creates one. A frozen dataclass takes eight times as long.
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """The next piece of a choice: its content, other members that have no type here, or both.
+    """The next piece of a choice: content, other members, or both.
 
     Attributes:
         choice: The number of the choice, from 0.
-        text: Content.
-        delta_json: Members of the choice's delta beside the content, as the model server sent them; an object, or
-            empty. `parts` reads it.
-        choice_json: Members of the choice beside its delta (log probabilities); an object, or empty.
+        text: The next piece of the content.
+        delta_json: The members of the choice's delta beside the content, as the model server sent them: an object,
+            or empty. `parts` decodes it.
+        choice_json: The members of the choice beside its delta (log probabilities): an object, or empty.
     """
 
     choice: int
@@ -115,7 +115,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     def parts(self) -> tuple[Part, ...]:
         """Return the parts beside the content.
 
-        Each call reads the JSON, so that plain text and unread parts cost nothing.
+        Each call decodes the JSON, so that plain text and unused parts cost no decoding.
 
         Raises:
             Unavailable: The model server sent invalid JSON.
@@ -127,9 +127,9 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 class Detections:
     """The findings of detectors, and the tolerated failures of detectors.
 
-    ``item`` is the choice for output, and the message's index for input. Spans in an answer count the model's text
-    without its follow-up questions. A finding in a part beside the text has no span. ``left_out`` names the parts
-    of an answer that no detector could judge, and that were omitted for this reason.
+    ``item`` is the number of the choice for output, and the number of the message for input. The offsets in an
+    answer count the model's text without its follow-up questions. A finding in a part beside the text has no span.
+    ``left_out`` contains the paths of the omitted parts of an answer, which no detector could judge.
     """
 
     direction: Direction
@@ -146,10 +146,10 @@ class CompactionBegun:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDone:
-    """The summary that takes the place of the conversation.
+    """The summary that replaces the conversation.
 
     Attributes:
-        summary: Its text.
+        summary: The text of the summary.
         alone: No answer follows.
     """
 
@@ -159,14 +159,14 @@ class CompactionDone:
 
 @dataclass(frozen=True, slots=True)
 class SearchBegun:
-    """The model starts a search. `SearchDone` is the next event. An empty query cannot be searched."""
+    """The model starts a search. `SearchDone` follows. The search for an empty query returns no passages."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class SearchDone:
-    """The results of a search by the model: those that the caller may see and the detectors pass."""
+    """The results of a search by the model that the caller may see and no detector blocks."""
 
     query: str
     passages: tuple[Passage, ...]
@@ -180,7 +180,7 @@ class FollowUps:
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
-    """A choice is complete; `Delta` describes ``choice_json``."""
+    """The end of a choice. `Delta` describes ``choice_json``."""
 
     choice: int
     reason: str
@@ -189,9 +189,9 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer is complete; the event has all its steps. The last event of every answer.
+    """The last event of every answer, with all steps of the answer.
 
-    ``selection`` is None if nothing was searched.
+    ``selection`` is None without a search.
     """
 
     steps: tuple[Step, ...]

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Settings of one index; None means the platform's setting, or in a change the present one.
+    """The settings of one index. None means the platform's setting, or the current setting in a change.
 
     Attributes:
-        embedding: The name of its embedding model.
+        embedding: The name of the embedding model.
         chunk_tokens: The maximum number of tokens of a chunk's text.
-        chunk_overlap: The maximum number of tokens that a chunk repeats from the previous one.
+        chunk_overlap: The maximum number of tokens that a chunk repeats from the previous chunk.
         fusion: The default fusion of searches: ``scores`` or ``ranks``.
         dense_weight: The default weight of vectors in hybrid searches, 0 to 1.
         expand: Whether searches expand the query by default.
-        language: The language of its texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (of an
-            earlier version).
-        ocr: Whether new documents get text recognition of images: ``auto`` (if available) or ``off``.
+        language: The language of the texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (the text
+            search of an earlier version).
+        ocr: The text recognition in images of new documents: ``auto`` (if available) or ``off``.
     """
 
     embedding: str | None = None
@@ -31,7 +31,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """An index, with counts of what the caller may see in it."""
+    """An index, with the numbers of the documents and chunks that the caller may see."""
 
     name: str
     settings: IndexSettings
@@ -41,16 +41,16 @@ class IndexSummary:
 
 @dataclass(frozen=True, slots=True)
 class IndexRebuild:
-    """A rebuild; times are RFC 3339 in UTC, ``finished_at`` is empty while it runs.
+    """A rebuild of an index. Times are RFC 3339 in UTC.
 
     Attributes:
         state: ``running``, ``succeeded`` or ``failed``.
         settings: The settings of the index after the rebuild.
         documents_done: The number of documents with new vectors.
         documents_total: The number of all documents.
-        error: Why it failed.
-        started_at: When it was requested.
-        finished_at: When it ended.
+        error: The reason of the failure.
+        started_at: The time of the request.
+        finished_at: The time of the end, or empty while the rebuild runs.
     """
 
     state: str
@@ -67,12 +67,12 @@ class StoredSnapshot:
     """A snapshot of an index.
 
     Attributes:
-        path: Its path among the tenant's snapshots.
-        index: The name of its index; empty if the snapshot is damaged.
-        documents: The number of documents in it.
-        chunks: The number of chunks in it.
-        size_bytes: Its size on disk.
-        created_at: RFC 3339.
+        path: The path below the tenant's snapshot directory.
+        index: The name of the index, or empty if the snapshot is damaged.
+        documents: The number of documents.
+        chunks: The number of chunks.
+        size_bytes: The size on disk.
+        created_at: The time of creation, RFC 3339.
     """
 
     path: str

@@ -36,9 +36,10 @@ def is_name(text: str) -> bool:
 
 
 def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the latest messages within the bounds of a session. The first of them is a message of the user.
+    """Return the latest messages within the limits of a session. The first returned message is a user message.
 
-    The result has no system messages, because each request has its own. It has no messages with pictures.
+    The result has no system messages, because each request contains its system messages. It has no messages with
+    pictures.
     """
     kept: list[Message] = []
     room = MOST_CHARACTERS

@@ -22,11 +22,11 @@ class TokenCounts:
     Attributes:
         texts: One count per text.
         messages: The count of the conversation.
-        context_window: 0 if it is not known.
-        only_quotes: It answers with sentences of its sources and follows no instructions: it can generate neither a
-            search query nor questions.
-        takes_pictures: It accepts pictures among the parts of a message.
-        calls_tools: It calls the tools that a request offers.
+        context_window: The size of the context window in tokens, or 0 if it is not known.
+        only_quotes: The model answers with sentences of its sources and follows no instructions. It can generate
+            neither a search query nor questions.
+        takes_pictures: The model accepts pictures among the parts of a message.
+        calls_tools: The model can call the tools that a request offers.
     """
 
     texts: tuple[int, ...]

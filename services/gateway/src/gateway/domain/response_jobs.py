@@ -12,9 +12,9 @@ class ResponseJob:
 
     Attributes:
         name: The id of the response.
-        created: When it was accepted, in seconds since 1970.
+        created: The time at which the gateway accepted the request, in seconds since 1970.
         principal: The principal of the request.
-        key_id: The id of the API key; empty for a token, or without a credential.
+        key_id: The id of the API key, or empty for a token and without a credential.
         profile: The name of the front end.
         body: The request's original body.
         headers: The request's headers that detectors may receive.

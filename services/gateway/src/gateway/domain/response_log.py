@@ -1,4 +1,4 @@
-"""The log of a response: its released events, in the order in which clients get them."""
+"""The log of a response: its released events, in the order in which clients receive them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ class Entry:
     """One entry of a log: the events that one write appended.
 
     Attributes:
-        writer: The name of the attempt to answer that wrote it. Each attempt has its own name.
-        first: The number of its first event.
-        data: Its complete events, as clients get them; empty if the entry only announces a new writer.
-        last: The number of its last event; ``first - 1`` if it has no event.
+        writer: The name of the attempt that wrote the entry. Each attempt to answer has a different name.
+        first: The number of the first event.
+        data: The complete events, as clients receive them. Empty if the entry only announces a new writer.
+        last: The number of the last event, or ``first - 1`` without an event.
         ended: No entry follows.
         deleted: The log was deleted, and this is its only entry.
-        position: Its position in the log, which grows with each entry; 0 before it is written.
-        before: The position of the previous entry; 0 if it is the first one, or the previous position is unknown.
+        position: The position in the log, which grows with each entry, or 0 before the write.
+        before: The position of the previous entry, or 0 for the first entry and an unknown position.
     """
 
     writer: str
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def lacks_event(self) -> bool:
-        """Return whether its last event was too large and is missing; the stored response has the content."""
+        """Return whether the last event was too large for the entry. The stored response contains its content."""
         return self.ended and not self.data and self.last >= self.first
 
     def same(self, other: "Entry") -> bool:
@@ -41,12 +41,12 @@ class Entry:
         return mine == (other.writer, other.first, other.last, other.ended, other.deleted, other.data)
 
     def after(self, number: int) -> bytes:
-        """Return the bytes of its events after the event with this number."""
+        """Return the bytes of the events after the event with this number."""
         if number < self.first:
             return self.data
         return b"".join(event for at, event in self.events() if at > number)
 
     def events(self) -> Iterator[tuple[int, bytes]]:
-        """Yield its events, each with its number."""
+        """Yield the events, each with its number."""
         pieces = self.data.split(_END)[:-1]
         return ((self.first + at, piece + _END) for at, piece in enumerate(pieces))

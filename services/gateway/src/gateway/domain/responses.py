@@ -26,13 +26,13 @@ class Stored:
     """A stored response or conversation.
 
     Attributes:
-        id: Its id.
-        profile: The name of the front end that it belongs to.
+        id: The id of the response or of the conversation.
+        profile: The name of its front end.
         object: The response or the conversation, as clients read it.
         items: The input items of the response, or the items of the conversation.
-        chain: The responses that it continues, oldest first.
-        sources: The documents that it uses: the index and the id of each.
-        revision: The number of its current revision.
+        chain: The ids of the responses that the response continues, oldest first.
+        sources: The index and the id of each used document.
+        revision: The number of the current revision.
     """
 
     id: str
@@ -45,17 +45,17 @@ class Stored:
 
     @property
     def status(self) -> str:
-        """Return the status of a response; empty for a conversation."""
+        """Return the status of a response, or an empty text for a conversation."""
         return str(self.object.get("status", ""))
 
     @property
     def runs(self) -> bool:
-        """Return whether it is a response that has not ended."""
+        """Return whether this is a response that has not ended."""
         return self.status in RUNNING
 
     @property
     def all_items(self) -> tuple[Item, ...]:
-        """Return its items, including the output of a response."""
+        """Return all items, including the output of a response."""
         return (*self.items, *self.object.get("output", ()))
 
 
@@ -66,7 +66,7 @@ class Owned:
     Attributes:
         owner: The name under which the user's responses are stored.
         stored: The response.
-        size: Its size in the store, in bytes.
+        size: The size in the store, in bytes.
     """
 
     owner: str
@@ -79,8 +79,8 @@ class OwnedPage:
     """A page of a tenant's responses, newest first.
 
     Attributes:
-        found: The responses; possibly fewer than requested.
-        next_token: The token of the next page; empty on the last page.
+        found: The responses. A page may have fewer responses than requested.
+        next_token: The token of the next page, or empty on the last page.
     """
 
     found: tuple[Owned, ...]
@@ -93,12 +93,12 @@ class Before:
 
     Attributes:
         items: The earlier items, oldest first.
-        references: The items that its input references, by id.
-        chain: The responses that it continues, oldest first.
-        conversation: The id of its conversation; empty: none.
-        store: Its response is stored.
-        name: The id of its response; empty: it gets a new one.
-        created: When the response was created, in seconds since 1970; 0: now.
+        references: The items that the request's input references, by id.
+        chain: The ids of the responses that the request continues, oldest first.
+        conversation: The id of the conversation, or empty without a conversation.
+        store: Store the response.
+        name: The id of the response, or empty for a new id.
+        created: The time at which the response was created, in seconds since 1970, or 0 for the current time.
     """
 
     items: tuple[Item, ...] = ()
@@ -127,7 +127,7 @@ def is_id(text: str, kind: str) -> bool:
 
 
 def owners_of_item(item_id: str) -> tuple[str, ...]:
-    """Return the ids of the response and of the conversation that an item of this id can belong to."""
+    """Return the ids of the response and of the conversation that may contain the item with this id."""
     found = _ITEM_ID.fullmatch(item_id)
     return () if found is None else (f"{RESPONSE}_{found[1]}", f"{CONVERSATION}_{found[1]}")
 

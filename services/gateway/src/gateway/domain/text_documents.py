@@ -9,11 +9,11 @@ class TextDocument:
     """A document that the client sends as text.
 
     Attributes:
-        document_id: Its id in the index.
-        text: Not blank.
-        metadata_json: A JSON object, as the client sent it.
+        document_id: The id in the index.
+        text: The text, which is not blank.
+        metadata_json: The metadata from the client, a JSON object.
         sha256: The hash of the text in UTF-8, lower-case hex.
-        suffix: The file suffix of its programming language if it is source code; else empty.
+        suffix: The file suffix of the programming language of source code, or empty for other texts.
     """
 
     document_id: str
@@ -24,7 +24,7 @@ class TextDocument:
 
 
 class TextOutcome(enum.Enum):
-    """The result for a document that was sent as text."""
+    """The result for a document that a client sent as text."""
 
     STORED = enum.auto()
     UNCHANGED = enum.auto()
@@ -37,8 +37,8 @@ class ListedDocument:
     """A document of an index with the beginning of its text.
 
     Attributes:
-        sha256: The hash of its text, or of its file.
-        is_truncated: Whether it has more text.
+        sha256: The hash of the document's text, or of its file.
+        is_truncated: The document has more text.
     """
 
     document_id: str
@@ -58,11 +58,11 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """A condition: the metadata have this value under this key.
+    """A condition: the metadata contain this value under this key.
 
     Attributes:
-        key: With dots for nested keys.
-        json_value: A JSON scalar.
+        key: The key, with dots between nested keys.
+        json_value: The value, a JSON scalar.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Assistants: names that clients choose like a model's, each with its own indexes, prompt and rules."""
+"""Assistants, which clients choose like a model. Each assistant has its own indexes, prompt and rules."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _Name = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """The callers that may use an assistant: all, or those in one of these lists."""
+    """The callers that may use an assistant: the members of any list, or all callers if every list is empty."""
 
     tenants: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -43,13 +43,13 @@ class Assistant:
     """An assistant.
 
     Attributes:
-        name: Clients choose it like a model's name, and the answers carry it.
-        indexes: The indexes to search together; empty: nothing is searched.
-        model: The model to use; empty: the profile's.
-        system_prompt: Replaces the profile's, if set.
-        overrides: Have priority over the profile's.
-        detectors: Run after the profile's.
-        audience: The callers that may use it.
+        name: The name, which requests and answers contain as the name of the model.
+        indexes: The indexes to search together; empty: no search.
+        model: The model to use; empty: the profile's model.
+        system_prompt: Replaces the profile's system prompt, if set.
+        overrides: Default settings with priority over the profile's settings.
+        detectors: The detectors that run after the profile's detectors.
+        audience: The callers that may use the assistant.
     """
 
     name: str
@@ -109,5 +109,5 @@ class AssistantEntry(BaseModel):
 
 
 def by_name(entries: Iterable[AssistantEntry]) -> dict[str, Assistant]:
-    """Return assistants by their names."""
+    """Return the assistants by name."""
     return {entry.name: entry.assistant() for entry in entries}

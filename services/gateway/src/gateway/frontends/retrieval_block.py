@@ -1,4 +1,4 @@
-"""The ``retrieval`` block of a front end's profile: further indexes, and options of searches."""
+"""The ``retrieval`` block of a front end's profile: further indexes and search options."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ def index_name(name: str) -> str:
     """Check the name of an index for pydantic, and return it unchanged.
 
     Raises:
-        ValueError: An index cannot have this name.
+        ValueError: The name is not a valid index name.
     """
     try:
         return keys.index_name(name)
@@ -40,7 +40,7 @@ class RetrievalEntry(BaseModel):
     with_tools: bool = True
 
     def tuning(self) -> Tuning:
-        """Return the options of searches."""
+        """Return the search options."""
         return Tuning(
             fusion=self.fusion,
             dense_weight=self.dense_weight,

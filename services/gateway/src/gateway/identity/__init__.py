@@ -1,5 +1,5 @@
 """Authentication and roles of callers: credentials, API keys, OpenID Connect tokens.
 
-The middleware that applies these rules is `server.authentication`. The libraries for tokens are large; only `oidc`
-loads them.
+`server.authentication` is the middleware that applies these rules. Only `oidc` loads the libraries for tokens,
+because they are large.
 """

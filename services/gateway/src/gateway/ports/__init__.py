@@ -1,5 +1,5 @@
-"""The protocols of the services that the gateway calls, and the types of these calls.
+"""The interfaces of the services that the gateway calls, and the types of these calls.
 
-Implementations do not belong here: the adapters are in `clients`, the fakes in `causeway_testing.gateway`. Both
-pass the same contract tests.
+Implementations do not belong here. The adapters are in `clients`, the fakes in `causeway_testing.gateway`. Adapters
+and fakes pass the same contract tests.
 """

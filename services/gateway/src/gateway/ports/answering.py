@@ -1,7 +1,4 @@
-"""The services that answer a question. Adapters: `clients`. Fakes: `causeway_testing.gateway`.
-
-Adapters and fakes pass the same tests.
-"""
+"""The services that answer a question."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -37,7 +34,7 @@ class Retriever(Protocol):
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
     ) -> Found:
-        """Return the best passages for a query, best first; in a reranker's order if one is wanted and runs.
+        """Return the best passages for a query, best first. A reranker orders them if requested and available.
 
         Raises:
             NotFound: An index does not exist for the principal.
@@ -56,11 +53,19 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to a model; ``passthrough_json`` replaces everything but the principal and the model.
+    """A request to a model.
 
-    ``plain``: the only message is a text to continue, and the parameters are those of a text completion.
-    ``in_one_piece``: call the model server without streaming, if it can; the answer is one `Completion`.
-    ``unary``: call the model server without streaming, if it can; the events are the same.
+    Attributes:
+        principal: The caller.
+        model: The name of the model, or empty for the default model.
+        question: The question, for models that only quote their sources.
+        messages: The messages for the model.
+        sources: The passages, for models that only quote their sources.
+        parameters_json: Members of an OpenAI request for the model, one object.
+        passthrough_json: An OpenAI request to send unchanged, or empty. It replaces all attributes after ``model``.
+        plain: The only message is a text to continue. The parameters are the parameters of a text completion.
+        in_one_piece: Call the model server without streaming, if possible. The answer is one `Completion`.
+        unary: Call the model server without streaming, if possible. The events are the same as with streaming.
     """
 
     principal: Principal
@@ -82,7 +87,10 @@ class Generator(Protocol):
         """Yield the answer's events, in batches as they arrive. Closing the iterator stops the model.
 
         Raises:
-            UpstreamRejected, NotFound, Unavailable, DeadlineExceeded: At the first step, or at a later one.
+            UpstreamRejected: The model server refused the request.
+            NotFound: The model does not exist.
+            Unavailable: The generator or the model server is not available, also during the answer.
+            DeadlineExceeded: The deadline has passed, also during the answer.
         """
         ...
 
@@ -98,23 +106,29 @@ class Generator(Protocol):
         ...
 
     def known(self, model: str) -> TokenCounts | None:
-        """Return the properties of the model from its last count, without counts; None if that is too old.
+        """Return the properties of the model from its last count, without counts, or None if they are too old.
 
-        It saves a call when the context window alone decides.
+        The function makes no call. It is for decisions that need no counts.
         """
         ...
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
-        """Return the models, the default one first."""
+        """Return the models, the default model first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """How far a growing text may be released, with the findings up to there.
+    """A permission to release a part of a growing text.
 
-    ``judged``: the choice is complete and fully judged. If a text beside a choice is judged and not cleared, no
-    detector that redacts or blocks judges it.
+    Attributes:
+        choice: The number of the choice, or of the text beside the choices.
+        cleared_until: The offset up to which the text may be released, in code points.
+        findings: The findings up to this offset.
+        blocked: A detector blocks the answer.
+        failures: The detectors that failed.
+        judged: The text is complete, and the detectors have judged it. If it is a text beside a choice and is not
+            cleared, no detector that redacts or blocks can judge it.
     """
 
     choice: int
@@ -131,29 +145,26 @@ class Watch(Protocol):
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> Sequence[Clearance]:
-        """Append to a choice's text; wait while too much text waits for the detectors.
+        """Append a piece to a text and return the immediate clearances. `clearances` yields the later clearances.
 
-        Return what may be released, as far as it is known at once. `clearances` yields the rest.
+        The call waits while too much text waits for the detectors.
 
         Args:
-            choice: The number of the choice.
+            choice: The number of the choice, or of the text beside the choices.
             text: The text to append; may be empty.
-            last: The choice is complete.
+            last: The text is complete.
             reply_json: With the last piece: the members of the message beside its content, one JSON object.
-            beside: The text is not the content of a choice and has its own number: only detectors that judge
-                texts by themselves judge it.
+            beside: The text is not the content of a choice. Only detectors that judge a text without its context
+                judge it.
         """
         ...
 
     async def end(self) -> None:
-        """End the input: no more text is fed."""
+        """End the input. No call of `feed` follows."""
         ...
 
     def clearances(self) -> AsyncGenerator[Clearance, None]:
-        """Yield what may be released and `feed` has not returned, as soon as it is known.
-
-        End when everything is judged.
-        """
+        """Yield each clearance that `feed` has not returned. End after the detectors have judged all texts."""
         ...
 
 
@@ -174,11 +185,13 @@ class Guardrails(Protocol):
         *,
         beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-        """Return one verdict per text; ``beside``: only from detectors that judge texts by themselves.
+        """Return one verdict per text, and the tolerated failures of detectors.
+
+        With ``beside``, only detectors that judge a text without its context judge the texts.
 
         Raises:
-            NotFound: No such detector.
-            InvalidRequest: A detector's parameters are wrong.
+            NotFound: A detector does not exist.
+            InvalidRequest: A detector's parameters are invalid.
         """
         ...
 
@@ -195,21 +208,22 @@ class Guardrails(Protocol):
         Args:
             principal: The caller.
             detectors: The detectors that judge.
-            deadline: When the work must be done.
+            deadline: The time by which the work must end.
             context: The context of the texts.
-            chunking: Where to cut the texts; then the text also waits for detectors that only report. None: cut
-                anywhere; only detectors that redact or block delay the text.
+            chunking: The positions at which the detectors may divide the texts. The texts then also wait for
+                detectors that only report. None allows any position, and only detectors that redact or block delay
+                the texts.
         """
         ...
 
     async def policy(self, deadline: Deadline) -> Policy | None:
-        """Return the policy that the service is configured with; None without a policy."""
+        """Return the configured policy of the service, or None without a policy."""
         ...
 
     async def detectors(
         self, principal: Principal, deadline: Deadline, *, health: bool = False
     ) -> tuple[DetectorInfo, ...]:
-        """Return the available detectors, ordered by id; ``health`` also checks their health (slow)."""
+        """Return the available detectors, ordered by id. ``health`` also checks their health, which is slow."""
         ...
 
 
@@ -217,18 +231,20 @@ class Pictures(Protocol):
     """Stores pictures of documents' pages."""
 
     async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
-        """Return the JPEG of the page of a passage; None if no picture is stored.
+        """Return the JPEG of the page of a passage, or None if no picture is stored.
 
-        It checks no permission: the caller may see each passage that a search found.
+        The function checks no permission, because the caller may see each passage that a search found.
 
         Raises:
-            Unavailable, DeadlineExceeded: The store does not answer.
+            Unavailable: The store is not available.
+            DeadlineExceeded: The deadline has passed.
         """
         ...
 
     async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
-        """Remove the pictures of documents, or of the whole index, after these are deleted.
+        """Remove the pictures of deleted documents, or of a deleted index.
 
-        It raises nothing: a picture that remains has no document, so no caller can reach it. The failure is logged.
+        The function logs a failure and does not raise it. A remaining picture has no document, so that no caller
+        can read it.
         """
         ...

@@ -14,16 +14,16 @@ class History(Protocol):
     async def save(
         self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
     ) -> Conversation:
-        """Store a conversation; replace its previous version.
+        """Store a conversation and replace its previous version.
 
         Raises:
             PayloadTooLarge: The conversation is too long.
-            Conflict: The user has too many conversations.
+            Conflict: The user has the maximum number of conversations.
         """
         ...
 
     async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
-        """Return the messages as they were saved.
+        """Return the saved messages, unchanged.
 
         Raises:
             NotFound: The user has no such conversation.
@@ -47,5 +47,5 @@ class History(Protocol):
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
-        """Delete all conversations of a user; return how many there were."""
+        """Delete all conversations of a user and return their number."""
         ...

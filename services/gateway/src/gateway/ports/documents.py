@@ -25,18 +25,18 @@ class Ingest(Protocol):
     """Adds documents."""
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
-        """Store the original and enqueue its job; the returned job is durable.
+        """Store the original, enqueue its job and return the job. The returned job is durable.
 
         Raises:
-            Unavailable: The queue cannot be reached, or is full; nothing was accepted.
-            RateLimited: Too many jobs of the tenant wait already.
+            Unavailable: The queue cannot be reached, or is full. The job was not accepted.
+            RateLimited: Too many jobs of the tenant wait.
         """
         ...
 
     async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
-        """Enqueue a change of a document's access list and return the job; the returned job is durable.
+        """Enqueue a change of a document's access list and return the job. The returned job is durable.
 
-        The order of the jobs decides between the change and the queued versions of the document.
+        Changes and new versions of a document take effect in the order of their jobs.
 
         Raises:
             Unavailable, RateLimited: As in `submit`.
@@ -44,7 +44,7 @@ class Ingest(Protocol):
         ...
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """Return the present state of a job.
+        """Return the current state of a job.
 
         Raises:
             NotFound: The tenant has no such job.
@@ -68,13 +68,13 @@ class Catalogue(Protocol):
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
-        """Return the documents whose fields each have one of the given values and that the principal may see.
+        """Return the documents that the principal may see and whose fields each have one of the given values.
 
         Args:
             principal: The caller.
             index: The index to search.
-            values: By field: ``sourcefile``, ``category``, ``metadata.<key>``.
-            deadline: When the call must end.
+            values: The values of each field: ``sourcefile``, ``category``, ``metadata.<key>``.
+            deadline: The time by which the call must end.
 
         Raises:
             NotFound: The index does not exist for the principal.
@@ -95,7 +95,7 @@ class Catalogue(Protocol):
     async def passages(
         self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
     ) -> PassagePage:
-        """Return a document with its passages from a number on, at most 100.
+        """Return a document with at most ``count`` of its passages, from the number ``first`` on. The limit is 100.
 
         Raises:
             NotFound: The index or the document does not exist for the principal.
@@ -120,18 +120,18 @@ class Originals(Protocol):
     def open(
         self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AbstractAsyncContextManager[Path]:
-        """Provide a file with an original's bytes until the block ends. It checks no permission.
+        """Provide a file with an original's bytes until the block ends. The function checks no permission.
 
         Raises:
-            NotFound: There is no such original.
-            Unavailable: The store does not answer.
+            NotFound: The original does not exist.
+            Unavailable: The store is not available.
         """
         ...
 
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
-        """Remove originals after their documents are deleted; originals that another index also has remain.
+        """Remove the originals of deleted documents, except originals of documents in other indexes.
 
-        It raises nothing: an original that remains has no document, so no caller can reach it. The failure is
-        logged.
+        The function logs a failure and does not raise it. A remaining original has no document, so that no caller
+        can read it.
         """
         ...

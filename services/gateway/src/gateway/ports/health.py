@@ -6,10 +6,10 @@ from servicekit.deadline import Deadline
 
 
 class Probe(Protocol):
-    """Checks whether a dependency answers."""
+    """Checks whether a dependency is available."""
 
     name: str
 
     async def check(self, deadline: Deadline) -> str | None:
-        """Return None if it answers, else the problem."""
+        """Return None if the dependency is available, or a description of the problem."""
         ...

@@ -1,7 +1,4 @@
-"""The services that manage indexes. Adapters: `clients`. Fakes: `causeway_testing.gateway.indexes`.
-
-Adapters and fakes pass the same tests.
-"""
+"""The services that manage indexes."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -27,32 +24,32 @@ class Texts(Protocol):
         *,
         existing_only: bool = False,
     ) -> Job:
-        """Enqueue one job for all documents and return it; the returned job is durable.
+        """Enqueue one job for all documents and return the job. The returned job is durable.
 
         Args:
             principal: The caller.
-            index: Created if it does not exist.
-            documents: At least one; their ids differ.
-            deadline: When the job must be accepted.
-            existing_only: Ignore documents that the index does not have.
+            index: The name of the index. Ingest creates a missing index.
+            documents: At least one document. Their ids differ.
+            deadline: The time by which the queue must have accepted the job.
+            existing_only: Ignore documents that the index does not contain.
 
         Raises:
             InvalidRequest: The name of the index is invalid.
-            Unavailable: The queue cannot be reached; nothing was accepted.
+            Unavailable: The queue cannot be reached. The job was not accepted.
         """
         ...
 
     async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
-        """Wait for the job and return it with its outcomes; return its present state at the deadline.
+        """Wait for the end of a job and return it with its outcomes. At the deadline, return its current state.
 
         Raises:
-            CausewayError: The reason why the job failed.
+            CausewayError: The job failed.
         """
         ...
 
 
 class Indexes(Protocol):
-    """Manages the indexes of a tenant. An index that does not exist for the principal is `NotFound`."""
+    """Manages the indexes of a tenant. All calls raise `NotFound` if the index does not exist for the principal."""
 
     async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
         """Return the indexes, ordered by name."""
@@ -83,7 +80,7 @@ class Indexes(Protocol):
 
         Raises:
             Conflict: The index exists.
-            InvalidRequest: A setting is invalid; the error names it.
+            InvalidRequest: A setting is invalid. The error names the setting.
         """
         ...
 
@@ -100,7 +97,7 @@ class Indexes(Protocol):
         Raises:
             Conflict: The index is being rebuilt.
             PermissionDenied: The principal is no administrator.
-            InvalidRequest: A setting is invalid, or only a rebuild can change it; the error names it.
+            InvalidRequest: A setting is invalid, or only a rebuild can change it. The error names the setting.
         """
         ...
 
@@ -112,12 +109,12 @@ class Indexes(Protocol):
         Raises:
             Conflict: Another rebuild of the index runs.
             PermissionDenied: The principal is no administrator.
-            InvalidRequest: A setting is invalid; the error names it.
+            InvalidRequest: A setting is invalid. The error names the setting.
         """
         ...
 
     async def last_rebuild(self, principal: Principal, index: str, deadline: Deadline) -> IndexRebuild:
-        """Return the running rebuild, or the last one; raise `NotFound` also for an index without a rebuild."""
+        """Return the running rebuild or the last rebuild. Raise `NotFound` also for an index without a rebuild."""
         ...
 
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
@@ -125,7 +122,7 @@ class Indexes(Protocol):
         ...
 
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
-        """Write a snapshot to ``path/index``; an empty path is the snapshot directory.
+        """Write a snapshot to ``path/index``. An empty path means the snapshot directory.
 
         Raises:
             Conflict: The path exists, or the tenant has too many snapshots.
@@ -145,24 +142,24 @@ class Indexes(Protocol):
         """Delete a snapshot.
 
         Args:
-                principal: The caller.
-                path: As in `StoredSnapshot`.
-                deadline: When the call must end.
+            principal: The caller.
+            path: The path, as in `StoredSnapshot`.
+            deadline: The time by which the call must end.
 
         Raises:
-                NotFound: The path has no snapshot.
-                PermissionDenied: The principal is no administrator.
-                InvalidRequest: The path leads out of the snapshot directory.
+            NotFound: The path has no snapshot.
+            PermissionDenied: The principal is no administrator.
+            InvalidRequest: The path leads out of the snapshot directory.
         """
         ...
 
     async def load(
         self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False
     ) -> None:
-        """Make an index from its snapshot ``path/index``.
+        """Create an index from its snapshot ``path/index``.
 
         Raises:
-            NotFound: The snapshot does not exist; the message names its path.
+            NotFound: The snapshot does not exist. The message names its path.
             Conflict: The index exists, and ``overwrite`` is False.
             InvalidRequest: The path leads out of the snapshot directory, or is no snapshot of the index.
         """
@@ -170,16 +167,16 @@ class Indexes(Protocol):
 
 
 class Embedder(Protocol):
-    """Computes vectors of texts, as those of the indexes."""
+    """Computes vectors of texts with the embedding models of the indexes."""
 
     async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
         """Return the texts' vectors.
 
         Args:
             principal: The caller.
-            model: Empty: the default model.
-            texts: None of them is blank.
-            deadline: When the call must end.
+            model: The name of the model, or empty for the default model.
+            texts: The texts, of which no text is blank.
+            deadline: The time by which the call must end.
 
         Raises:
             NotFound: The model does not exist.
@@ -188,5 +185,5 @@ class Embedder(Protocol):
         ...
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
-        """Return the models, the default one first."""
+        """Return the models, the default model first."""
         ...

@@ -1,7 +1,4 @@
-"""The service that manages jobs. Adapters: `clients`. Fakes: `causeway_testing.gateway.jobs`.
-
-Adapters and fakes pass the same tests.
-"""
+"""The service that manages jobs."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -15,10 +12,10 @@ from gateway.domain.documents import Job
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """A page of jobs, most recently changed first. It may have fewer jobs than requested.
+    """A page of jobs, most recently changed first. A page may have fewer jobs than requested.
 
     Attributes:
-        next_token: Gets the next page; empty on the last page.
+        next_token: The token of the next page, or empty on the last page.
     """
 
     jobs: tuple[Job, ...]
@@ -30,7 +27,7 @@ class JobChange:
     """The state of a job at one moment.
 
     Attributes:
-        revision: Grows with each change.
+        revision: A number that grows with each change.
     """
 
     revision: int
@@ -42,11 +39,12 @@ class DeadLetter:
     """A job that failed permanently and can be sent again.
 
     Attributes:
-        job_id: Empty if the message holds no job: then it cannot be sent again.
-        document_id: Empty if the job has many documents, like ``sourcefile``.
-        reason: A reason of the error table.
+        job_id: The id of the job. Empty if the message contains no valid job, which cannot be sent again.
+        document_id: The id of the document, or empty for a job with many documents.
+        sourcefile: The name of the file, or empty for a job with many documents.
+        reason: A reason in the error table.
         attempts: The number of attempts.
-        died_at: RFC 3339.
+        died_at: The time of the failure, RFC 3339.
     """
 
     job_id: str
@@ -61,7 +59,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """A page of dead letters, the newest first; see `JobPage`."""
+    """A page of dead letters, newest first; see `JobPage`."""
 
     letters: tuple[DeadLetter, ...]
     next_token: str = ""
@@ -80,8 +78,8 @@ class Lane:
     """A lane of the queue, from one tenant's point of view.
 
     Attributes:
-        jobs: The tenant's jobs in it, both waiting and running.
-        places: The maximum number of jobs of a tenant in it; None in the last lane, which takes the others.
+        jobs: The number of the tenant's waiting and running jobs in the lane.
+        places: The maximum number of a tenant's jobs in the lane. None in the last lane, which accepts all jobs.
     """
 
     jobs: int
@@ -98,11 +96,11 @@ class Jobs(Protocol):
 
         Args:
             principal: The caller.
-            index: Only jobs that write to this index; empty: all.
-            state: Only jobs in this state; empty: all.
-            count: The maximum number of jobs of the page.
-            token: The token of the previous page; empty for the first page.
-            deadline: When the call must end.
+            index: Return only jobs that write to this index. Empty selects all indexes.
+            state: Return only jobs in this state. Empty selects all states.
+            count: The maximum number of jobs in the page.
+            token: The token of the previous page, or empty for the first page.
+            deadline: The time by which the call must end.
 
         Raises:
             InvalidRequest: The token is invalid.
@@ -118,23 +116,23 @@ class Jobs(Protocol):
         ...
 
     def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
-        """Yield a job's present state and its changes until it ends.
+        """Yield a job's current state and its changes until the job ends.
 
-        The present state is omitted if it has the revision ``after``. None is yielded after some seconds without a
-        change.
+        The generator omits the current state if it has the revision ``after``. It yields None after some seconds
+        without a change.
 
         Raises:
             NotFound: The job does not exist, or does not exist any more.
-            Unavailable: At the first step: the store does not answer.
+            Unavailable: The store is not available at the first step.
         """
         ...
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """Cancel a job, so that nothing of it can be found. A cancelled job does not change.
+        """Cancel a job, so that searches find no passage of it. The call does not change a cancelled job.
 
         Raises:
             NotFound: The job does not exist.
-            Conflict: The job has ended, or is too near its end to be stopped.
+            Conflict: The job has ended, or it is too late to cancel it.
         """
         ...
 
@@ -147,7 +145,7 @@ class Jobs(Protocol):
         ...
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
-        """Send dead letters again, as the same jobs; all of the tenant's if ``job_ids`` is None.
+        """Send dead letters again with unchanged job ids. Without ``job_ids``, send all of the tenant's letters.
 
         Raises:
             RateLimited: The queue is full.

@@ -17,7 +17,7 @@ class Memory(Protocol):
         ...
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
-        """Return the caller's session of this name with the front end; None for an unknown name."""
+        """Return the caller's session of this name with the front end, or None for an unknown name."""
         ...
 
     async def replace(
@@ -29,13 +29,13 @@ class Memory(Protocol):
         revision: int,
         deadline: Deadline,
     ) -> bool:
-        """Replace the messages of a revision; return False if the session has changed or is gone."""
+        """Replace the messages of a revision. Return False if the session has changed or does not exist."""
         ...
 
     async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
-        """Delete a session; return False for an unknown name."""
+        """Delete a session. Return False for an unknown name."""
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
-        """Delete all sessions of a user; return how many there were."""
+        """Delete all sessions of a user and return their number."""
         ...

@@ -9,9 +9,9 @@ class Record:
     """One record.
 
     Attributes:
-        subject: Its NATS subject: `keys.usage_subject` or `keys.audit_subject`.
+        subject: The NATS subject: `keys.usage_subject` or `keys.audit_subject`.
         tenant: The tenant of the request.
-        id: Its unique id; a record that is sent twice is stored once.
+        id: The unique id. A record that the gateway sends twice is stored once.
         payload: A JSON object (docs/usage.md).
     """
 
@@ -22,7 +22,7 @@ class Record:
 
 
 class Records(Protocol):
-    """Takes records and delivers them."""
+    """Accepts records and delivers them."""
 
     dropped: int
     """The number of records that were dropped because the queue was full."""
@@ -33,7 +33,7 @@ class Records(Protocol):
         ...
 
     def write(self, record: Record) -> None:
-        """Take a record without waiting; drop and count it if there is no room."""
+        """Accept a record without waiting. If the queue is full, drop and count the record."""
         ...
 
     async def reachable(self, tenant: str) -> bool:

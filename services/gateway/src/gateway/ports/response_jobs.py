@@ -13,7 +13,7 @@ class TakenJob(Protocol):
     job: ResponseJob
 
     async def working(self) -> None:
-        """Tell the queue that the job still runs; without this signal, another gateway gets the job."""
+        """Report to the queue that the job still runs. Without this signal, another gateway receives the job."""
         ...
 
     async def done(self) -> None:
@@ -21,15 +21,15 @@ class TakenJob(Protocol):
         ...
 
     async def again(self) -> None:
-        """Return the job to the queue for another gateway."""
+        """Return the job to the queue, so that another gateway can receive it."""
         ...
 
 
 class ResponseJobs(Protocol):
-    """Gives each job to one gateway at a time, until a gateway has completed it."""
+    """Delivers each job to one gateway at a time, until a gateway has completed it."""
 
     async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
-        """Put a job on the queue.
+        """Enqueue a job.
 
         Raises:
             RateLimited: Too many jobs of the tenant wait or run.

@@ -16,14 +16,14 @@ class ResponseLog(Protocol):
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
         """Append an entry and return its position. Readers see the entry when this call returns.
 
-        If the store has the entry already, because an earlier acknowledgement was lost, it is not written again.
+        The call does not write the entry again if the store has it because an earlier acknowledgement was lost.
 
         Args:
             principal: The owner of the response.
             name: The id of the response.
             entry: The entry to append.
-            after: The expected position of the current last entry; 0: the log must be empty.
-            deadline: When the call must end.
+            after: The expected position of the current last entry. 0 means that the log must be empty.
+            deadline: The time by which the call must end.
 
         Raises:
             Conflict: The last entry has another position: another writer is active, or the log was deleted.
@@ -33,7 +33,7 @@ class ResponseLog(Protocol):
         ...
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
-        """Return the next entries after a position, or an empty list at the end. More entries may follow them."""
+        """Return the next entries after a position, or an empty list at the end. More entries may follow."""
         ...
 
     async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
@@ -43,9 +43,9 @@ class ResponseLog(Protocol):
     def watch(
         self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
     ) -> AbstractAsyncContextManager[None]:
-        """Call a function with each entry that is written while the block runs.
+        """Call a function with each entry that a writer appends while the block runs.
 
-        Entries may be missed. The ``before`` of the next entry shows this.
+        The function may miss entries. It detects this from the ``before`` of the next entry.
 
         Raises:
             Unavailable: The log cannot be reached.
@@ -53,9 +53,9 @@ class ResponseLog(Protocol):
         ...
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
-        """Delete a log. Readers get an entry with ``deleted``; later writes fail."""
+        """Delete a log. Readers receive an entry with ``deleted``, and later writes fail."""
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
-        """Delete all logs of a user; return how many there were."""
+        """Delete all logs of a user and return their number."""
         ...

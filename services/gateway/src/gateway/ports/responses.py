@@ -9,23 +9,23 @@ from gateway.domain.responses import Owned, OwnedPage, Stored
 
 
 class ResponseStore(Protocol):
-    """Stores each user's responses and conversations. It deletes a user's oldest ones beyond a limit."""
+    """Stores each user's responses and conversations. Beyond a limit, the store deletes a user's oldest objects."""
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """Store a response or a conversation, replace its previous version, and return it with its revision.
 
         Raises:
-            PayloadTooLarge: It exceeds the size limit.
+            PayloadTooLarge: The object exceeds the size limit.
         """
         ...
 
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored | None:
-        """Replace the revision that it was read with; return it with its new revision.
+        """Replace the revision ``stored.revision`` and return the object with its new revision.
 
-        Returns None if the stored revision has changed or was deleted.
+        Return None if the stored revision has changed or was deleted.
 
         Raises:
-            PayloadTooLarge: It exceeds the size limit.
+            PayloadTooLarge: The object exceeds the size limit.
         """
         ...
 
@@ -34,11 +34,11 @@ class ResponseStore(Protocol):
         ...
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
-        """Delete a response or a conversation; return False if it does not exist."""
+        """Delete a response or a conversation. Return False if it does not exist."""
         ...
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
-        """Delete all responses and conversations of a user; return how many there were."""
+        """Delete all responses and conversations of a user and return their number."""
         ...
 
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
@@ -49,11 +49,11 @@ class ResponseStore(Protocol):
         Args:
             tenant: The tenant.
             count: The maximum number of responses.
-            token: The token of the previous page; empty for the first page.
-            deadline: When the call must end.
+            token: The token of the previous page, or empty for the first page.
+            deadline: The time by which the call must end.
         """
         ...
 
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
-        """Return a response of any user of a tenant, in the form of `page`; None if it does not exist."""
+        """Return a response of any user of a tenant, in the form of `page`, or None if it does not exist."""
         ...

@@ -1,4 +1,4 @@
-"""Encryption of texts that clients store for the platform."""
+"""The encryption of texts that clients store for the platform."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ class Sealing(Protocol):
     """Encrypts the texts of a user, so that only the platform can read them, and only for this user."""
 
     def seal(self, owner: Principal, profile: str, kind: str, text: str) -> str:
-        """Return the encrypted text; empty if no key is known.
+        """Return the encrypted text, or an empty text if no key is known.
 
         Args:
             owner: The user who owns the text.
@@ -20,7 +20,7 @@ class Sealing(Protocol):
         ...
 
     def opened(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
-        """Return the decrypted text; None if it was not encrypted for this user, front end and kind.
+        """Return the decrypted text, or None if it was not encrypted for this user, front end and kind.
 
         Raises:
             Unavailable: The keys are not known yet.

@@ -1,5 +1,5 @@
 """Quotas of tenants, API keys and users over all replicas of the gateway (docs/quotas.md): limits, meters, ledger.
 
-The middleware that enforces them is `server.quota_enforcement`, and how replicas exchange usage is
-`clients.quota_share`.
+`server.quota_enforcement` is the middleware that enforces them. `clients.quota_share` exchanges the usage between
+the replicas.
 """

@@ -1,4 +1,4 @@
-"""The ASGI messages of an answer."""
+"""Sends the ASGI messages of a streamed answer."""
 
 from starlette.types import Send
 
@@ -8,12 +8,12 @@ from gateway.server.responses import NOSNIFF
 
 
 def server_timing(steps: tuple[Step, ...]) -> bytes:
-    """Return the steps as a ``Server-Timing`` header (W3C Server Timing), durations in milliseconds."""
+    """Return the value of a ``Server-Timing`` header (W3C Server Timing), with durations in milliseconds."""
     return ", ".join(f"{step.name.replace(' ', '-')};dur={step.duration_ms:g}" for step in steps).encode()
 
 
 async def begin_stream(send: Send, media: Media, exchange: Exchange) -> None:
-    """Send the head of a streamed answer."""
+    """Send the status and the headers of a streamed answer."""
     headers = [
         (b"content-type", media.stream),
         (b"cache-control", b"no-cache"),

@@ -1,4 +1,4 @@
-"""The gateway's metrics."""
+"""The route of the gateway's metrics."""
 
 from fastapi import APIRouter, Response
 
@@ -10,7 +10,7 @@ def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
 
     Args:
         metrics: The metrics.
-        tenants: Include the metrics by tenant; False if administrators of single tenants may read them.
+        tenants: Whether to include the metrics by tenant. False if administrators of one tenant have access.
     """
     routes = APIRouter(tags=["health"])
 
@@ -21,7 +21,7 @@ def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def read_metrics() -> Response:
-        """Return latency and number of requests by route and outcome, and figures of answers' passages."""
+        """Return the number and the latency of requests by route and result, and statistics about passages."""
         return Response(metrics.text(tenants=tenants), media_type=MEDIA)
 
     return routes

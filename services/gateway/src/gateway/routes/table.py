@@ -1,6 +1,6 @@
-"""The table of the routes other than chats, with the requirements of each. Dialects register their own.
+"""The table of all routes except the chats, with their requirements. Dialects register the chats.
 
-Enforcement, the OpenAPI document and the table in docs/security.md use it. The gateway refuses a path without an
+Authorization, the OpenAPI document and docs/security.md use this table. The gateway refuses a path without an
 entry, and a test checks that every route has one.
 """
 
@@ -30,7 +30,7 @@ def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error
 
 
 def _front_end(path: str, method: str, role: Role) -> Route:
-    """Return a route that a page calls besides the chat; its errors are plain text."""
+    """Return a route that pages call besides the chat. Its errors are plain text in a JSON object."""
     return Route(path, method, role, _PROFILE, errors=_front_end_error)
 
 
@@ -42,7 +42,7 @@ def _detection(path: str) -> Route:
     return Route(path, "POST", _ASK, errors=orchestrator_error)
 
 
-# Below these paths a missing path is reported in the page's own format.
+# Unknown paths below these prefixes get an error in the format of the front end.
 _FRONT_END_PREFIXES = (
     "/config/",
     "/auth_setup/",
@@ -156,8 +156,8 @@ def route_table(
 
     Args:
         dialects: The registrations of the dialects.
-        metrics_open: The metrics need no role.
-        console: The console is served.
+        metrics_open: Whether the metrics need no role.
+        console: Whether the gateway serves the console.
     """
     routes = [
         replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each

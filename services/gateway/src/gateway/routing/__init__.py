@@ -1,4 +1,4 @@
-"""The properties of routes for the layers around them: a table has one entry for each path and method.
+"""The route table: it has one entry with properties for each path and method.
 
-The answers of routes belong to `routes` and `dialects`; the layers that read the table belong to `server`.
+`routes` and `dialects` contain the handlers of the routes. `server` contains the layers that read the table.
 """

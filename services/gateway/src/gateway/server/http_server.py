@@ -19,12 +19,12 @@ _CONNECTIONS = 10_000
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, because the process has one pair for all servers.
+    """uvicorn without its own signal handlers, because the process handles the signals for all its servers.
 
     Args:
         app: The ASGI application.
-        grace: Seconds that running answers get when the server stops.
-        limits: The limits of requests' heads, and of clients' time.
+        grace: Maximum seconds for which running answers continue when the server stops.
+        limits: The limits of requests and clients.
         connections: The open connections of the process.
     """
 
@@ -42,14 +42,14 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol,  # type: ignore[arg-type]  # uvicorn calls it
+                http=protocol,  # type: ignore[arg-type]  # uvicorn only calls it
                 ws="none",
                 loop="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_keep_alive=limits.idle,  # type: ignore[arg-type]  # uvicorn gives it to call_later
+                timeout_keep_alive=limits.idle,  # type: ignore[arg-type]  # uvicorn passes it to call_later
                 timeout_graceful_shutdown=max(1, int(grace)),
             )
         )
@@ -61,7 +61,7 @@ class HttpServer(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one.
+    """Return a listening socket. Port 0 selects a free port.
 
     Raises:
         Unavailable: The address is in use, or does not belong to this machine.
@@ -77,7 +77,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def served(
     app: ASGIApp, host: str, port: int | None, grace: float, limits: HttpLimits, connections: Connections
 ) -> AsyncIterator[None]:
-    """Serve an application on its own port while the block runs; do nothing if ``port`` is None."""
+    """Serve an application on its own port while the block runs. Do nothing if ``port`` is None."""
     if port is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The public address of the gateway, for links and metadata."""
+"""Determines the public address of the gateway, for links and metadata."""
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -10,10 +10,10 @@ METADATA = "/.well-known/oauth-protected-resource"
 
 
 class PublicAddress:
-    """Returns the address of a request's front end.
+    """Returns the public addresses of the gateway and of its front ends.
 
     Args:
-        url: The public address of the gateway, without a trailing slash; empty: from the request's host.
+        url: The public address of the gateway, without a trailing slash. Empty: the request's host is used.
         path: The path below which a proxy offers the gateway, if ``url`` is empty.
     """
 

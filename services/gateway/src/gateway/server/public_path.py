@@ -1,4 +1,4 @@
-"""The path below which a proxy offers the gateway, as pure ASGI around the routes other than chats."""
+"""The ASGI middleware for a gateway that a proxy offers below a path."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -6,11 +6,11 @@ _DESCRIPTION = frozenset(("/docs", "/openapi.json"))
 
 
 class PublicPath:
-    """Adds the public path to the addresses in the gateway's answers.
+    """Adds the public path to the addresses in the gateway's responses.
 
-    The proxy removes the path from a request, so the routes do not see it. The page of the interface, the OpenAPI
-    document (ASGI's ``root_path``) and the header ``Location`` contain it. The path is a setting. The header
-    ``X-Forwarded-Prefix``, which any client can send, has no effect.
+    The proxy removes the path from requests. This layer adds the path to the page `/docs` and the OpenAPI document
+    (by ASGI's ``root_path``), and to the header ``Location``. The path is a setting, because every client can send
+    the header ``X-Forwarded-Prefix``.
 
     Args:
         app: The inner application.

@@ -25,7 +25,7 @@ class _Entry(BaseModel):
 
 
 class Timeouts(_Entry):
-    """Seconds; the settings have the defaults."""
+    """Time-outs in seconds; the settings have the defaults."""
 
     connect: Seconds | None = None
     first_token: Seconds | None = None
@@ -76,12 +76,12 @@ class DeploymentEntry(_Entry):
 
     Attributes:
         model: The server's name of the model; empty: the public one.
-        weight: Its share within its tier.
+        weight: The share of requests within the tier.
         tier: The deployments of the lowest tier are used first.
         max_concurrency: The maximum number of concurrent answers.
         queue: The maximum number of requests that wait for a slot.
-        headers: Sent in addition to the server's.
-        version: Of the model; only for Triton.
+        headers: Headers in addition to the server's headers.
+        version: The version of the model; only for Triton.
         answer_tokens: The default limit of an answer; only for Triton.
     """
 
@@ -100,12 +100,13 @@ class ModelEntry(_Entry):
     """A model from the callers' point of view.
 
     Attributes:
-        context_window: In tokens; None: from its servers.
-        tokenizer: As in `generator.tokenizers.TokenizerSpec`.
-        chat_template: Formats the messages; empty: the tokenizer's.
-        pictures: It accepts pictures among the parts of a message.
-        tools: It calls the tools that a request offers.
-        reasoning: The member of a message for the model's earlier reasoning; empty: not supported by its servers.
+        context_window: The context window in tokens; None: as its servers report.
+        tokenizer: The tokenizer, as in `generator.tokenizers.TokenizerSpec`.
+        chat_template: The template that formats the messages; empty: the tokenizer's template.
+        pictures: The model accepts pictures among the parts of a message.
+        tools: The model calls the tools that a request offers.
+        reasoning: The member of a message for the model's earlier reasoning; empty: its servers do not support
+            this.
     """
 
     name: Name
@@ -119,14 +120,14 @@ class ModelEntry(_Entry):
 
 
 class RetriesEntry(_Entry):
-    """How often, and for how long, one request retries a failed deployment."""
+    """The maximum number of retries of one request, and the seconds within which a retry may begin."""
 
     most: int = Field(2, ge=0, le=10)
     within: float = Field(10.0, ge=0, le=3600)
 
 
 class CircuitEntry(_Entry):
-    """After how many failures in a row a deployment gets no requests, and for how many seconds."""
+    """The number of consecutive failures that opens the circuit, and the seconds that the circuit stays open."""
 
     failures: int = Field(5, ge=1)
     seconds: Seconds = 10.0

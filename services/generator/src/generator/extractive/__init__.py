@@ -1,5 +1,5 @@
 """The extractive model, which needs no weights: it answers with the best sentences of the sources.
 
-Ranking, citing and cutting of its answers belong here. Requests and chunks of the OpenAI API belong in
+Code that ranks, cites and limits its answers belongs here. Requests and chunks of the OpenAI API belong in
 `generator.openai_emulation`.
 """

@@ -16,7 +16,7 @@ _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
 _SHORT_LINE = 80
-# Widths of letters differ: a line counts as full from this share of the longest one's length.
+# A line counts as full from this share of the longest line's length, because the widths of letters differ.
 _FULL = 0.85
 
 
@@ -25,12 +25,12 @@ class Passage:
     """A quotable passage.
 
     Attributes:
-        text: Its text.
-        context: The text above it that it needs: headings, the introduction of a table or list.
-        previous: The sentence before it in the same paragraph; empty for the first.
-        following: The sentence after it in the same paragraph; empty for the last.
-        is_label: A line that may be a heading, or introduces others; worth less than a sentence.
-        table: The number of its table in the text, from 1, if it is a row; else 0.
+        text: The text of the passage.
+        context: The text above the passage that explains it: headings, the introduction of a table or list.
+        previous: The previous sentence of the paragraph; empty for the first sentence.
+        following: The next sentence of the paragraph; empty for the last sentence.
+        is_label: The passage may be a heading or the introduction of a list. It ranks below a sentence.
+        table: For a row of a table: the number of the table in the text, from 1; else 0.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Passage:
 
 
 def passages(text: str) -> list[Passage]:
-    """Return the passages of a text, in order. It handles Markdown, and lines that were wrapped for a page."""
+    """Return the passages of a text, in order. The text may be Markdown, or wrapped to the width of a page."""
     return list(_Reader(text).read())
 
 
@@ -93,7 +93,7 @@ class _Reader:
         self._headings.append((level, heading))
 
     def _is_record(self, at: int) -> bool:
-        """Return whether the line is a row as ingest writes it: ``Name: value; …``, or ``|`` between cells."""
+        """Return whether the line is a row in the format of ingest: ``Name: value; …``, or ``|`` between cells."""
         line = self._lines[at]
         names = _fields(line)
         if len(names) != 1:
@@ -123,9 +123,9 @@ class _Reader:
         return match is not None and (not match[0].strip()[0].isalnum() or not self._paragraph)
 
     def _is_title(self, line: str, following: str) -> bool:
-        """Return whether it is a numbered heading without markup: ``4.2 Rescue boat``, with text below it."""
+        """Return whether the line is a numbered heading without markup: ``4.2 Rescue boat``, with text below it."""
         begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
-        # After a plain number an empty line may also end a list; `4.2` can only begin a section.
+        # An empty line after `4 …` may end a list. `4.2 …` always begins a section.
         dotted = re.match(r"\d+\.\d", line.strip()) is not None
         goes_on = following.strip()[:1].islower() or not (following.strip() or dotted)
         return begins and not goes_on and _NUMBERED.match(line.strip()) is not None and not _ENDED.search(line)
@@ -172,7 +172,7 @@ class _Reader:
 
 
 def _fields(line: str) -> list[str]:
-    """Return the names in a line of ``Name: value`` with semicolons; none if most of its parts have no name."""
+    """Return the names in a line ``Name: value; Name: value``; an empty list if most parts have no name."""
     if ": " not in line:
         return []
     parts = line.split("; ")
@@ -181,7 +181,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _row_text(header: list[str], cells: list[str]) -> str:
-    """Return a row that is readable without its table: the first cell, then the others after their headings."""
+    """Return a row that is readable without its table: the first cell, then the others with their column names."""
     named = [f"{name}: {cell}" if name else cell for name, cell in zip(header[1:], cells[1:], strict=False) if cell]
     return f"{cells[0]} ({', '.join(named)})" if named else cells[0]
 
@@ -189,15 +189,14 @@ def _row_text(header: list[str], cells: list[str]) -> str:
 def _joined(lines: list[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
-        # A hyphen at the end of a line belongs to the word; the text does not tell whether it was there before the
-        # line break.
+        # Keep a hyphen at the end of a line: the text does not show whether the line break added it.
         wordy = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
         text += line if wordy or _is_wide(text[-1:], line[:1]) else f" {line}"
     return text
 
 
 def _is_wide(left: str, right: str) -> bool:
-    """Return whether a line break between two characters of scripts without spaces is no space."""
+    """Return whether both characters belong to scripts without spaces; a line break between them is no space."""
     return "\u3000" <= left <= "\u9fff" or "\uff00" <= left <= "\uffef" if "\u3000" <= right <= "\uffef" else False
 
 

@@ -1,4 +1,4 @@
-"""The client of servers that speak the OpenAI API: requests, streams, failures.
+"""The client of servers with the OpenAI API: requests, streams, failures.
 
-Choosing among servers belongs in `generator.routing`.
+Code that selects a server belongs in `generator.routing`.
 """

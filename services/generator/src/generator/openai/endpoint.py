@@ -12,13 +12,13 @@ class Endpoint:
     """An address with its parameters.
 
     Attributes:
-        base_url: The base of the paths. Requests keep its query.
-        bearer: The key for ``Authorization: Bearer``, if any.
+        base_url: The base of the paths. Requests keep the query of this URL.
+        bearer: The key for ``Authorization: Bearer``; None: no such header.
         chat_path: The path of chat completions; ``{model}`` is replaced by the server's name of the model.
         text_path: The path of text completions, in the same format.
         models_path: The path of the list of models.
-        headers: Sent with every request.
-        query: Parameters of every URL.
+        headers: The headers of every request.
+        query: The query parameters of every request.
     """
 
     base_url: str

@@ -14,14 +14,15 @@ _TRUE = Raw(b"true")
 
 
 def request_body(prompt: Conversation, model: str, reasoning: str = "") -> bytes:
-    """Return the request; the caller's parameters are in it unchanged.
+    """Return the body of the request, with the caller's parameters unchanged.
 
-    It requests a stream with usage at its end, for any ``stream_options``, because the platform passes events on;
-    unless the answer is wanted in one piece, or all events together.
+    If the prompt is neither ``in_one_piece`` nor ``unary``, the request asks for a stream with usage at its end,
+    for any ``stream_options`` of the caller.
 
     Args:
+        prompt: The conversation.
         model: The server's name of the model.
-        reasoning: The member of a message for the model's earlier reasoning; empty: none.
+        reasoning: The member of a message for the model's earlier reasoning; empty: leave the reasoning out.
     """
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)

@@ -13,8 +13,8 @@ _SPACE = b" \t\r\n"
 def set_member(document: bytes, name: str, value: bytes) -> bytes:
     """Return a JSON object whose member ``name`` has a new value; all other bytes are unchanged.
 
-    A duplicate member gets the value in both places, because readers differ on which one counts. A missing one is
-    inserted first. A document that already has the value is returned unchanged.
+    If the object has the member twice, both get the value, because JSON parsers differ on which one counts. If the
+    object does not have the member, it becomes the first member.
 
     Args:
         document: A valid JSON object.
@@ -35,10 +35,10 @@ def set_member(document: bytes, name: str, value: bytes) -> bytes:
 
 
 def _values(document: bytes, name: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the values of the outermost object's members of that name."""
+    """Yield start and end of each value of that name in the outermost object."""
     depth = 0
-    key: bytes | None = None  # of the outermost object, while its colon is expected
-    start = -1  # of the wanted value
+    key: bytes | None = None  # a string of the outermost object that may be a member's name
+    start = -1  # the start of the value; -1 outside the value
     for token in _TOKEN.finditer(document):
         first = token[0][:1]
         if first == b'"':

@@ -13,10 +13,10 @@ _LINE_ENDS = (_LF, _CR)
 
 
 class SseParser:
-    r"""Splits a byte stream into the payloads of its events, for any boundaries of the reads.
+    r"""Splits a byte stream into the payloads of its events. A read may end at any byte.
 
-    Lines end with CR LF, LF or CR. Comments and the fields ``event``, ``id`` and ``retry`` are ignored; several
-    ``data`` lines of one event are joined with LF.
+    Lines end with CR LF, LF or CR. The parser ignores comments and the fields ``event``, ``id`` and ``retry``. It
+    joins several ``data`` lines of one event with LF.
 
     Args:
         most_bytes: The maximum number of bytes of an event.
@@ -72,7 +72,7 @@ class SseParser:
         return payloads
 
     def close(self) -> list[bytes]:
-        """Return the rest at the stream's end: an event that lacks only its blank line is complete."""
+        """Return the last payload at the end of the stream; the blank line after the last event may be missing."""
         payloads: list[bytes] = []
         self._take(b"".join(self._line), payloads)
         self._take(b"", payloads)
@@ -86,7 +86,7 @@ class SseParser:
         if not line:
             if self._data:
                 payload = b"\n".join(self._data) if len(self._data) > 1 else self._data[0]
-                if payload:  # an empty one only shows that the server runs
+                if payload:  # some servers send empty payloads to keep the connection open
                     payloads.append(payload)
                 self._data.clear()
                 self._data_size = 0

@@ -13,10 +13,10 @@ class Models:
     """The models that a request can name.
 
     Args:
-        models: At least one, with different names; the first is the default.
+        models: At least one model, with different names; the first one is the default.
 
     Raises:
-        ValueError: Two have the same name.
+        ValueError: Two models have the same name.
     """
 
     def __init__(self, models: Sequence[Route]) -> None:
@@ -31,7 +31,7 @@ class Models:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> Route:
-        """Return the model of a name; the default one for an empty name.
+        """Return the model of a name; the default model for an empty name.
 
         Raises:
             NotFound: The model does not exist.

@@ -1,4 +1,4 @@
-"""Requests and answers as span attributes, with OpenTelemetry's names, without their text.
+"""Span attributes of requests and answers, with OpenTelemetry's names and without any text.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -15,7 +15,7 @@ _CARRIERS = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
 
 
 class RequestParameters(msgspec.Struct):
-    """The parameters of a request besides its messages, for all types of requests."""
+    """The parameters of a request except its messages, for all types of requests."""
 
     stream: object = None
     temperature: object = None
@@ -43,7 +43,7 @@ _chunk_decoder = msgspec.json.Decoder(_ChunkFields)
 
 
 def parameters_of(prompt: Prompt) -> RequestParameters:
-    """Return the parameters of a prompt; the platform's own prompts have flags for streaming.
+    """Return the parameters of a prompt; ``stream`` of a `Conversation` comes from its flags.
 
     Raises:
         InvalidRequest: A number is out of range.
@@ -82,7 +82,7 @@ def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
         try:
             chunk = _chunk_decoder.decode(event.raw_json)
         except (ValueError, RecursionError):
-            continue  # it is passed on unchanged in any case
+            continue  # the client gets the event unchanged
         for name, value in (("gen_ai.response.id", chunk.id), ("gen_ai.response.model", chunk.model)):
             if isinstance(value, str) and value:
                 found.setdefault(name, value)

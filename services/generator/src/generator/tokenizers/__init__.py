@@ -1,6 +1,6 @@
-"""Token counters and the chat templates that add tokens; `counter` makes the counter of a model.
+"""Token counters, and chat templates, which add tokens; `counter` returns the counter of a model.
 
-Tokenizers and estimates belong here. The budgets that use the counts belong to the gateway.
+Tokenizers and estimates belong here. The token budgets belong in the gateway.
 """
 
 from generator.tokenizers.factory import TokenizerSpec, counter

@@ -1,4 +1,4 @@
-"""Counts without a tokenizer: estimates, with the chat template's tokens as documented by OpenAI."""
+"""Estimates token counts without a tokenizer, with the chat template's tokens as OpenAI documents them."""
 
 import math
 import string
@@ -8,10 +8,10 @@ import msgspec
 
 from generator.domain import ChatMessage
 
-# The tokens of a chat template, as documented by OpenAI for its models; others differ by a few tokens.
+# The numbers of tokens that OpenAI documents for its models' template. Other templates differ by a few tokens.
 _PER_MESSAGE = 4
 _PER_ANSWER = 3
-# A picture of 1024 by 1024 pixels, as OpenAI counts it; pictures are not decoded.
+# OpenAI's count for a picture of 1024 by 1024 pixels. The counter does not decode pictures.
 _PER_OTHER_PART = 765
 
 _DIGITS = string.digits.encode()
@@ -20,11 +20,11 @@ _ASCII = bytes(range(128))
 
 
 class EstimatedTokens:
-    """Estimates from the kinds of characters, for models without an available tokenizer.
+    """Estimates token counts from the kinds of characters in a text, for models without an available tokenizer.
 
-    The weights were fitted to the larger of OpenAI's ``cl100k`` and ``o200k`` counts over English prose, tables,
-    source code and JSON, and rounded up, so that a prompt that fits by this count mostly does fit: over sixty such
-    texts the estimate was 0.84 to 1.42 of the count, 0.9 for Chinese, 1.5 for Russian.
+    The weights are fitted to the larger of OpenAI's ``cl100k`` and ``o200k`` counts of English prose, tables,
+    source code and JSON. They are rounded up, so that most prompts really fit if their estimate fits. For sixty
+    such texts the estimate was 0.84 to 1.42 times the count; for Chinese it was 0.9 times, for Russian 1.5 times.
     """
 
     exact = False
@@ -44,12 +44,12 @@ class EstimatedTokens:
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the approximate tokens of a conversation."""
+        """Return the approximate number of tokens of a conversation."""
         return conversation(self.count, messages)
 
 
 def conversation(count: Callable[[str], int], messages: Sequence[ChatMessage]) -> int:
-    """Return the tokens of a conversation with an unknown template: those of the texts and of OpenAI's template."""
+    """Return the number of tokens of a conversation; its template is unknown, so OpenAI's template is assumed."""
     return _PER_ANSWER + sum(_PER_MESSAGE + _message(count, message) for message in messages)
 
 

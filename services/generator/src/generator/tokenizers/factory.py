@@ -1,4 +1,4 @@
-"""Selects the counter of a model."""
+"""Selects the token counter of a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +25,16 @@ class TokenizerSpec:
     Attributes:
         tokenizer: One of
 
-            - empty: by the model's name; an estimate if it is not one of OpenAI's models;
-            - ``estimate``: from the kinds of characters;
-            - ``words``: a token is a word, as the extractive model counts;
+            - empty: OpenAI's encoding for the model's name; an estimate for a model that is not OpenAI's;
+            - ``estimate``: an estimate from the kinds of characters;
+            - ``words``: each word is a token, as in the extractive model;
             - ``cl100k_base``, ``o200k_base``: OpenAI's encodings;
-            - a path: of a Hugging Face ``tokenizer.json``, or of the directory that holds one;
+            - a path: a ``tokenizer.json`` of Hugging Face, or a directory with this file;
             - ``vllm+http://host:8000``, ``llamacpp+http://host:8080`` (or https): the model server counts.
         model: The server's name of the model.
-        chat_template: The chat template, as `generator.tokenizers.templates.load_template` reads it;
-            used only with a path; empty: the template beside the ``tokenizer.json``, else OpenAI's overhead.
-        api_key: For a server that counts.
+        chat_template: The chat template, in the format of `generator.tokenizers.templates.load_template`; only for
+            a path. Empty: the template beside the ``tokenizer.json``, else the tokens of OpenAI's template.
+        api_key: The key for a model server that counts.
     """
 
     tokenizer: str = ""
@@ -47,7 +47,7 @@ def counter(spec: TokenizerSpec) -> TokenCounter:
     """Return the counter; any thread may use it.
 
     Raises:
-        ValueError: The specification is invalid, or a file that it names cannot be read.
+        ValueError: The specification is invalid, or a file cannot be read.
     """
     tokenizer_name = spec.tokenizer
     dialect, plus, url = tokenizer_name.partition("+")

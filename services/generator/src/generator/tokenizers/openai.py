@@ -23,18 +23,18 @@ _MODELS = (
     ("o3", "o200k_base"),
     ("o4", "o200k_base"),
 )
-# The library refuses a text of more than 200,000 tokens. A token is at least a byte, a character at most four.
+# The library refuses a text of more than 200,000 tokens. A token has at least one byte, a character at most four.
 _MOST_ASCII = 200_000
 _MOST_CHARACTERS = 50_000
-# Both encodings first split a text by a pattern, and no token crosses a split. After a letter or a digit the
-# pattern splits before each of these, and the rest is split as if it were a separate text.
+# Both encodings first split a text with a pattern, and no token crosses a split. After a letter or a digit, the
+# pattern splits before each of these characters. A cut at such a place does not change the other splits.
 _CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
 
 
 class OpenAITokens:
-    """Counts with an encoding of OpenAI, which is loaded for the first text (0.15 s, 80 MB).
+    """Counts with an encoding of OpenAI: about 25 MB of English per second on one core.
 
-    It counts about 25 MB of English per second on one core.
+    The first count loads the encoding (0.15 s, 80 MB).
 
     Args:
         encoding: One of `ENCODINGS`.
@@ -51,7 +51,7 @@ class OpenAITokens:
         return self._name
 
     def count(self, text: str) -> int:
-        """Return the tokens; special tokens in the text count as plain text."""
+        """Return the number of tokens; special tokens in the text count as plain text."""
         encoding = _encoding(self._name)
         most = _MOST_ASCII if text.isascii() else _MOST_CHARACTERS
         return sum(len(encoding.encode_ordinary(piece)) for piece in pieces(text, most))
@@ -61,7 +61,7 @@ class OpenAITokens:
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of a conversation, with those of the template as documented by OpenAI."""
+        """Return the tokens of a conversation, with the tokens of the template that OpenAI documents."""
         return conversation(self.count, messages)
 
 
@@ -71,9 +71,13 @@ def encoding_of(model: str) -> str | None:
 
 
 def pieces(text: str, most: int) -> Iterator[str]:
-    """Yield pieces of at most this many characters that have together as many tokens as the text.
+    """Yield the text in pieces whose token counts add up to the count of the text.
 
-    A run without a possible split is split anywhere, which can add two tokens per split.
+    A run of characters without a possible split is cut anywhere. Such a cut can add two tokens.
+
+    Args:
+        text: The text.
+        most: The maximum number of characters of a piece.
     """
     start = 0
     while len(text) - start > most:
@@ -92,7 +96,7 @@ def pieces(text: str, most: int) -> Iterator[str]:
 @functools.cache
 def _encoding(name: str) -> Any:
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library deprecates.
+        # The library calls a function that the standard library deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
         # Imported here, because it costs 80 MB.
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types

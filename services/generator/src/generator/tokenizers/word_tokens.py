@@ -1,4 +1,4 @@
-"""Tokens of a model without a tokenizer: words with the space before them; characters in scripts without spaces."""
+"""Tokens of a model without a tokenizer: words with leading spaces, or characters of scripts without spaces."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ _PIECE = re.compile(rf"\s*(?:[{_WIDE}]|[^\s{_WIDE}]+)|\s+")
 
 
 def pieces(text: str) -> list[str]:
-    """Return the pieces of a text; joined they are the text."""
+    """Return the pieces of a text; together they are the text."""
     return _PIECE.findall(text)
 
 
 class PieceCounter:
-    """Counts the result of `pieces`."""
+    """Counts the pieces of a text as tokens; see `pieces`."""
 
     exact = True
     counting = "words"
@@ -31,12 +31,12 @@ class PieceCounter:
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the number of pieces of the messages' texts; there is no template."""
+        """Return the number of pieces of the messages' texts, without a chat template."""
         return sum(self.count(text_of(message)) for message in messages)
 
 
 def text_of(message: ChatMessage) -> str:
-    """Return a message's text; of a list of parts, the text parts."""
+    """Return a message's text; for a list of parts, the text of the parts."""
     if not message.content_json:
         return message.text
     parts = msgspec.json.decode(message.content_json)

@@ -1,4 +1,4 @@
 """The client of Triton Inference Servers, over gRPC streams.
 
-Tensors, contracts of backends and failures belong here. Choosing among servers belongs in `generator.routing`.
+Tensors, contracts of backends and failures belong here. Code that selects a server belongs in `generator.routing`.
 """

@@ -11,21 +11,20 @@ class TritonConfig:
     """A model on a Triton Inference Server.
 
     Attributes:
-        address: The address of its gRPC port, ``host:port``.
-        model: Its name in the server's model repository.
-        version: Its version there; empty: the server's choice, usually the newest.
+        address: The address of the server's gRPC port, ``host:port``.
+        model: The name of the model in the server's model repository.
+        version: The version of the model; empty: the server selects one, usually the newest.
         tls: The connection is encrypted.
-        ca_file: PEM certificates to verify the server's; None: those of gRPC.
-        api_key: Sent as ``authorization: Bearer …``, for a proxy in front of the server.
-        chat_template: Turns messages into the plain prompt of the server: a file or the source itself, as in
+        ca_file: PEM certificates that verify the server's certificate; None: the certificates of gRPC.
+        api_key: The key for ``authorization: Bearer …``, for a proxy in front of the server.
+        chat_template: The template that renders messages as one text: a file or the source, as in
             `generator.tokenizers.templates.load_template`. Empty: each message as ``role: text``.
-        window: Context window in tokens; None: the parameter ``context_window`` of the model configuration.
-        answer_tokens: The default limit of an answer.
-        connect: The maximum number of seconds to reach the server and describe the model.
+        window: The context window in tokens; None: the parameter ``context_window`` of the model configuration.
+        answer_tokens: The default limit of the tokens of an answer.
+        connect: The maximum number of seconds until the server has connected and described the model.
         first_byte: The maximum number of seconds until the answer begins.
-        idle: The maximum number of seconds between two pieces of it.
+        idle: The maximum number of seconds between two pieces of an answer.
         most_bytes: The maximum number of bytes of a piece of an answer.
-        most_bytes: Largest piece of an answer that is taken.
     """
 
     address: str

@@ -1,15 +1,16 @@
-"""Cuts an answer at a stop sequence, also if the sequence is split over several pieces."""
+"""Cuts an answer at a stop sequence, even if the sequence is split over several pieces."""
 
 from collections.abc import Sequence
 
 
 class StopCutter:
-    """Passes text on up to the first stop sequence, and holds back text that may be the start of one.
+    """Passes text on up to the first stop sequence, and holds back text that may begin a stop sequence.
 
-    The first stop sequence is the one that ends first. If several end at the same place, the longest is used.
+    The first stop sequence is the sequence that ends first. If several end at the same place, the longest one
+    counts.
 
     Attributes:
-        stopped: A stop sequence was found, and no more text follows.
+        stopped: The text contained a stop sequence; no more text follows.
 
     >>> cutter = StopCutter(["END"])
     >>> [cutter.feed(piece) for piece in ("an EN", "tire ", "END of")]
@@ -23,7 +24,7 @@ class StopCutter:
         self.stopped = False
 
     def feed(self, piece: str) -> str:
-        """Take a piece; return the text that cannot belong to a stop sequence."""
+        """Add a piece; return the text that cannot belong to a stop sequence."""
         if self.stopped or not self._longest:
             return "" if self.stopped else piece
         text = self._held + piece
@@ -41,7 +42,7 @@ class StopCutter:
         return held
 
     def _begun(self, text: str) -> int:
-        """Return the length of the longest end of the text that is the start of a stop sequence."""
+        """Return the length of the longest suffix of the text that begins a stop sequence."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-length:]
             if any(stop.startswith(end) for stop in self._stops):

@@ -46,7 +46,7 @@ def _input(tensor: Tensor) -> InferInput:
 def elements(response: Any) -> dict[str, list[Any]]:
     """Return the elements of each output of a response: strings as bytes, and integers.
 
-    The shapes and the outputs of other types are ignored.
+    Ignore the shapes, and outputs of other types.
 
     Raises:
         Unavailable: The bytes are invalid.
@@ -58,7 +58,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
             kind = output.datatype
             if kind == "BYTES":
                 read[output.name] = _strings(raw[at])
-            elif kind in _NUMBERS:  # not with numpy, which takes five times as long for one element
+            elif kind in _NUMBERS:  # numpy would take five times as long for one element
                 read[output.name] = memoryview(raw[at]).cast(_NUMBERS[kind]).tolist()
     except (struct.error, ValueError, TypeError, IndexError) as error:
         raise unreadable() from error
@@ -66,7 +66,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
 
 
 def _strings(raw: bytes) -> list[bytes]:
-    """Decode strings; the length of each string, four bytes in little-endian order, precedes its bytes."""
+    """Decode strings; before each string is its length, in four little-endian bytes."""
     strings, at = [], 0
     while at < len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)

@@ -11,13 +11,13 @@ _TIMEOUT = 504
 
 
 class ChildProcesses:
-    """Asks child processes about texts, within a time limit; see `servicekit.child_processes.ChildProcesses`.
+    """Sends requests to child processes, with a time limit; see `servicekit.child_processes.ChildProcesses`.
 
     Args:
         command: The command that starts a process.
-        seconds: Time limit of a question.
-        processes: Limit of concurrent questions; further questions wait.
-        environment: Variables of the processes.
+        seconds: The time limit of a request.
+        processes: The maximum number of concurrent requests; further requests wait.
+        environment: The environment variables of the processes.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class ChildProcesses:
         )
 
     async def ask(self, question: bytes) -> bytes:
-        """Return the answer to a question; both are without the length field.
+        """Return the response to a request.
 
         Raises:
-            DetectorFailed: The answer is late, or the process died.
+            DetectorFailed: The time limit passed, or the process ended.
         """
         try:
             return await self._processes.ask(question, self._seconds)

@@ -24,9 +24,10 @@ class Resources:
 
     Attributes:
         limits: The limits of the detectors that search for patterns.
-        whole_text_limit: Code points of a growing text that a detector of whole texts may hold back.
+        whole_text_limit: The maximum number of held-back code points of a growing text, for detectors of whole
+            texts.
         open_embedder: Opens the embedding model; detectors call it on first use.
-        model_seconds: Time limit of a request to a model.
+        model_seconds: The time limit of a request to a model.
         check_processes: The processes that parse texts.
         pii_processes: The processes that find names; None: the detector `pii` is not available.
     """

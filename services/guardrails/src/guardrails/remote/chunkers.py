@@ -1,4 +1,4 @@
-"""The connections to remote chunkers, and their protocols."""
+"""The connections to remote chunkers, and the protocols of their servers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class _Protocol:
     """A protocol of chunkers.
 
     Attributes:
-        service: The service of the server.
-        stub: Makes the client of a connection.
-        chunker: The class that splits one text with the client.
+        service: The descriptor of the gRPC service.
+        stub: Returns the client of a connection.
+        chunker: The class that splits one text with this client.
     """
 
     service: Any

@@ -1,4 +1,4 @@
-"""Messages of the detector API, ``/api/v1/text/*``; spans count Unicode code points of the text that was sent."""
+"""Messages of the detector API, ``/api/v1/text/*``. Spans count Unicode code points of the text in the request."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ class Result(msgspec.Struct, omit_defaults=True):
 
 
 class Refusal(msgspec.Struct):
-    """The body of an error."""
+    """The body of an error response."""
 
     code: int
     message: str

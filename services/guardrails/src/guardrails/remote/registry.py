@@ -14,12 +14,12 @@ from guardrails.remote.detector import OpenChunker, RemoteFactory
 
 
 class RemoteDetectors:
-    """The remote detectors of a file, which may change. A detector whose entry is unchanged keeps its state.
+    """The remote detectors of a file that may change. A detector with an unchanged entry keeps its state.
 
     Args:
-        session: The HTTP session, which all of them share.
+        session: The HTTP session, which all remote detectors share.
         chunkers: The remote chunkers.
-        taken: Names of the built-in detectors.
+        taken: The names of the built-in detectors.
     """
 
     def __init__(self, session: aiohttp.ClientSession, chunkers: Chunkers, taken: Collection[str]) -> None:
@@ -33,7 +33,7 @@ class RemoteDetectors:
         return tuple(self._factories.values())
 
     def load(self, path: Path) -> Reloadable[tuple[RemoteConfig, ...]]:
-        """Load the file, and read it again when it changes while the result is entered.
+        """Load the file. As a context manager, the result reloads the file when it changes.
 
         Raises:
             InvalidRequest: The file cannot be read, or is invalid.

@@ -26,7 +26,7 @@ async def processes() -> AsyncIterator[ChildProcesses]:
 
 
 async def test_names_and_places(processes: ChildProcesses) -> None:
-    """Each window has its own findings, in code points. Entities that were not asked for are not reported."""
+    """Each window has its own findings, in code points. Entities that were not requested are not reported."""
     judge = slow(pii(processes, 60))
     texts = ["\U0001f511 Anna Meyer lives in Berlin.", "The pump is green.", "She asked John Smith."]
     found = await judge.judge(texts, _AROUND)
@@ -44,7 +44,7 @@ async def test_names_and_places(processes: ChildProcesses) -> None:
 
 
 async def test_many_windows_are_several_questions(processes: ChildProcesses) -> None:
-    """The questions are asked one after the other and answered in order."""
+    """The requests are sent one after the other, and the results are in order."""
     green = "The pump is green. " * 500
     texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
     found = await slow(pii(processes, 60)).judge(texts, _AROUND)

@@ -18,7 +18,7 @@ class IndexingModel:
     Attributes:
         embedder: Embeds passages.
         chunker: Splits documents, with the model's tokenizer.
-        ocr: Whether the index wants text in images recognised.
+        ocr: Whether text in images is recognised for the index.
     """
 
     embedder: Embedder
@@ -27,7 +27,7 @@ class IndexingModel:
 
     @property
     def space(self) -> VectorSpace:
-        """The space of its vectors."""
+        """The space of the model's vectors."""
         return VectorSpace(self.embedder.model, self.embedder.dimension)
 
 
@@ -37,10 +37,10 @@ class IndexingModels:
     Properties of an index are not cached, because it may be deleted and created again with another model.
 
     Args:
-        models: The configured models; the first is for new indexes.
+        models: The configured models. New indexes use the first model.
         index: Returns the model of an index and the size of its chunks.
-        tokens: Default of the maximum number of tokens of a chunk's text; less for a model with a lower limit.
-        overlap: Default of the maximum number of tokens that a chunk repeats of the previous one.
+        tokens: Default maximum number of tokens of a chunk's text; less for a model with a lower limit.
+        overlap: Default maximum number of tokens that a chunk repeats from the previous chunk.
     """
 
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:
@@ -52,7 +52,7 @@ class IndexingModels:
         self._overlap = overlap
 
     async def of(self, job: Job) -> IndexingModel:
-        """Return the model and the chunker for the job's index; the default ones for a new index.
+        """Return the model and the chunker for the job's index, or the defaults for a new index.
 
         Raises:
             Conflict: The model is not configured, or is configured with another dimension.
@@ -61,10 +61,10 @@ class IndexingModels:
         return self.fitting(job, await self._index.traits(job))
 
     def fitting(self, job: Job, traits: Traits | None) -> IndexingModel:
-        """Return the model and the chunker for an index with these properties; None for a new index.
+        """Return the model and the chunker for an index with these traits, which are None for a new index.
 
         Raises:
-            Conflict: As `of`.
+            Conflict: See `of`.
         """
         if traits is None:
             return self._indexing(self._default, None, None, ocr=True)

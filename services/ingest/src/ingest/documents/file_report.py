@@ -9,11 +9,11 @@ from ingest.parsing.content import Room
 
 
 class FileReport:
-    """Adds up the progress of a file and of the files within it, and the room that is left for more files.
+    """Adds up the progress of a file and the files within it, and the remaining limits for further files.
 
     Args:
         report: Records the progress.
-        room: Limits the files within the file, at any depth.
+        room: The limits of the files within the file, at any depth.
     """
 
     def __init__(self, report: Report, room: Room) -> None:

@@ -51,7 +51,7 @@ class Ingestion:
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
-            Settled: Another worker has the job, or it has ended.
+            Settled: Another worker runs the job, or the job has ended.
         """
         match job:
             case FileJob():
@@ -67,7 +67,7 @@ class Ingestion:
     async def clear(self, job: Job, state: State) -> None:
         """Remove the objects of a finished job that are not needed.
 
-        The original of a searchable document stays, because it can be downloaded.
+        The original of a searchable document is kept, because users can download it.
 
         Raises:
             Unavailable: The store does not answer.

@@ -26,8 +26,8 @@ async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
 
     Args:
         text: The source code.
-        suffix: The file name suffix of its language.
-        parser: Parses it in a child process, within limits.
+        suffix: The file name suffix of the programming language.
+        parser: Parses the source code in a child process, within limits.
     """
     sections: list[Section] = []
     try:

@@ -10,11 +10,11 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
     """A piece of text under one heading.
 
     Attributes:
-        headings: Headings above it and its own, outermost first.
-        text: A blank line separates paragraphs; a line break separates items, rows, and lines of verse or code. The
-            text begins with its own heading if the document shows one there.
-        whole: Spans of the text in code points, in order and disjoint, for example rows, records or definitions. A
-            span stays together if it fits into a passage; otherwise its lines do.
+        headings: Headings above the section and its own heading, outermost first.
+        text: A blank line separates paragraphs. A line break separates items, rows, and lines of verse or code. The
+            text begins with the section's heading if the document shows it.
+        whole: Spans of the text in code points, ordered and disjoint, for example rows, records or definitions. A
+            span that fits into a passage is not split. Of a longer span, the lines are not split.
     """
 
     headings: tuple[str, ...]
@@ -23,13 +23,13 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The facts that are known before the first page.
+    """The properties of a document that are known before the first page.
 
     Attributes:
         content_type: Media type.
         page_count: Number of pages, slides or sheets; 0 if the format has none.
-        language: BCP 47 tag that the document declares; empty without one.
-        mail: For a mail, its headers by name.
+        language: BCP 47 tag that the document declares; empty if it declares none.
+        mail: The headers of a mail, by name; empty for other documents.
     """
 
     content_type: str
@@ -44,8 +44,8 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     Attributes:
         number: Counted from 1; 0 if the format has no pages.
         sections: In reading order; empty if the page has no text.
-        picture: The page as JPEG; empty if pictures are not wanted, or the page cannot be drawn.
-        confidence: The confidence of recognised text, 0 to 1; None for text of the file.
+        picture: The page as JPEG; empty if no pictures are requested, or the page cannot be drawn.
+        confidence: The confidence of text that OCR recognised, 0 to 1; None for text of the file.
     """
 
     number: int
@@ -58,8 +58,8 @@ class Scan(msgspec.Struct, frozen=True, tag="scan"):
     """An image that may contain text to recognise.
 
     Attributes:
-        number: Its page, counted from 1; 0 if the format has no pages.
-        image: As PNG.
+        number: Number of the page, counted from 1; 0 if the format has no pages.
+        image: The image as PNG.
         part: Name of the part, for example a picture in a document; empty if the image is the page.
     """
 
@@ -72,9 +72,9 @@ class Omission(msgspec.Struct, frozen=True, tag="omission"):
     """A part of a document that could not be read, although the rest was read.
 
     Attributes:
-        kind: Name of the class of `refusals` with the reason.
-        message: For the user who uploaded the document.
-        page: From 1; 0 if the omission is not about a page.
+        kind: Name of the class in `refusals` that describes the reason.
+        message: The text for the user who uploaded the document.
+        page: Number of the page, from 1; 0 if the omission is not about a page.
         part: Name of the part; empty if the part has no name.
     """
 
@@ -88,8 +88,8 @@ class Member(msgspec.Struct, frozen=True, tag="member"):
     """A file within the file, which becomes a document.
 
     Attributes:
-        name: Its path within the file, with slashes; unique, and without control characters.
-        content: Its bytes.
+        name: The path within the file, with slashes; unique, and without control characters.
+        content: The bytes of the file.
     """
 
     name: str

@@ -20,7 +20,7 @@ def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str]:
     """Yield the filled fields of a page as ``Name: value``, and the checked boxes.
 
     Args:
-        document: Its forms must be initialised; otherwise no field is found.
+        document: The document, with initialised forms. Without them, no field is found.
         number: The number of the page, from 0.
     """
     if document.formenv is None:

@@ -1,6 +1,6 @@
 """The messages between the worker and its parsing child: a length of four bytes, then MessagePack.
 
-The worker decodes only the types of this module, and at most `MAX_FRAME` bytes for each message. So a child that a
+The worker decodes only the types of this module, and at most `MAX_FRAME` bytes for each message. A child that a
 malicious document controls cannot send other values.
 """
 
@@ -17,13 +17,13 @@ class Request(msgspec.Struct, frozen=True):
 
     Attributes:
         path: The file.
-        suffix: The suffix of the original name.
+        suffix: The suffix of the original file name.
         max_pages: Documents with more pages are refused.
         max_characters: Documents with more text are refused.
         memory: Limit on the child's address space in bytes.
         cpu_seconds: Limit on the child's CPU time.
-        max_pictures: Limit on the pages that get a picture; the first pages get one.
-        max_members: Limit on the files that are unpacked from this file; the first ones are unpacked.
+        max_pictures: Maximum number of pages with a picture. The first pages have a picture.
+        max_members: Maximum number of files that are unpacked from this file. The first files are unpacked.
         max_member_bytes: Limit on the total size of the unpacked files.
         scans: How to handle images of text, a value of `scans.Scans`.
     """

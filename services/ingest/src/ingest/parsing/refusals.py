@@ -1,7 +1,7 @@
-"""The reasons why a parser refuses a document. They are about the document, so a further attempt would not help.
+"""The reasons why a parser refuses a document. A further attempt would fail in the same way.
 
 Refusal
-├── Unreadable      broken, encrypted, empty, without text, or another format than its name says
+├── Unreadable      broken, encrypted, empty, without text, or a format that does not match the name
 ├── Unsupported     a type that is not supported
 └── TooLarge        over a limit
 

@@ -23,7 +23,7 @@ class _Entry(BaseModel):
 
     @property
     def public_model(self) -> str:
-        """The model name for the server."""
+        """The name of the model on the server."""
         return self.model or self.name
 
 
@@ -67,7 +67,7 @@ def read(path: Path, environ: Mapping[str, str]) -> tuple[Entry, ...]:
         environ: The variables that the file may reference.
 
     Raises:
-        BadFile: The file is wrong. The message has file, line and key.
+        BadFile: The file is invalid. The message has file, line and key.
         OSError: The file cannot be read.
     """
     document = Document(path.read_bytes(), str(path))

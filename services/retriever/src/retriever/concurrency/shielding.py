@@ -1,4 +1,4 @@
-"""Work that runs to its end although its caller is cancelled."""
+"""Work that continues when its caller is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,6 +1,6 @@
-"""Access lists as tokens. A caller may see a document if they have a token in common.
+"""Access lists as tokens. A caller may see a document if the caller has one of the document's tokens.
 
-The store compares the same tokens in a search as this module does for single records, so both always agree.
+Searches in the store and checks of single records compare the same tokens, so they always agree.
 """
 
 from servicekit.principal import Principal
@@ -11,7 +11,7 @@ EVERYBODY = "*"
 
 
 def readers(access: AccessControl) -> list[str]:
-    """Return the tokens that give access to a document."""
+    """Return the tokens that a caller can see a document with."""
     if not access.oids and not access.groups:
         return [EVERYBODY]
     return [*(f"oid:{oid}" for oid in access.oids), *(f"group:{group}" for group in access.groups)]

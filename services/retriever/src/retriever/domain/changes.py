@@ -48,7 +48,7 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """The document after an update. ``changed``: whether anything but its generation changed."""
+    """The document after an update. ``changed``: whether a field other than the generation changed."""
 
     changed: bool
     document: Document
@@ -56,7 +56,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The removed documents, and the ids of those that do not exist or that the caller may not see."""
+    """The deleted documents, and the ids of documents that do not exist or that the caller may not see."""
 
     documents: tuple[Document, ...]
     not_found: tuple[str, ...]

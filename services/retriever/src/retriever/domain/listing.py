@@ -52,8 +52,8 @@ class PageRequest:
 
     Attributes:
         size: Maximum number of documents. 0: the default.
-        token: The ``next_token`` of the page before. Empty for the first page.
-        offset: Documents to skip. None if the token defines where the page begins.
+        token: The ``next_token`` of the previous page. Empty for the first page.
+        offset: Documents to skip. None: ``token`` defines the start of the page.
         text_length: Code points to return of each document's text. None: no text.
     """
 

@@ -1,4 +1,4 @@
-"""The part of an index that a search, a count or a listing may see."""
+"""The part of an index that a search, a count or a listing includes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ class Scope:
 
     Args:
         filter: Conditions on the documents.
-        readers: The caller's tokens. A document must have one of them (`domain.access`). None: no restriction.
+        readers: The caller's tokens. The scope contains documents with one of these tokens (`domain.access`).
+            None: no restriction.
     """
 
     filter: Filter = NO_FILTER
@@ -24,15 +25,15 @@ class Scope:
     def corpus(self) -> "Scope | None":
         """The scope in which term frequencies are counted; None: the whole collection.
 
-        It has everything that the caller may see, even for a narrower search. So a BM25 score reveals nothing about
-        hidden documents, and a passage has the same score in each search of the caller.
+        The corpus contains all documents that the caller may see, even if the filter is narrower. So a BM25 score
+        reveals nothing about hidden documents, and does not depend on the filter.
         """
         return None if self.readers is None else Scope(readers=self.readers)
 
     def admits(self, document: Document, fields: Sequence[Field]) -> bool:
         """Return whether a document with these fields, or a chunk of it, is visible.
 
-        This defines a scope, and serves stores whose engine does not evaluate conditions.
+        This method defines a scope. Stores whose engine cannot evaluate conditions call it.
         """
         readable = self.readers is None or not self.readers.isdisjoint(access.readers(document.access))
         return readable and holds(self.filter, fields)

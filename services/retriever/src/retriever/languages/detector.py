@@ -1,6 +1,6 @@
 """Detects languages of the Latin script with py3langid (https://github.com/adbar/py3langid).
 
-Its model takes 90 MB of memory and half a second to load. So it is loaded with the first text.
+The model of py3langid needs 90 MB of memory and half a second to load. So the first text loads it.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
 _SAMPLE = 8192  # code points; more do not improve the result
-_SURE = 0.5
-_POSSIBLE = 0.1
+_SURE = 0.5  # probability
+_POSSIBLE = 0.1  # share of the probabilities of the languages to choose from
 
 
 class LanguageDetector:
-    """Detects the languages that have a stemmer. Other languages are taken for the most similar one."""
+    """Detects the languages that have a stemmer. A text in another language gets the most similar language."""
 
     def __init__(self) -> None:
         self._loading = asyncio.Lock()
@@ -53,7 +53,7 @@ class LanguageDetector:
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # see above
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # see the docstring of the module
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages(sorted(LATIN))

@@ -12,7 +12,7 @@ from servicekit.errors import CausewayError
 
 
 class Unranked(CausewayError):
-    """A reranker returned an error, or an answer without a score for each text."""
+    """A reranker returned an error, or a response without a score for each text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Reranker(Protocol):
     """Rates texts."""
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """Return a rating for each text, in their order. There is at least one text, and none is blank.
+        """Return a rating for each text, in the order of the texts. Pass at least one text, none blank.
 
         Raises:
-            Unavailable, DeadlineExceeded, RateLimited: The server does not answer, or has no capacity.
-            Unranked: The answer cannot be used.
+            Unavailable, DeadlineExceeded, RateLimited: The server does not respond, or has no capacity.
+            Unranked: The response is invalid.
         """
         ...
 

@@ -21,7 +21,7 @@ class TermEncoder(Protocol):
         ...
 
     def passages(self, texts: Sequence[str], language: str) -> list[Terms]:
-        """Return the terms as `documents` does, at once, for the few texts of a search."""
+        """Return the same terms as `documents`, without waiting, for the few texts of a search."""
         ...
 
     def fits(self, text: str, language: str) -> bool:

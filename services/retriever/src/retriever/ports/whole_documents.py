@@ -28,7 +28,7 @@ class WholeDocument:
 
 @runtime_checkable
 class WholeDocuments(Protocol):
-    """The additional method of such a collection."""
+    """A collection that stores whole documents in one step."""
 
     async def put_documents(self, documents: Sequence[WholeDocument]) -> Collection[str]:
         """Store documents in one step and replace their previous versions.

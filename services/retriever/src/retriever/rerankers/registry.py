@@ -14,7 +14,7 @@ class Rerankers:
     The first call opens the connection, so a server may be unavailable at the start.
 
     Args:
-        rerankers: The default first. If empty, nothing is reranked.
+        rerankers: The rerankers, the default first. Without rerankers, nothing is reranked.
     """
 
     def __init__(self, rerankers: Sequence[ResilientReranker] = ()) -> None:
@@ -38,7 +38,7 @@ class Rerankers:
         return [(float(each.is_resting()), {"causeway.reranker": name}) for name, each in self._rerankers.items()]
 
     async def aclose(self) -> None:
-        """Close them all."""
+        """Close all rerankers."""
         async with AsyncExitStack() as closing:
             for each in self._rerankers.values():
                 closing.push_async_callback(each.aclose)

@@ -29,7 +29,7 @@ _best = metrics.amounts(
 
 
 class SearchSpan:
-    """A context manager that traces one search and records its steps at the end.
+    """Traces one search and records its steps at the end. It is a context manager.
 
     Args:
         query: The query.

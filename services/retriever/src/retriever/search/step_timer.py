@@ -16,7 +16,7 @@ class StepTimer:
 
     @contextlib.contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """Time a step, or another part of it. The time of overlapping parts counts once."""
+        """Time a step, or a further part of a step. The time of overlapping parts counts once."""
         begin = time.perf_counter()
         self._seconds.setdefault(name, 0.0)
         alone = not self._running.get(name)

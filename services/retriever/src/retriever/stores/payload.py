@@ -2,7 +2,7 @@
 
 Points have three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and ``mark``
 (no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword (``kind:chunk``,
-``reader:*``, ``metadata.year:2024``). ``numbers`` has the numeric ones as objects. So a few payload indexes serve
+``reader:*``, ``metadata.year:2024``). ``numbers`` has the numeric fields as objects. So a few payload indexes serve
 all metadata keys.
 """
 
@@ -99,7 +99,7 @@ def stored_chunk(
     )
 
 
-# These facts cannot collide with a field's: conditions cannot name such fields (`domain.filter.is_field`).
+# These facts cannot collide with facts of fields: conditions cannot name such fields (`domain.filter.is_field`).
 
 
 def kind(name: str) -> str:

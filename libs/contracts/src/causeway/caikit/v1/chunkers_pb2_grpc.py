@@ -52,8 +52,8 @@ class ChunkersServiceServicer:
     """
 
     def BidiStreamingChunkerTokenizationTaskPredict(self, request_iterator, context):
-        """Splits one growing text: the client sends pieces, and the server returns each chunk when it is certain. The
-        client half-closes the call at the end of the text.
+        """Splits one growing text. The client sends pieces, and the server returns each chunk as soon as the chunk is
+        certain. The client half-closes the call at the end of the text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GeneratorServiceStub:
-    """Answers prompts, counts tokens, lists the models.
+    """Generates answers, counts tokens, and lists the models.
     """
 
     def __init__(self, channel):
@@ -53,19 +53,20 @@ class GeneratorServiceStub:
 
 
 class GeneratorServiceServicer:
-    """Answers prompts, counts tokens, lists the models.
+    """Generates answers, counts tokens, and lists the models.
     """
 
     def Generate(self, request, context):
-        """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-        model server refuses before the first event, that is the call's status; a later failure ends the stream.
+        """Returns the answer to a prompt as a stream of events. Each message contains all events that have arrived since
+        the previous message. If a model server refuses the request before the first event, the call has the status of
+        the refusal. A later failure ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Returns the numbers of tokens, as a model counts them, and its context window.
+        """Returns the token counts of texts for a model, and properties of the model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +106,7 @@ def add_GeneratorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GeneratorService:
-    """Answers prompts, counts tokens, lists the models.
+    """Generates answers, counts tokens, and lists the models.
     """
 
     @staticmethod

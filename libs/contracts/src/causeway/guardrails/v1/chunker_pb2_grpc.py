@@ -47,10 +47,9 @@ class ChunkerServiceServicer:
     """
 
     def Chunk(self, request_iterator, context):
-        """Splits one growing text: the client sends pieces, and the server returns the ends of chunks as soon as they are
-        certain. The chunks do not depend on how the text is divided into pieces, and together they are the text. An
-        uncertain chunk waits; the client limits the length of chunks, and cancels the call if it does not want to
-        wait.
+        """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
+        are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
+        client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,8 +69,8 @@ class GuardrailsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Detect(self, request_iterator, context):
-        """Judges texts while they grow: one `config`, then pieces of text. The answers say how far each choice may be
-        released; text after `cleared_until` must be held back.
+        """Judges growing texts: one `config`, then pieces of text. The responses contain the position up to which each
+        choice may be released. The caller must hold back the text after `cleared_until`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,7 +64,7 @@ class BackupServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SaveIndex(self, request, context):
-        """Returns a snapshot of an index at one moment: its manifest first, then its points in pieces. NOT_FOUND if the
+        """Returns a consistent snapshot of an index: first the manifest, then the points in pieces. NOT_FOUND if the
         index does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -73,7 +73,8 @@ class BackupServiceServicer:
 
     def RestoreIndex(self, request_iterator, context):
         """Creates an index from a snapshot: first the index and the manifest, then the points in pieces. The index exists
-        once everything was received and is valid. FAILED_PRECONDITION (CONFLICT) if an index with this name exists.
+        after the service has received and checked the whole snapshot. FAILED_PRECONDITION (CONFLICT) if an index with
+        this name exists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

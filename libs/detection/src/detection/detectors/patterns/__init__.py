@@ -1,5 +1,5 @@
 """Searches whole and growing texts for regular expressions, in linear time.
 
-The engine, the matcher and the detector that other modules configure belong here. Detectors that requests can name
-belong in `guardrails.detectors`.
+The engine, the matcher and the pattern detector belong here. Detectors with an id and parameters belong in
+`detection.detectors`.
 """

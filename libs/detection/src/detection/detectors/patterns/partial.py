@@ -1,22 +1,21 @@
 r"""Changes a pattern so that it also matches text that is only the beginning of a match.
 
-A stream must know where a match may still begin or grow, to hold back as little text as possible. It must also find
-the same matches as the matcher of whole texts. One change gives both: at the end of the available text, every atom
-of the pattern may match the end instead of its character, and so may the rest of the pattern. A path of the matcher
-that reaches the end then succeeds. All other paths are those of the original pattern, in the same order of
-preference. The leftmost match of the changed pattern is therefore either a match of the pattern that further text
-cannot change, or it reaches the end. In the latter case, the text is undecided from the first character of the
-match on.
+A stream needs the first position at which a match may still begin or grow, to hold back as little text as possible.
+It must also find the same matches as the matcher of whole texts. One change achieves both: every atom of the
+pattern may match the end of the available text instead of its character. A path of the matcher that reaches the end
+then succeeds. All other paths are the paths of the original pattern, in the same order of preference. Therefore the
+leftmost match of the changed pattern has two cases. Either it is a match of the pattern that further text cannot
+change, or it reaches the end. In the second case, the text is undecided from the first character of the match on.
 
-A sentinel distinguishes the two cases. It is one byte that does not occur in UTF-8, and a match that needs the end
-includes it. ``E`` is ``\C?\z``: the sentinel, if it is next, at the very end. The changes are:
+A sentinel distinguishes the two cases. It is one byte that does not occur in UTF-8. A match that reaches the end
+includes the sentinel. ``E`` is ``\C?\z``: an optional sentinel, and the end. The changes are:
 
 - a character, a class or ``.``: ``c`` becomes ``(?:c|E)``;
 - assertions that look ahead (``\b \B $ \z``) are unknown at the end: ``(?:E|\b)``, with the end first;
-- assertions that look back (``^ \A``) are known, and hold after the sentinel: ``(?:^|\z)``.
+- assertions that look back (``^ \A``) are known, and are true after the sentinel: ``(?:^|\z)``.
 
-Groups, alternations and repetitions are unchanged. The tokens of RE2's syntax
-(https://github.com/google/re2/wiki/Syntax) are therefore enough, without a syntax tree, and the time stays linear.
+Groups, alternations and repetitions are unchanged. Therefore the change needs only the tokens of RE2's syntax
+(https://github.com/google/re2/wiki/Syntax), not a syntax tree. The time of a search remains linear.
 """
 
 import re
@@ -26,7 +25,7 @@ SENTINEL = b"\xff"
 """The byte at the end of a text that may grow."""
 
 _END = r"\C?\z"
-_COUNT = r"(?:0|[1-9][0-9]{0,3})"  # RE2 takes anything else in braces as literal text, and so does this module
+_COUNT = r"(?:0|[1-9][0-9]{0,3})"  # RE2 and this module treat other content of braces as literal text
 TOKEN = re.compile(
     rf"""
       \\Q (?P<quoted> .*? ) (?: \\E | \Z )
@@ -51,7 +50,7 @@ def partial(pattern: str) -> str:
     r"""Return the changed pattern, for texts with the sentinel at their end.
 
     Args:
-        pattern: In RE2's syntax, and accepted by RE2.
+        pattern: A pattern that RE2 accepts.
 
     Raises:
         ValueError: The pattern matches single bytes (``\C``), which may be parts of characters.

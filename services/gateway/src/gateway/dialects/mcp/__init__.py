@@ -1,4 +1,5 @@
-"""The Model Context Protocol: agents search, read and ask through the same pipeline and ports as chats.
+"""The Model Context Protocol for agents, which use the same pipeline and ports as chats.
 
-The package `mcp` implements the protocol in its two generations; this package defines what Causeway offers with it.
+The package `mcp` implements both generations of the protocol. This package defines the tools, resources and
+prompts.
 """

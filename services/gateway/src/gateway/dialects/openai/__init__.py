@@ -1,4 +1,4 @@
 """OpenAI's chat completions and embeddings, with retrieval if a request names an index.
 
-Extensions of other products to this format belong to the packages of those products.
+The extensions of other products to this format are in the packages of those products.
 """

@@ -1,4 +1,4 @@
 """The RAG chat protocol of the Azure samples: one module for each published stage, and the parts that stages share.
 
-OpenAI's chat completions, which the first stages extend, have their own package and are not imported here.
+OpenAI's chat completions, which the first stages extend, have their own package. This package does not import it.
 """

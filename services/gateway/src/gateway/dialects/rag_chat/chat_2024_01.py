@@ -14,7 +14,7 @@ from gateway.domain import Turn
 
 
 class Chat202401(LineDialect):
-    """`Dialect` of ``/chat`` and ``/ask``; the body's ``stream`` decides."""
+    """`Dialect` of ``/chat`` and ``/ask``; the body's ``stream`` selects a stream."""
 
     name = "2024-01"
     roles: tuple[str, ...] = ("system", "assistant", "user")
@@ -28,7 +28,7 @@ class Chat202401(LineDialect):
 
 
 class Chat20240128(Chat202401):
-    """`Dialect` of ``/chat``; the body's ``stream`` decides."""
+    """`Dialect` of ``/chat``; the body's ``stream`` selects a stream."""
 
     name = "2024-01-28"
     roles = ("assistant", "user")

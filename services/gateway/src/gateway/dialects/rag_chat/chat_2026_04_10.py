@@ -20,7 +20,7 @@ class _Exchange(LineExchange):
         return b'{"type":"response.output_text.delta","delta":%b}\n' % encode(delta.text)
 
     def last(self, context: dict[str, Any]) -> Any:
-        # Clients replace their context, so the whole context is sent again.
+        # Clients replace their context, so the last line repeats the whole context.
         return self.first(self.opening() | context)
 
     def whole(self, text: str, context: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""RAGEngine's API for documents, lists and retrieval: requests in, JSON out.
+"""RAGEngine's API for documents, listings and retrieval.
 
-Its chat completions are OpenAI's with an index, so they belong to `dialects.openai`.
+`dialects.openai` implements RAGEngine's chat completions, because these are OpenAI's with an index.
 """

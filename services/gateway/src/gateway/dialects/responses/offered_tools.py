@@ -10,12 +10,12 @@ _DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A tool that the model knows as a function.
+    """A tool that the model calls as a function.
 
     Attributes:
-        name: Its name in the request.
-        namespace: The name of its namespace; empty: none.
-        custom: It is a custom tool, whose input is one text.
+        name: The name of the tool in the request.
+        namespace: The name of the namespace; empty: the tool has no namespace.
+        custom: Whether the tool is a custom tool, whose input is one text.
     """
 
     name: str
@@ -28,7 +28,7 @@ Functions = Mapping[str, Offered]
 
 
 def function_name(namespace: str, name: str) -> str:
-    """Return the name of a tool's function: it has the namespace, and 64 characters at most."""
+    """Return the name of a tool's function, which contains the namespace and has at most 64 characters."""
     if not namespace:
         return name
     whole = f"{namespace}{'' if namespace.endswith('__') else '__'}{name}"

@@ -1,5 +1,5 @@
 """The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-Analysis and comparison of sentences belong here. Code that other detectors could use belongs in
+Code that analyses and compares sentences belongs here. Code for several detectors belongs in
 `guardrails.detectors`.
 """

@@ -1,4 +1,4 @@
 """Parsers of untrusted JSON, YAML and XML, and the child process that runs them.
 
-The detector that uses them is `guardrails.detectors.file_type`.
+The detector `guardrails.detectors.file_type` uses them.
 """

@@ -1,7 +1,7 @@
-"""Checks of formats. They run only in the child process, because parsers written in C can crash.
+"""Checks the formats of texts. The checks run only in the child process, because parsers written in C can crash.
 
-Each check limits the depth of a text before it builds a value. jsonschema-rs validates schemas, with its linear
-regular expression engine and without fetching references.
+Each check limits the nesting depth of a text before it builds a value. jsonschema-rs validates values against
+schemas. It uses a linear regular expression engine and fetches no references.
 """
 
 import json
@@ -19,8 +19,8 @@ SCHEMA = "-with-schema:"
 
 _DEEPEST = 200
 _TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
-_MOST_ALIASES = 100  # in YAML, where each alias may repeat everything before it
-_PATTERN_BYTES = 1024 * 1024  # size of one compiled pattern of a schema
+_MOST_ALIASES = 100  # an alias in YAML can repeat all earlier content
+_PATTERN_BYTES = 1024 * 1024  # the maximum size of one compiled pattern of a schema
 _OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # the beginning of an object
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
@@ -31,7 +31,7 @@ def reason(text: str, kind: str, required: int) -> str:
     Args:
         text: The text.
         kind: One of `FORMATS`, or ``json`` or ``yaml`` followed by `SCHEMA` and a JSON Schema.
-        required: Objects that the text must contain, for ``json-within``.
+        required: The minimum number of objects in the text, for ``json-within``.
     """
     name, _, schema = kind.partition(SCHEMA)
     try:
@@ -89,9 +89,9 @@ def _yaml(text: str) -> Any:
             raise ValueError(_TOO_DEEP)
     if aliases > _MOST_ALIASES:
         raise ValueError(f"more than {_MOST_ALIASES} aliases")
-    value = yaml.load(text, yaml.CSafeLoader)  # the safe loader
+    value = yaml.load(text, yaml.CSafeLoader)
     if not isinstance(value, dict | list):
-        # Every sentence is a valid YAML scalar.
+        # Any sentence would be a valid YAML scalar.
         raise ValueError("neither a mapping nor a sequence")  # noqa: TRY004  # an error of the text, not of a type
     return value
 
@@ -111,7 +111,7 @@ class _Depth:
         self._depth -= 1
 
     def close(self) -> None:
-        """End the document."""
+        """Do nothing; the parser needs this method."""
 
 
 def _xml(text: str) -> None:

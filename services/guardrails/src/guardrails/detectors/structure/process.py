@@ -1,4 +1,4 @@
-"""The service's interface to the processes that check texts."""
+"""The client of the child processes that check texts."""
 
 import sys
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ class CheckLimits:
     """Limits of the check of one text.
 
     Attributes:
-        seconds: Limit on the wall time and, rounded up, on the CPU time.
-        memory: Limit on the memory in bytes.
-        processes: Limit of concurrent checks; further texts wait.
+        seconds: The maximum wall time and, rounded up, the maximum CPU time.
+        memory: The maximum memory in bytes.
+        processes: The maximum number of concurrent checks; further texts wait.
     """
 
     seconds: float = 1.0
@@ -47,10 +47,10 @@ class CheckProcesses:
         Args:
             text: The text.
             kinds: The formats, as in `formats.reason`.
-            required: Objects that the text must contain, for ``json-within``.
+            required: The minimum number of objects in the text, for ``json-within``.
 
         Raises:
-            DetectorFailed: The check exceeded its time or memory, or its process died.
+            DetectorFailed: The check exceeded its time or memory, or its process ended.
         """
         limits = self._limits
         request = Request(text, list(kinds), required, int(limits.seconds) + 1, limits.memory)

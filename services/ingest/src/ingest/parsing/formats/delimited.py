@@ -1,4 +1,4 @@
-"""CSV and similar formats: one labelled line for each row."""
+"""CSV and similar formats: one line for each row, with the names of the columns."""
 
 import csv
 import itertools
@@ -25,7 +25,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """
     text = text_of(request)
     yield Head("text/csv")
-    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # no cell is longer than the text
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the text limits the length of a cell
     lines = clean(text).split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
@@ -37,7 +37,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """Return the delimiter that splits the first rows most evenly into several cells; the comma by default."""
+    """Return the delimiter that splits the first rows most evenly into several cells. The default is the comma."""
     sample = [line + "\n" for line in itertools.islice((line for line in lines if line.strip()), _SAMPLE)]
 
     def evenness(delimiter: str) -> tuple[float, int]:

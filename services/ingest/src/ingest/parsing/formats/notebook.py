@@ -1,4 +1,4 @@
-"""Jupyter notebooks: the text of cells, and code with its output."""
+"""Jupyter notebooks: the text cells, and the code cells with their output."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _LONGEST_OUTPUT = 10_000
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether the text is JSON that begins with typed cells."""
+    """Return whether the text looks like the beginning of a JSON object with notebook cells."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head
 
 
@@ -44,7 +44,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     for kind, source, outputs in read:
         if kind == "markdown":
             markdown.fill(outline, source)
-        elif kind == "heading":  # before version 4
+        elif kind == "heading":  # only in notebook formats before version 4
             outline.heading(1, source)
         else:
             outline.block(source, whole=True)
@@ -61,7 +61,7 @@ def _source(cell: dict[str, Any]) -> str:
 
 
 def _outputs(cell: dict[str, Any]) -> list[str]:
-    """Return the textual output of the cell."""
+    """Return the text outputs of a cell."""
     texts = []
     for output in cell.get("outputs") or ():
         data = output.get("data") or output

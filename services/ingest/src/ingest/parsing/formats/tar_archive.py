@@ -22,7 +22,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head, the files and the list of them; see `archives.unpack`."""
+    """Yield the head, the files and a page that lists the files; see `archives.unpack`."""
     with damaged("The archive"):
         archive = tarfile.open(request.path)  # noqa: SIM115  # closed below
     with archive:
@@ -35,7 +35,7 @@ def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
             info = archive.next()
         if info is None:
             return
-        # Cleared, because the library would keep every entry.
+        # The library would keep every entry in memory.
         archive.members = []  # type: ignore[attr-defined]  # in no stub
         if not info.isfile():
             continue

@@ -1,6 +1,6 @@
-"""Excel (XLSX): a page for each sheet, with its name as heading and a labelled line for each row.
+"""Excel (XLSX): a page for each sheet, with its name as heading, and a line with column names for each row.
 
-Formulas give their last value.
+A cell with a formula contains its last calculated value.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _DIGITS = 15
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of the package is of this kind (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a workbook (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
@@ -42,7 +42,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
-    with path.open("rb") as file:  # openpyxl judges paths by their suffix
+    with path.open("rb") as file:  # for a path, openpyxl would check the suffix
         with ooxml.damaged("The workbook"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about content that openpyxl would not write back
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
@@ -76,7 +76,7 @@ def _fill(outline: Outline, name: str, sheet: Any, max_characters: int) -> None:
 
 
 def _rows(sheet: Any, max_characters: int) -> Iterator[list[str]]:
-    """Yield the rows as text, from the first row with text on."""
+    """Yield the rows as text, without blank rows at the top."""
     characters = 0
     for cells in sheet.iter_rows():
         row = [_text(cell) for cell in cells]

@@ -1,4 +1,4 @@
-"""YAML: one block for each record, with one line for each value after its path."""
+"""YAML: one block for each record, with a line ``path: value`` for each value."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page; text that is not valid YAML, for example a template, is read as plain text.
+    """Yield the head and the one page. Invalid YAML, for example a template, is read as plain text.
 
     Raises:
         Unreadable: The document has no text.
@@ -42,7 +42,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 class _Nodes:
-    """Converts nodes to values for `records`. An alias counts each time that it occurs.
+    """Converts nodes to values for `records`. Each occurrence of an alias counts towards the limits.
 
     Args:
         characters: Limit on the characters of all scalars.
@@ -54,7 +54,7 @@ class _Nodes:
         self._nodes = _MOST_NODES
 
     def value(self, node: yaml.Node) -> Any:
-        """Return mappings as tuples of pairs, sequences as lists, scalars as they are written.
+        """Return the value of a node: mappings as tuples of pairs, sequences as lists, scalars as text or None.
 
         Raises:
             TooLarge: There are too many nodes, or too many characters.

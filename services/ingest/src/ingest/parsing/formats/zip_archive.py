@@ -22,7 +22,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head, the files and the list of them; see `archives.unpack`."""
+    """Yield the head, the files and a page that lists the files; see `archives.unpack`."""
     with damaged("The archive"):
         archive = zipfile.ZipFile(request.path)
     with archive:

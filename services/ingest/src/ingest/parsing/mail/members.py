@@ -1,4 +1,4 @@
-"""Attachments of a mail as files within a file, within the limits."""
+"""The attachments of a mail, within the limits for files within a file."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ class Members:
         self._left_out = 0
 
     def of(self, name: str, content: bytes) -> Iterator[Member]:
-        """Yield the attachment, unless it is empty or exceeds the limits."""
+        """Yield the attachment if it is not empty and within the limits."""
         if not content:
             return
         if not self._count or len(content) > self._bytes:

@@ -7,7 +7,7 @@ from ingest.parsing.text.outline import Outline
 
 
 def fill_body(outline: Outline, text: str, *, is_html: bool) -> None:
-    """Add a body to an outline."""
+    """Add the body of a mail to an outline."""
     if is_html:
         html.fill(outline, LexborHTMLParser(text))
     else:

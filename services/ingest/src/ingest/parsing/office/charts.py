@@ -30,7 +30,7 @@ def lines(chart: etree._Element) -> Iterator[str]:
 
 
 def _points(series: etree._Element, name: str) -> dict[int, str]:
-    """Return the cached texts or numbers of a part of a series, by index."""
+    """Return the cached texts or numbers of an element of a series, by index."""
     part = series.find(f"{_C}{name}")
     if part is None:
         return {}

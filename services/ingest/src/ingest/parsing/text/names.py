@@ -9,7 +9,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u20
 
 
 class MemberNames:
-    """Gives each file within a file a unique name."""
+    """Creates unique names for the files within a file."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -18,8 +18,8 @@ class MemberNames:
         """Return the name of a file, derived from its path in the container.
 
         Args:
-            path: The path in the container; may hold any characters.
-            default: Replaces an empty name.
+            path: The path in the container; may contain any characters.
+            default: The name for an empty path.
         """
         name = "/".join(_parts(path)) or default
         if len(name) > _LONGEST:

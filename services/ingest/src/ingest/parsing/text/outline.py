@@ -4,7 +4,7 @@ from ingest.parsing.content import Section
 
 
 class Outline:
-    """The sections of a document, while a parser reads it.
+    """Builds the sections of a document while a parser reads the document.
 
     A heading starts a section, which lasts until the next heading. Consecutive headings without text between them
     share a section, so that a section without text occurs only at the end of a page.
@@ -19,14 +19,14 @@ class Outline:
         self._sections: list[Section] = []
 
     def heading(self, level: float, text: str) -> None:
-        """Add a heading; a lower level is further out."""
+        """Add a heading. The outermost headings have the lowest level."""
         if not text:
             return
         if self._has_body:
             self._close()
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
-        if not self._path or self._path[-1][1] != text:  # skip a title that is repeated below itself
+        if not self._path or self._path[-1][1] != text:  # skip a repetition of the heading above
             self._path.append((level, text))
         self._add(text, tight=True)
 
@@ -34,9 +34,9 @@ class Outline:
         """Add a paragraph, a row or an item.
 
         Args:
-            text: The block; an empty one is ignored.
+            text: The block. An empty block is ignored.
             tight: The block follows the previous one without a blank line.
-            whole: The block stays together if it fits into a passage, for example a row.
+            whole: The block, for example a row, is not split if it fits into a passage.
         """
         if text:
             self._add(text, tight=tight and self._has_body)

@@ -1,11 +1,11 @@
-"""Tables as text: each row becomes a line that can be understood and found without the rest of the table."""
+"""Tables as text: each row becomes a line that is understandable without the other rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 
 def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield each row as `row` returns it, and last the names of empty columns."""
+    """Yield the text of each row (see `row`), then the names of the empty columns."""
     filled: set[int] = set()
     for cells in body:
         filled.update(column for column, cell in enumerate(cells) if cell)
@@ -16,7 +16,7 @@ def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def unused(header: Sequence[str], filled: AbstractSet[int]) -> str:
-    """Return the names of columns that are not among the filled ones; empty if all are filled."""
+    """Return the names of the columns without values; an empty string if all columns have values."""
     return row((), [name for column, name in enumerate(header) if column not in filled])
 
 

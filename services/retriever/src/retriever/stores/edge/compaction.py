@@ -1,4 +1,4 @@
-"""Compaction: when a shard is rebuilt without removed points, and how."""
+"""Compaction: rebuilds a shard without removed points."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ class Policy:
     Attributes:
         removed: Minimum number of removed points.
         removed_share: Minimum share of removed points among the points on the disk.
-        added: Minimum number of added points. A search compares these one by one.
+        added: Minimum number of added points. A search compares added points one by one.
         added_share: Minimum share of added points.
     """
 
@@ -39,7 +39,7 @@ class Policy:
 
 
 class Compactor:
-    """Compacts shards, automatically according to the policy. If it fails, the old shard remains in use.
+    """Compacts shards on request, and automatically by the policy. If this fails, the old shard remains in use.
 
     Args:
         builder: Builds the new shard.
@@ -54,10 +54,12 @@ class Compactor:
         self._shield = Shield()
 
     def consider(self, live: LiveShard) -> None:
-        """Start a compaction in the background if it is due and not running."""
+        """Start a compaction in the background if one is due and none is running."""
         if live.published and not live.is_closed and live not in self._running and self._is_due(live):
             task = self._begin(live)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # logged already
+            task.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # `_compact` has logged the error
 
     async def compact(self, live: LiveShard) -> None:
         """Compact now. Concurrent calls wait for the same compaction. An unpublished shard is not compacted.
@@ -90,7 +92,7 @@ class Compactor:
         log = _log.bind(index=live.spec.name)
         begin, before = time.perf_counter(), live.tally
         try:
-            # The copy, and the new shard.
+            # The workplace contains the copy and the new shard.
             async with self._builder.workplace(2 * live.size()) as directory:
                 log.debug("rebuilding", stage="copying")
                 await live.copy(directory / "copy", to_rebuild=True)
@@ -102,7 +104,7 @@ class Compactor:
                 await self._shield.run(live.take_over(built, done.points))
             log.info("index compacted", removed=before.removed, seconds=round(time.perf_counter() - begin, 3))
         except CausewayError as error:
-            live.tally = Tally()  # the next attempt is due after as many changes again
+            live.tally = Tally()  # the next attempt is due after the same number of changes
             log.warning("index not compacted; it is unchanged", why=error.message)
             raise
         except Exception:

@@ -16,7 +16,7 @@ class Marks:
     """The marks of one collection.
 
     Args:
-        shard: The shard. Its marks at the start were left by a terminated process.
+        shard: The shard. The marks that it has now are from a terminated process.
         name: The name of the collection.
 
     Attributes:

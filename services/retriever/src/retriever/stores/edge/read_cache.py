@@ -28,7 +28,7 @@ class ReadCache:
         self._numbers = itertools.count()
 
     def for_shard(self) -> "ShardReads":
-        """Return the part of a new collection. It shares no entries, even with one of the same name."""
+        """Return the entries of a new collection. Collections of the same name share no entries."""
         return ShardReads(self._entries, next(self._numbers))
 
 
@@ -42,7 +42,7 @@ class ShardReads:
     def chunks(
         self, ids: Sequence[str], read: Callable[[Sequence[str]], Iterable[StoredChunk]]
     ) -> Mapping[str, StoredChunk]:
-        """Return chunks by id. ``read`` reads those that are not cached, and leaves out missing ones."""
+        """Return chunks by id. ``read`` reads chunks that are not cached, and leaves out missing chunks."""
         found: dict[str, StoredChunk] = {}
         missing = []
         for id_ in ids:

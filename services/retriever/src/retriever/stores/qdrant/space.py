@@ -4,8 +4,8 @@
 
     <prefix>-space.<digest of model, dimension, quantization, place of the vectors>
 
-Earlier versions of the retriever do not know spaces. They remove collections without an alias whose names begin
-with ``<prefix>.``. Names of spaces do not begin so.
+Earlier versions of the retriever do not use spaces. They remove collections without an alias whose names begin
+with ``<prefix>.``. So names of spaces begin differently.
 """
 
 import hashlib
@@ -75,10 +75,10 @@ class Space(ServerCollection):
         return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
 
     async def ready(self, dimension: int) -> None:
-        """Create the collection if it does not exist. Check this once.
+        """Create the collection if it does not exist. Only the first call checks this.
 
         Raises:
-            Unavailable: The server fails to create it.
+            Unavailable: The server fails to create the collection.
         """
         if not self._is_known:
             await self.make(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
@@ -88,7 +88,7 @@ class Space(ServerCollection):
         """Read the parameters of the collection once.
 
         Raises:
-            Missing: The collection is gone.
+            Missing: The collection does not exist.
         """
         if not self._is_known:
             await self.adapt()
@@ -101,7 +101,7 @@ class Space(ServerCollection):
             facts: Limits the result to incarnations whose point has these facts.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection does not exist.
         """
         found = await self._read(schema.INDEX, facts, [FIELD, "spec", schema.UNTIL, "beside"])
         return sorted(
@@ -113,7 +113,7 @@ class Space(ServerCollection):
         """Return the notes by incarnation.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection does not exist.
         """
         found = await self._read(schema.INDEX, (), [FIELD, schema.NOTE])
         return {content[FIELD]: schema.note(content) for content in found.values()}
@@ -122,7 +122,7 @@ class Space(ServerCollection):
         """Return the incarnations in which a terminated process has left marks, in one call.
 
         Raises:
-            Missing: It is gone.
+            Missing: The collection does not exist.
         """
         found = await self._read(payload.MARK, (), [FIELD, schema.UNTIL])
         now = time.time()
